@@ -1,0 +1,232 @@
+"""The payload store contract (KIP-1159, "PayloadStore"), and small protocols for what not every store can do."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, BinaryIO, ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
+
+from payload_stores import ids
+from payload_stores.errors import PayloadStoreError, PayloadTooLargeError, UntrustedReferenceError
+from payload_stores.options import Option, integer, listing
+
+__all__ = [
+    "Buffer",
+    "PayloadInfo",
+    "PayloadStore",
+    "PublishContext",
+    "SupportsDelete",
+    "SupportsList",
+    "SupportsStreaming",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+IdStrategy: TypeAlias = Literal["random", "content", "keyed"]
+
+# Kafka's own rule for topic names; it leaves no room for separators or for leaving a folder, save "." and "..".
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishContext:
+    """What a store may want to know about a payload beyond its topic.
+
+    Attributes:
+        id_strategy: How ids are made; ``content`` and ``keyed`` are deterministic.
+        key: The record's encoded key, needed for ``keyed``.
+        digest: ``sha256:<hex>`` of the payload if it is known already, so that nobody computes it twice.
+        is_key: Whether the payload is a record's key rather than its value.
+    """
+
+    id_strategy: IdStrategy = "random"
+    key: bytes | None = None
+    digest: str | None = None
+    is_key: bool = False
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same payload gets the same id: then an object that is there already need not be written again."""
+        return self.id_strategy != "random"
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadInfo:
+    """One stored payload, as listings give it.
+
+    Attributes:
+        reference: Full reference.
+        size: Size in bytes.
+        modified: When it was written, with time zone.
+    """
+
+    reference: str
+    size: int
+    modified: datetime
+
+
+class PayloadStore(ABC):
+    """Keeps payloads that are too large for a record, and gives a reference for each.
+
+    References are URLs ``<scheme>://…/<topic>/<id>`` and never change. A store reads only below its own prefix;
+    anything else is an :class:`~payload_stores.errors.UntrustedReferenceError`. Stores are used by several threads at
+    once. Every error a store raises is a :class:`~payload_stores.errors.PayloadStoreError`.
+
+    Attributes:
+        scheme: URL scheme of the references.
+        options: The configuration keys that the store reads beside those all stores share.
+        trusted_references: Further reference prefixes that may be read (``large.message.trusted.references``).
+        max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
+    """
+
+    scheme: ClassVar[str]
+    options: ClassVar[tuple[Option[Any], ...]] = ()
+
+    TRUSTED: ClassVar = Option[tuple[str, ...]](
+        "large.message.trusted.references", listing, (), doc="reference prefixes that may be read beside the store's own"
+    )
+    MAX_PAYLOAD: ClassVar = Option[int](
+        "large.message.max.payload.bytes", integer(1), 1 << 30, doc="largest payload that is downloaded"
+    )
+
+    trusted_references: tuple[str, ...] = ()
+    max_payload_bytes: int = 1 << 30
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        """Take the client's configuration.
+
+        Args:
+            config: Flat mapping of dotted keys; keys of other stores and of the client are ignored.
+
+        Raises:
+            ConfigError: A required key is missing or a value is wrong.
+        """
+        self.trusted_references = self.TRUSTED.read(config)
+        self.max_payload_bytes = self.MAX_PAYLOAD.read(config)
+
+    @abstractmethod
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        """Store a payload.
+
+        Args:
+            topic: Topic of the record, a part of the reference.
+            data: The payload, in bytes.
+            context: How to make the id, and what is known about the payload.
+
+        Returns:
+            The full reference. When this returns, the payload can be read.
+
+        Raises:
+            PayloadStoreError: It could not be stored; nothing half-written can be read.
+        """
+
+    @abstractmethod
+    def download(self, reference: str) -> bytes:
+        """Fetch a payload.
+
+        Args:
+            reference: What :meth:`publish` returned.
+
+        Returns:
+            The payload, in bytes.
+
+        Raises:
+            UntrustedReferenceError: The reference is not this store's.
+            PayloadNotFoundError: The payload is gone.
+            PayloadTooLargeError: It is larger than ``max_payload_bytes``.
+            PayloadStoreError: It could not be fetched.
+        """
+
+    def id(self, data: Buffer, context: PublishContext | None = None) -> str:
+        """Make the id of a payload; override for ids of another kind (KIP-1159, ``PayloadStore.id``).
+
+        Args:
+            data: The payload, in bytes.
+            context: Strategy, key and digest.
+
+        Returns:
+            The id, a relative URL path.
+        """
+        return ids.payload_id(data, context)
+
+    def worst_case_ms(self) -> int | None:
+        """Longest time in ms that one request may take by the store's own timeouts and retries; None if unbounded.
+
+        Compared with ``max.block.ms`` and ``max.poll.interval.ms`` when a client's configuration is read (KIP-1159).
+        """
+        return None
+
+    def close(self) -> None:
+        """Release connections and threads. Calling it again does nothing."""
+
+    def check_topic(self, topic: str) -> str:
+        """Return the topic if it is a legal Kafka topic name, which makes it a safe path segment too.
+
+        Raises:
+            PayloadStoreError: It is not.
+        """
+        if topic in {".", ".."} or not _TOPIC.fullmatch(topic):
+            raise PayloadStoreError(f"{topic!r} is not a Kafka topic name", store=self.scheme)
+        return topic
+
+    def check_size(self, size: int, reference: str) -> None:
+        """Refuse a download above ``max_payload_bytes``, before memory is taken for it.
+
+        Raises:
+            PayloadTooLargeError: It is larger.
+        """
+        if size > self.max_payload_bytes:
+            raise PayloadTooLargeError(
+                f"the payload has {size} bytes, more than the {self.max_payload_bytes} that may be read",
+                hint=f"Raise {self.MAX_PAYLOAD.name} if this is expected",
+                store=self.scheme,
+                reference=reference,
+            )
+
+    def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
+        """Make the error for a reference that is not followed.
+
+        Args:
+            reference: The reference, as it came from the wire.
+            why: What is wrong with it.
+        """
+        return UntrustedReferenceError(
+            f"the reference is not followed: {why}",
+            hint=f"If it is legitimate, configure its store, or list its prefix in {self.TRUSTED.name}",
+            store=self.scheme,
+            reference=reference[:500],
+        )
+
+
+@runtime_checkable
+class SupportsDelete(Protocol):
+    """A store that can delete a payload."""
+
+    def delete(self, reference: str) -> None:
+        """Delete a payload; one that is gone already is no error.
+
+        Raises:
+            UntrustedReferenceError: The reference is not this store's.
+            PayloadStoreError: It could not be deleted.
+        """
+
+
+@runtime_checkable
+class SupportsList(Protocol):
+    """A store that can list a topic's payloads."""
+
+    def list(self, topic: str) -> Iterator[PayloadInfo]:
+        """Yield the payloads of a topic, in no particular order, a page at a time."""
+
+
+@runtime_checkable
+class SupportsStreaming(Protocol):
+    """A store that takes and gives payloads piece by piece, in constant memory."""
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Store all that a binary reader gives; as :meth:`PayloadStore.publish` otherwise."""
+
+    def open(self, reference: str) -> BinaryIO:
+        """Open a payload for reading; the caller closes it. Errors as of :meth:`PayloadStore.download`."""

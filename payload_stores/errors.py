@@ -1,0 +1,159 @@
+"""Errors of payload stores, and the base that all errors of both packages share.
+
+The tree::
+
+    ContextualError                          message, hint (what to do), where it happened
+    ├── ConfigError (ValueError)             the configuration is wrong; raised before any record is touched
+    ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
+    └── PayloadStoreError                    KIP-1159's PayloadStoreException
+        ├── PayloadStoreUnavailableError     transient: down, throttled or too slow; trying again may help
+        ├── PayloadNotFoundError             the object is gone (deleted, or the store's TTL ended)
+        ├── PayloadAccessDeniedError         credentials or permissions refused
+        ├── PayloadIntegrityError            size or digest differ from what was published
+        ├── PayloadTooLargeError             larger than the configured or the store's own limit
+        └── UntrustedReferenceError          outside the configured store, bucket, prefix or folder
+
+Only :class:`PayloadStoreUnavailableError` is transient: ``error.transient`` tells retries apart from failures.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+__all__ = [
+    "ConfigError",
+    "ContextualError",
+    "MissingDependencyError",
+    "PayloadAccessDeniedError",
+    "PayloadIntegrityError",
+    "PayloadNotFoundError",
+    "PayloadStoreError",
+    "PayloadStoreUnavailableError",
+    "PayloadTooLargeError",
+    "UntrustedReferenceError",
+]
+
+
+class ContextualError(Exception):
+    """An error that knows where it happened and what to do about it.
+
+    Each name in ``context_fields`` becomes an attribute, ``None`` where unknown. The error and its cause survive
+    pickling, because Spark and process pools send errors between processes.
+
+    Args:
+        message: What happened, one sentence without a full stop.
+        hint: What the user can do about it.
+        **context: Values for some of ``context_fields``.
+    """
+
+    context_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, message: str, *, hint: str | None = None, **context: object) -> None:
+        unknown = context.keys() - set(self.context_fields)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no context {sorted(unknown)}")
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        for name in self.context_fields:
+            setattr(self, name, context.get(name))
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The known context, by name, in the order of ``context_fields``."""
+        return {name: value for name in self.context_fields if (value := getattr(self, name)) is not None}
+
+    def add_context(self, **context: object) -> Self:
+        """Fill in context that the place of the error did not know; what is known already stays.
+
+        Args:
+            **context: Values for some of ``context_fields``; others are ignored, since callers add what they have
+                without knowing the kind of error.
+
+        Returns:
+            The error itself.
+        """
+        for name, value in context.items():
+            if name in self.context_fields and getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name}={value}" for name, value in self.context.items())
+        text = f"{self.message} [{where}]" if where else self.message
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...]]:
+        return _rebuild, (type(self), self.message, self.hint, self.context, _picklable(self.__cause__))
+
+
+def _rebuild(
+    cls: type[ContextualError],
+    message: str,
+    hint: str | None,
+    context: dict[str, object],
+    cause: BaseException | None,
+) -> ContextualError:
+    error = cls(message, hint=hint, **context)
+    error.__cause__ = cause
+    return error
+
+
+def _picklable(cause: BaseException | None) -> BaseException | None:
+    """The cause itself if pickling keeps it, else its text: a foreign cause must not lose the error around it."""
+    if cause is None or isinstance(cause, ContextualError):
+        return cause
+    try:
+        pickle.loads(pickle.dumps(cause))
+    except Exception:  # a foreign exception may fail in its own __reduce__ or __init__ in any way it likes
+        return RuntimeError(f"{type(cause).__name__}: {cause}")
+    return cause
+
+
+class ConfigError(ContextualError, ValueError):
+    """The configuration is wrong. Raised when it is read, before any record is touched."""
+
+    context_fields = ("key",)
+    key: str | None
+
+
+class MissingDependencyError(ContextualError, ImportError):
+    """A third-party package that an extra brings is not installed."""
+
+
+class PayloadStoreError(ContextualError):
+    """A payload store failed for good (KIP-1159: ``PayloadStoreException``)."""
+
+    context_fields: ClassVar[tuple[str, ...]] = ("store", "topic", "reference")
+    transient: ClassVar[bool] = False
+    store: str | None
+    topic: str | None
+    reference: str | None
+
+
+class PayloadStoreUnavailableError(PayloadStoreError):
+    """The store is down, throttles or is too slow: the same call may work later."""
+
+    transient = True
+
+
+class PayloadNotFoundError(PayloadStoreError):
+    """The payload is gone: deleted, or the store's time-to-live is shorter than the topic's retention."""
+
+
+class PayloadAccessDeniedError(PayloadStoreError):
+    """The store refused the credentials or the permission."""
+
+
+class PayloadIntegrityError(PayloadStoreError):
+    """The payload's size or digest is not what was published."""
+
+
+class PayloadTooLargeError(PayloadStoreError):
+    """The payload is larger than the configured limit or than the store takes."""
+
+
+class UntrustedReferenceError(PayloadStoreError):
+    """The reference lies outside what this store is configured for, so it is not followed."""

@@ -1,0 +1,147 @@
+"""Configuration keys, declared once: how each is parsed, its default, and whether it is a secret.
+
+Stores and stages list their :class:`Option` objects. Reading, misspelling checks, ``check-config`` and the masking of
+secrets all follow from these lists.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from payload_stores.errors import ConfigError
+
+__all__ = [
+    "Option",
+    "boolean",
+    "choice",
+    "integer",
+    "listing",
+    "nearest",
+    "text",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Option(Generic[T]):
+    """One configuration key.
+
+    Attributes:
+        name: Dotted key. A trailing ``*`` stands for any rest, for keys handed on to a library
+            (``schema.registry.*``); such options are not read but selected with :meth:`select`.
+        parse: Turns the configured value into the option's type; raises ValueError with what was expected.
+        default: Used when the key is absent.
+        required: Absent is an error.
+        secret: Never shown.
+        doc: One line for ``check-config`` and the documentation.
+    """
+
+    name: str
+    parse: Callable[[object], T]
+    default: T
+    required: bool = False
+    secret: bool = False
+    doc: str = ""
+
+    def read(self, config: Mapping[str, object]) -> T:
+        """Read the option out of a configuration.
+
+        Args:
+            config: Flat mapping of dotted keys.
+
+        Returns:
+            The parsed value, or the default.
+
+        Raises:
+            ConfigError: The value does not parse, or a required key is missing.
+        """
+        value = config.get(self.name)
+        if value is None:
+            if self.required:
+                raise ConfigError(f"{self.name} is required", hint=self.doc or None, key=self.name)
+            return self.default
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            shown = "" if self.secret else f" = {value!r}"
+            raise ConfigError(f"{self.name}{shown}: {error}", key=self.name) from (None if self.secret else error)
+
+    def matches(self, key: str) -> bool:
+        """Whether a key belongs to this option."""
+        return key == self.name or (self.name.endswith("*") and key.startswith(self.name[:-1]))
+
+    def select(self, config: Mapping[str, object]) -> dict[str, object]:
+        """For a ``prefix.*`` option: the matching keys with the prefix cut off."""
+        prefix = self.name.removesuffix("*")
+        return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+
+
+def text(value: object) -> str:
+    """Parse a non-empty string."""
+    if not isinstance(value, str):
+        raise ValueError("expected a string")
+    if not value.strip():
+        raise ValueError("expected a non-empty string")
+    return value.strip()
+
+
+def integer(minimum: int | None = None, maximum: int | None = None) -> Callable[[object], int]:
+    """Make a parser for whole numbers, given as a number or as text, within bounds (both inclusive)."""
+    if minimum is not None and maximum is not None:
+        expected = f"expected a whole number from {minimum} to {maximum}"
+    elif minimum is not None:
+        expected = f"expected a whole number of at least {minimum}"
+    else:
+        expected = "expected a whole number"
+
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise ValueError(expected)
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(expected) from None
+        if (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
+            raise ValueError(expected)
+        return number
+
+    return parse
+
+
+def boolean(value: object) -> bool:
+    """Parse ``True``/``False`` or the text ``true``/``false`` in any case."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
+        return value.strip().lower() == "true"
+    raise ValueError("expected true or false")
+
+
+def choice(*allowed: str) -> Callable[[object], str]:
+    """Make a parser for one of several words, compared without regard to case."""
+
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value.strip().lower() in allowed:
+            return value.strip().lower()
+        near = nearest(str(value), allowed)
+        raise ValueError(f"expected one of {', '.join(allowed)}" + (f"; did you mean {near}?" if near else ""))
+
+    return parse
+
+
+def listing(value: object) -> tuple[str, ...]:
+    """Parse comma-separated text or a list of strings."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+        raise ValueError("expected a list of strings or comma-separated text")
+    return tuple(item.strip() for item in items if item.strip())
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word most like a misspelt one, or None if none is close."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None

@@ -1,0 +1,120 @@
+"""Find the object that a configuration names: a short name, a Java class name, a dotted path, or the object itself.
+
+Stages and stores are looked up by the same rules. Only what is asked for is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+
+from payload_stores.errors import ConfigError, MissingDependencyError
+from payload_stores.options import nearest
+
+__all__ = ["Catalogue", "import_object", "require"]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The names known for one kind of plug-in.
+
+    Attributes:
+        kind: What is looked up, for messages: ``stage``, ``payload store``.
+        group: Entry point group in which third parties register.
+        builtins: Short name to ``module:attribute``.
+        aliases: Other names (Java class names) to short names.
+    """
+
+    kind: str
+    group: str
+    builtins: Mapping[str, str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def find(self, name: str) -> object:
+        """Import what a name stands for.
+
+        Args:
+            name: Short name, alias, or dotted path (``package.module.Name`` or ``package.module:Name``).
+
+        Returns:
+            The object.
+
+        Raises:
+            ConfigError: Nothing is known by that name, or two things are.
+        """
+        name = self.aliases.get(name, name)
+        registered = [point for point in entry_points(group=self.group) if point.name == name]
+        if name in self.builtins:
+            if registered:
+                raise ConfigError(
+                    f"the {self.kind} {name!r} that {registered[0].value} registers would shadow the built-in one",
+                    hint="Register it under another name",
+                )
+            return import_object(self.builtins[name])
+        if len({point.value for point in registered}) > 1:
+            raise ConfigError(
+                f"several packages register the {self.kind} {name!r}: {', '.join(point.value for point in registered)}",
+                hint="Name the class by its dotted path instead",
+            )
+        if registered:
+            return registered[0].load()
+        if "." in name or ":" in name:
+            return import_object(name, self.kind)
+        raise self._unknown(name)
+
+    def names(self) -> Iterable[str]:
+        """All short names, built-in and registered."""
+        return [*self.builtins, *(point.name for point in entry_points(group=self.group))]
+
+    def _unknown(self, name: str) -> ConfigError:
+        near = nearest(name, self.names())
+        known = f"Known are {', '.join(sorted(self.names()))}, and dotted paths"
+        return ConfigError(
+            f"there is no {self.kind} {name!r}", hint=f"Did you mean {near}? {known}" if near else known
+        )
+
+
+def import_object(path: str, kind: str = "object") -> object:
+    """Import an object by its dotted path.
+
+    Args:
+        path: ``package.module.Name`` or ``package.module:Name``.
+        kind: What it is to be, for messages.
+
+    Raises:
+        ConfigError: The module or the name is not there.
+    """
+    module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
+    try:
+        found: object = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"the {kind} {path!r} cannot be imported: {error}",
+            hint="Check the spelling, and that its package is installed in this interpreter",
+        ) from error
+    return found
+
+
+def require(module: str, extra: str) -> object:
+    """Import a third-party module that an extra brings.
+
+    Args:
+        module: Dotted module name.
+        extra: The extra of the ``serde-chain`` distribution that installs it.
+
+    Returns:
+        The module.
+
+    Raises:
+        MissingDependencyError: It is not installed; the message says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{module.partition('.')[0]} is not installed", hint=f"pip install 'serde-chain[{extra}]'"
+        ) from error
