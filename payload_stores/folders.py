@@ -1,0 +1,176 @@
+"""Files and folders below a root, without following links and without leaving half of a file: for the local store.
+
+Everything works on open folders (POSIX ``openat`` and friends), so there is no moment between a check and its use in
+which a path could come to mean something else. Errors are OSError, and :class:`NotAFileError` for links and the like.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeAlias
+
+__all__ = [
+    "Folder",
+    "NotAFileError",
+    "entered",
+    "made",
+    "open_file",
+    "size_of",
+    "sync_folder",
+    "temporary_file",
+    "write_all",
+]
+
+Folder: TypeAlias = AbstractContextManager[int]
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class NotAFileError(OSError):
+    """A symbolic link, named pipe or device stands where a file or folder was expected."""
+
+
+@contextmanager
+def entered(root: Path | int, *names: str) -> Iterator[int]:
+    """Open a folder by its path below a root, for the time of a ``with`` block.
+
+    Args:
+        root: Path of the root, whose own links are followed, or an open folder.
+        *names: The folders below it.
+
+    Yields:
+        File descriptor of the last folder.
+
+    Raises:
+        NotAFileError: One of the names is a symbolic link.
+        OSError: One of them is not there, or is no folder.
+    """
+    here = os.dup(root) if isinstance(root, int) else os.open(root, _FOLDER)
+    try:
+        for name in names:
+            below = _open(name, _FOLDER, here)
+            os.close(here)
+            here = below
+        yield here
+    finally:
+        os.close(here)
+
+
+@contextmanager
+def made(root: Path, *names: str, durable: bool) -> Iterator[int]:
+    """Like :func:`entered`, but make what is missing, the root included.
+
+    Args:
+        root: Path of the root.
+        *names: The folders below it.
+        durable: Force the new entries to disk.
+
+    Yields:
+        File descriptor of the last folder.
+    """
+    _make_root(root, durable=durable)
+    with entered(root) as top:
+        here = os.dup(top)
+        try:
+            for name in names:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=here)
+                below = _open(name, _FOLDER, here)
+                if durable:
+                    # Also where the folder was there already: whoever made it may not have got this far.
+                    sync_folder(here)
+                os.close(here)
+                here = below
+            yield here
+        finally:
+            os.close(here)
+
+
+def open_file(name: str, folder: int) -> int:
+    """Open a regular file for reading; anything else than a regular file is refused without waiting for it.
+
+    Args:
+        name: Name in the folder.
+        folder: An open folder.
+
+    Raises:
+        NotAFileError: It is no regular file.
+        OSError: It is not there, or may not be read.
+    """
+    # Without O_NONBLOCK, opening a named pipe would wait for a writer.
+    file = _open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, folder)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise NotAFileError(errno.EINVAL, "something that is not a regular file")
+    return file
+
+
+def _open(name: str, flags: int, folder: int) -> int:
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError as error:
+        # Which error a link gives differs with the flags and between systems, so look.
+        with suppress(OSError):
+            if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                raise NotAFileError(errno.ELOOP, "a symbolic link") from error
+        raise
+
+
+def _make_root(root: Path, *, durable: bool) -> None:
+    if root.is_dir():
+        return
+    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        if durable:
+            with entered(folder.parent) as parent:
+                sync_folder(parent)
+
+
+def size_of(name: str, folder: int) -> int | None:
+    """Size of a regular file in bytes, None if there is none of that name."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+@contextmanager
+def temporary_file(folder: int) -> Iterator[tuple[int, str]]:
+    """Make a file with a name of its own, which is removed after the ``with`` block unless it was renamed.
+
+    Yields:
+        File descriptor, open for writing, and name; the name begins with a dot.
+    """
+    name = f".{uuid.uuid4()}.part"
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    try:
+        yield file, name
+    finally:
+        with suppress(OSError):
+            os.close(file)
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+
+
+def write_all(file: int, view: memoryview) -> None:
+    """Write a buffer, however many calls the system needs for it (Linux takes 2 GiB at a time)."""
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def sync_folder(folder: int) -> None:
+    """Force a folder's entries to disk, where its file system can do that."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        # Some network file systems do not know it for folders; their server keeps the order.
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise

@@ -1,0 +1,88 @@
+"""A payload store in this process's memory, for tests and for trying things out."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import BinaryIO, ClassVar
+
+from payload_stores import references
+from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
+from payload_stores.errors import PayloadNotFoundError
+from payload_stores.ids import sha256_digest
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore(PayloadStore):
+    """Keeps payloads in a dict that all instances of the process share, so that a reader finds what a writer stored.
+
+    References are ``memory:///<topic>/<id>``. It is not for production: payloads are gone with the process, and no
+    other process sees them.
+    """
+
+    scheme = "memory"
+
+    _payloads: ClassVar[dict[tuple[str, ...], tuple[bytes, datetime]]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        """Store a payload; ``bytes`` are kept without a copy. See :meth:`PayloadStore.publish`."""
+        path = references.object_path(self, topic, data, context)
+        payload = bytes(data)
+        with self._lock:
+            stored = self._payloads.get(path)
+            there_already = stored is not None and len(stored[0]) == len(payload)
+            if not (there_already and context is not None and context.deterministic):
+                self._payloads[path] = (payload, datetime.now(UTC))
+        return references.to_url(self.scheme, "", path)
+
+    def download(self, reference: str) -> bytes:
+        """Fetch a payload, without a copy. See :meth:`PayloadStore.download`."""
+        path = self._path(reference)
+        with self._lock:
+            stored = self._payloads.get(path)
+        if stored is None:
+            raise PayloadNotFoundError("the payload is gone", store=self.scheme, reference=reference)
+        self.check_size(len(stored[0]), reference)
+        return stored[0]
+
+    def delete(self, reference: str) -> None:
+        """Delete a payload. See :class:`~payload_stores.SupportsDelete`."""
+        path = self._path(reference)
+        with self._lock:
+            self._payloads.pop(path, None)
+
+    def list(self, topic: str) -> Iterator[PayloadInfo]:
+        """List the payloads of a topic as they are now. See :class:`~payload_stores.SupportsList`."""
+        self.check_topic(topic)
+        with self._lock:
+            found = [(path, stored) for path, stored in self._payloads.items() if path[0] == topic]
+        for path, (data, modified) in found:
+            yield PayloadInfo(references.to_url(self.scheme, "", path), len(data), modified)
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Store what a reader gives; it ends up in memory like any other payload."""
+        data = reader.read()
+        if context is not None and context.deterministic and context.digest is None:
+            context = replace(context, digest=sha256_digest(data))
+        return self.publish(topic, data, context)
+
+    def open(self, reference: str) -> BinaryIO:
+        """Open a payload for reading. See :class:`~payload_stores.SupportsStreaming`."""
+        return io.BytesIO(self.download(reference))
+
+    @classmethod
+    def clear(cls) -> None:
+        """Forget all payloads of the process: a test's clean start."""
+        with cls._lock:
+            cls._payloads.clear()
+
+    def _path(self, reference: str) -> tuple[str, ...]:
+        location = references.parse(self, reference)
+        if location.host:
+            raise self.untrusted(reference, "it names a host")
+        return location.segments

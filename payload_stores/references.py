@@ -1,0 +1,128 @@
+"""References taken apart and put together, by the same rules in every store.
+
+A reference comes from the wire, so it is data that nobody vouches for. What is not exactly
+``scheme://host/segment/…/segment`` is refused here, before a store looks at it; whether a store follows the rest is
+the store's own decision.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+
+from payload_stores.base import Buffer, PayloadStore, PublishContext
+from payload_stores.errors import ConfigError, PayloadStoreError, UntrustedReferenceError
+
+__all__ = ["Location", "object_path", "parse", "parse_prefix", "starts_with", "to_url"]
+
+# Not urllib's urlsplit: that drops tabs, line ends and leading blanks, so that two readers see two references.
+_URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)/([^?#]*)")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+# RFC 3986's unreserved characters need no encoding anywhere. A leading dot is kept for temporary files.
+_ID_SEGMENT: Final = re.compile(r"(?!\.)[A-Za-z0-9._~-]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a reference points.
+
+    Attributes:
+        scheme: URL scheme, lower case.
+        host: What stands between ``//`` and the first ``/``: a bucket, or nothing.
+        segments: The path, percent-decoded, without empty segments, ``.`` or ``..``.
+    """
+
+    scheme: str
+    host: str
+    segments: tuple[str, ...]
+
+
+def parse(store: PayloadStore, reference: str) -> Location:
+    """Take a reference apart.
+
+    Args:
+        store: The store that was asked to follow it, for its scheme and for errors.
+        reference: The reference as it came from the wire.
+
+    Raises:
+        UntrustedReferenceError: It is no such URL, has another scheme than the store, a query or a fragment, or
+            segments that could lead elsewhere, percent-encoded ones included.
+    """
+    match = _URL.fullmatch(reference)
+    if match is None or _CONTROL.search(reference):
+        raise store.untrusted(reference, "it is not a plain URL without query and fragment")
+    scheme, host, path = match.groups()
+    if scheme != store.scheme:
+        raise store.untrusted(reference, f"its scheme is not {store.scheme}")
+    return Location(scheme, host, _segments(store, reference, path))
+
+
+def _segments(store: PayloadStore, reference: str, path: str) -> tuple[str, ...]:
+    try:
+        segments = tuple(unquote(segment, errors="strict") for segment in path.split("/"))
+        path.encode()
+    except UnicodeError:
+        raise store.untrusted(reference, "its path is not UTF-8") from None
+    for segment in segments:
+        # An encoded slash would make one segment here and two in the store; so would a backslash on some systems.
+        if segment in {"", ".", ".."} or _CONTROL.search(segment) or "/" in segment or "\\" in segment:
+            raise store.untrusted(reference, f"its path has the segment {segment!r}")
+    return segments
+
+
+def starts_with(segments: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
+    """Whether a path lies below another one, by whole segments: ``pre`` is no prefix of ``prefix``."""
+    return len(segments) > len(prefix) and segments[: len(prefix)] == prefix
+
+
+def to_url(scheme: str, host: str, segments: Iterable[str]) -> str:
+    """Put a reference together, percent-encoded; the reverse of :func:`parse`."""
+    return f"{scheme}://{host}/" + "/".join(quote(segment, safe="~") for segment in segments)
+
+
+def object_path(
+    store: PayloadStore, topic: str, data: Buffer, context: PublishContext | None = None
+) -> tuple[str, ...]:
+    """Where a new payload goes below a store's prefix: the topic and the segments of the payload's id.
+
+    Args:
+        store: The store; its ``id`` makes the id, so that a subclass may choose another kind.
+        topic: Topic of the record.
+        data: The payload.
+        context: Given to ``id``.
+
+    Raises:
+        PayloadStoreError: The topic is no Kafka topic name, or the id is no relative path of unreserved characters.
+    """
+    store.check_topic(topic)
+    payload_id = store.id(data, context)
+    segments = payload_id.split("/")
+    if not all(_ID_SEGMENT.fullmatch(segment) for segment in segments):
+        raise PayloadStoreError(
+            f"{payload_id!r} cannot be used as a payload id",
+            hint="An id is a relative path whose segments have letters, digits, '-', '_', '~' and inner '.' only",
+            store=store.scheme,
+            topic=topic,
+        )
+    return (topic, *segments)
+
+
+def parse_prefix(store: PayloadStore, prefix: str) -> Location:
+    """Take a configured prefix of references apart (``large.message.trusted.references``).
+
+    Args:
+        store: The store that will follow them.
+        prefix: A URL like a reference's; its path may be empty and may end in a slash.
+
+    Raises:
+        ConfigError: It is no such URL.
+    """
+    try:
+        location = parse(store, prefix.rstrip("/") + "/-")
+    except UntrustedReferenceError as error:
+        key = store.TRUSTED.name
+        raise ConfigError(f"{key} has {prefix!r}, which cannot be a prefix of references", key=key) from error
+    return Location(location.scheme, location.host, location.segments[:-1])
