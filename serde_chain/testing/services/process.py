@@ -1,0 +1,229 @@
+"""Starts a server as a child process, waits until it is ready, and never leaves it behind."""
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from serde_chain.testing.services import supervise
+from serde_chain.testing.services.errors import ServiceStartError
+from serde_chain.testing.services.ports import free_ports
+
+_POLL_SECONDS = 0.05
+_LOG_TAIL_LINES = 25
+
+
+class ServiceProcess:
+    """One server process with a folder of its own, watched over by `supervise`.
+
+    The server ends and its folder is removed when `stop` is called, when the interpreter exits, and
+    also when this process is killed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        grace: float = 0,
+    ) -> None:
+        """Start the server; it may not be ready yet, see `wait_until`.
+
+        Args:
+            name: What it is called in messages.
+            command: The program, with its arguments.
+            folder: Its working folder, where its log is written too.
+            environment: Variables to add to those of this process.
+            grace: Seconds between SIGTERM and SIGKILL when it is stopped; 0 is SIGKILL at once, right
+                for a server whose data is thrown away.
+        """
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._folder = folder
+        self._grace = grace
+        # A child forked from this process has this object too, but not the server.
+        self._owner = os.getpid()
+        with self.log.open("ab") as log:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", supervise.__file__, str(grace), str(folder), *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**os.environ, **(environment or {})},
+                # Ctrl-C in a terminal goes to a whole group: this process stops its servers itself.
+                start_new_session=True,
+            )
+        atexit.register(self.stop)
+
+    def wait_until(self, ready: Callable[[], bool], *, seconds: float) -> None:
+        """Return as soon as the server is ready.
+
+        Args:
+            ready: Asked again and again; must return within a few seconds itself.
+            seconds: How long the server may take.
+
+        Raises:
+            ServiceStartError: It ended, or the time is up. The message ends with the tail of its log;
+                the server is stopped.
+        """
+        deadline = time.monotonic() + seconds
+        while not (self.running and ready()):
+            problem = None
+            if not self.running:
+                problem = f"ended with exit code {self._supervisor.returncode}"
+            elif time.monotonic() > deadline:
+                problem = f"was not ready within {seconds:g} s"
+            if problem:
+                message = f"the {self.name} server {problem}; the end of its log:\n{self.log_tail()}"
+                self.stop()
+                raise ServiceStartError(message)
+            time.sleep(_POLL_SECONDS)
+
+    @property
+    def running(self) -> bool:
+        """Whether the server has not ended."""
+        return self._supervisor.poll() is None
+
+    def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
+        """The last lines of what the server printed."""
+        try:
+            text = self.log.read_text(errors="replace")
+        except OSError:
+            return "(no log)"
+        return "\n".join(text.splitlines()[-lines:]) or "(it printed nothing)"
+
+    def kill(self) -> None:
+        """Kill the server as a crash would; its folder stays, so that it can be started again."""
+        self._end(b"k")
+
+    def stop(self) -> None:
+        """Stop the server and remove its folder. Does nothing the second time."""
+        self._end(b"")
+        if self._owner == os.getpid():
+            # The supervisor has done so, except where the server had ended by itself.
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self, message: bytes) -> None:
+        if self._owner != os.getpid():
+            return
+        atexit.unregister(self.stop)
+        pipe = self._supervisor.stdin
+        if pipe is None or pipe.closed:
+            return
+        try:
+            pipe.write(message)
+            pipe.close()
+        except BrokenPipeError:
+            pass  # the server has ended, and its supervisor with it
+        self._supervisor.wait()
+
+
+class Service(ABC):
+    """A server with ports on 127.0.0.1 and a temporary folder, as a context manager."""
+
+    name: ClassVar[str]
+    """What it is called in messages."""
+    port_count: ClassVar[int] = 1
+    """How many ports it listens on."""
+    start_seconds: ClassVar[float] = 60
+    """How long its start may take on a slow machine."""
+
+    def __init__(self) -> None:
+        """Nothing is started yet: that is what `start`, or entering the context, does."""
+        self._process: ServiceProcess | None = None
+        self._folder: Path | None = None
+        self._ports: list[int] = []
+        self._command: list[str] = []
+
+    @abstractmethod
+    def _prepare(self, folder: Path) -> list[str]:
+        """Write what the server needs into its folder, and return its command."""
+
+    @abstractmethod
+    def _ready(self) -> bool:
+        """Whether the server answers."""
+
+    def _environment(self) -> Mapping[str, str]:
+        """Variables that the server needs."""
+        return {}
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers.
+
+        Raises:
+            ServiceMissingError: Something has to be installed first.
+            ServiceDownloadError: The server could not be fetched or built.
+            ServiceStartError: It ended, or did not answer in time.
+        """
+        attempts = 3
+        while self._process is None:
+            attempts -= 1
+            self._folder = Path(tempfile.mkdtemp(prefix=f"serde-chain-{self.name}-"))
+            self._ports = free_ports(self.port_count)
+            try:
+                self._command = self._prepare(self._folder)
+                self._launch()
+            except ServiceStartError as error:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                # Another program may have taken a port since it was found free.
+                if attempts == 0 or "in use" not in str(error):
+                    raise
+            except BaseException:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                raise
+        return self
+
+    def _launch(self) -> None:
+        assert self._folder is not None  # noqa: S101 - for mypy: set by `start`
+        process = ServiceProcess(self.name, self._command, self._folder, environment=self._environment())
+        try:
+            process.wait_until(self._ready, seconds=self.start_seconds)
+        except BaseException:
+            process.stop()
+            raise
+        self._process = process
+
+    def kill(self) -> None:
+        """Kill the server as a crash would; `restart` brings it back with its data and ports."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Start a killed server again, on the same ports and data."""
+        self.kill()
+        self._process = None
+        self._launch()
+
+    def stop(self) -> None:
+        """Stop the server and remove its data. Does nothing when it is not running."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def _port(self, number: int = 0) -> int:
+        if not self._ports:
+            message = f"the {self.name} server is not started: call start() or use it in a with statement"
+            raise ServiceStartError(message)
+        return self._ports[number]
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()

@@ -1,0 +1,60 @@
+"""A real schema registry: Apicurio, which speaks Confluent's REST interface."""
+
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from serde_chain.testing.services.jars import jars
+from serde_chain.testing.services.java import java_21
+from serde_chain.testing.services.ports import HOST, http_answers
+from serde_chain.testing.services.process import Service
+
+_API = "/apis/ccompat/v7"
+
+
+class SchemaRegistry(Service):
+    """A schema registry that keeps its schemas in memory.
+
+    Example:
+        >>> with SchemaRegistry() as registry:  # doctest: +SKIP
+        ...     client = SchemaRegistryClient({"url": registry.url})
+    """
+
+    name = "schema-registry"
+    start_seconds = 120
+
+    @property
+    def url(self) -> str:
+        """Where Confluent's interface is, as ``schema.registry.url`` wants it."""
+        return f"http://{HOST}:{self._port()}{_API}"
+
+    def _prepare(self, folder: Path) -> list[str]:
+        program = jars("registry", _unpack)
+        return [
+            java_21(),
+            "-Xmx512m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Djava.io.tmpdir={folder}",
+            f"-Dquarkus.http.host={HOST}",
+            f"-Dquarkus.http.port={self._port()}",
+            "-jar",
+            str(program / "quarkus-run.jar"),
+        ]
+
+    def _environment(self) -> Mapping[str, str]:
+        # The log goes to a file: no colours.
+        return {"QUARKUS_LOG_CONSOLE_COLOR": "false"}
+
+    def _ready(self) -> bool:
+        return http_answers(self._port(), f"{_API}/subjects")
+
+
+def _unpack(folder: Path) -> None:
+    """Replace the archive in a folder by what it holds."""
+    [archive] = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        # Python 3.11.0 to 3.11.3 have no filters yet.
+        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+        tar.extractall(folder)  # noqa: S202 - filtered, see above
+    archive.unlink()

@@ -1,0 +1,154 @@
+"""A local Spark session with the Kafka connector."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from serde_chain.testing.services.errors import ServiceStartError
+from serde_chain.testing.services.jars import jars
+from serde_chain.testing.services.java import system_java
+from serde_chain.testing.services.ports import HOST
+
+_LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+# Spark sets the root logger to the level of this one, and says so, when Python starts it.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+def spark_jars() -> list[Path]:
+    """Jars of Spark's Kafka source and sink and of its Avro functions, for the installed pyspark.
+
+    Raises:
+        ServiceMissingError: Java is not installed.
+        ServiceDownloadError: The jars could not be fetched.
+    """
+    return sorted(jars("spark").glob("*.jar"))
+
+
+@contextmanager
+def spark_session(
+    app_name: str = "serde-chain",
+    conf: Mapping[str, str] | None = None,
+    *,
+    memory: str = "2g",
+    log: Path | None = None,
+) -> Iterator[SparkSession]:
+    """A Spark session in this process, with two worker threads; ended with its JVM on leaving.
+
+    Args:
+        app_name: The application's name.
+        conf: Spark settings to add to, or to put in place of, those chosen here.
+        memory: The most heap that its JVM may use.
+        log: A file for what Spark's JVM and workers print; by default this process's stderr.
+
+    Yields:
+        The session.
+
+    Raises:
+        ServiceMissingError: Java is not installed.
+        ServiceDownloadError: The connector's jars could not be fetched.
+        ServiceStartError: There is a session already, or Spark did not start.
+    """
+    if SparkSession.getActiveSession() is not None:
+        message = "this process has a Spark session already, which has other jars and settings: stop it first"
+        raise ServiceStartError(message)
+    system_java()
+    with tempfile.TemporaryDirectory(prefix="serde-chain-spark-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        settings: dict[str, str | float | bool | None] = {**_settings(folder, memory), **(conf or {})}
+        builder = SparkSession.builder.master("local[2]").appName(app_name).config(map=settings)
+        with _environment(), _stderr_to(log):
+            try:
+                session = builder.getOrCreate()
+            except Exception as error:
+                message = f"Spark did not start: {error}"
+                raise ServiceStartError(message) from error
+        try:
+            yield session
+        finally:
+            session.stop()
+            _stop_jvm()
+
+
+def _settings(folder: Path, memory: str) -> dict[str, str]:
+    logging = folder / "log4j2.properties"
+    logging.write_text(_LOGGING)
+    return {
+        "spark.jars": ",".join(str(path) for path in spark_jars()),
+        "spark.driver.memory": memory,
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} -Djava.io.tmpdir={folder}",
+        # The workers need the interpreter that has the packages.
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        # The default, 200, is for clusters.
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Set what Spark's launcher takes from the environment only, and put it back afterwards."""
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
+    before = {key: os.environ.get(key) for key in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
+
+
+@contextmanager
+def _stderr_to(log: Path | None) -> Iterator[None]:
+    """Start child processes with their stderr in a file: the JVM inherits it, and keeps it."""
+    if log is None:
+        yield
+        return
+    stderr = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
+def _stop_jvm() -> None:
+    """End the JVM, which pyspark keeps until the interpreter exits: its memory is wanted back."""
+    # pyspark has no public call for this.
+    gateway = SparkContext._gateway  # noqa: SLF001
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = gateway.proc
+    # The JVM ends with its standard input.
+    process.stdin.close()
+    process.wait()
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
