@@ -36,20 +36,12 @@ def cached(name: str, fill: Callable[[Path], None], *, what: str) -> Path:
     Raises:
         ServiceError: The cache folder cannot be written. What `fill` raises is passed on.
     """
-    root = cache_folder()
-    folder = root / name
+    folder = cache_folder() / name
     if folder.is_dir():
         return folder
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(folder.name + ".lock")):
-            if not folder.is_dir():
-                _fill(folder, fill, what)
-    except OSError as error:
-        message = (
-            f"cannot write to the cache folder {root}: {error}; set SERDE_CHAIN_CACHE to a folder that can be written"
-        )
-        raise ServiceError(message) from error
+    with _locked(folder.with_name(folder.name + ".lock")):
+        if not folder.is_dir():
+            _fill(folder, fill, what)
     return folder
 
 
@@ -72,6 +64,12 @@ def _fill(folder: Path, fill: Callable[[Path], None], what: str) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file; the system releases it even if the process is killed."""
-    with path.open("w") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        message = f"cannot write to the cache: {error}; set SERDE_CHAIN_CACHE to a folder that can be written"
+        raise ServiceError(message) from error
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,0 +1,78 @@
+"""Fixtures for all tests: the real servers, each started once, when a test first asks for it."""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class NewTopic(Protocol):
+    """Creates a topic that no other test has, and returns its name."""
+
+    def __call__(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the quick tests first, and those with Spark last, when its memory is needed by no other."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            # pyspark leaves the sockets of results to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+    items.sort(key=_cost)
+
+
+def _cost(item: pytest.Item) -> int:
+    fixtures = getattr(item, "fixturenames", ())
+    costs = {"s3_server": 1, "broker": 2, "registry": 3, "spark": 4}
+    return max((cost for name, cost in costs.items() if name in fixtures), default=0)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[SchemaRegistry]:
+    with SchemaRegistry() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with S3Server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    with spark_session("tests") as session:
+        yield session
+
+
+@pytest.fixture
+def new_topic(broker: KafkaBroker) -> NewTopic:
+    def create(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        broker.create_topic(name, partitions, config)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server) -> str:
+    return s3_server.create_bucket()

@@ -1,0 +1,132 @@
+"""The services are what they say: real clients talk to them."""
+
+import sys
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from pyspark.sql.functions import udf
+
+from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry, ServiceError, ServiceStartError
+from serde_chain.testing.services.spark import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.conftest import NewTopic
+
+QUIET = {"log_level": 0}  # these tests provoke what the client would print
+
+
+def produce(broker: KafkaBroker, topic: str, value: bytes, user: str | None = None) -> KafkaError | None:
+    """Send one record; the error with which its delivery failed, if it did."""
+    outcome: list[KafkaError | None] = []
+    producer = Producer({**broker.client_config(user), **QUIET, "message.timeout.ms": 10_000})
+    producer.produce(
+        topic, value, headers=[("kind", b"test")], on_delivery=lambda error, _message: outcome.append(error)
+    )
+    assert producer.flush(20) == 0
+    return outcome[0]
+
+
+def consume_one(broker: KafkaBroker, topic: str, user: str | None = None) -> Message:
+    group = {"group.id": f"group-{uuid.uuid4()}", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**broker.client_config(user), **QUIET, **group})
+    try:
+        consumer.subscribe([topic])
+        message = consumer.poll(20)
+    finally:
+        consumer.close()
+    assert message is not None
+    return message
+
+
+def test_the_broker_takes_and_gives_records(broker: KafkaBroker, topic: str) -> None:
+    assert produce(broker, topic, b"hello") is None
+    message = consume_one(broker, topic)
+    assert (message.value(), message.headers()) == (b"hello", [("kind", b"test")])
+
+
+def test_a_topic_has_the_partitions_and_settings_asked_for(broker: KafkaBroker, new_topic: "NewTopic") -> None:
+    topic = new_topic(partitions=3, config={"max.message.bytes": "1000"})
+    assert len(broker.admin().list_topics(topic, timeout=10).topics[topic].partitions) == 3
+    error = produce(broker, topic, bytes(2000))
+    assert error is not None
+    assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_a_topic_cannot_be_created_twice(broker: KafkaBroker, topic: str) -> None:
+    with pytest.raises(ServiceError, match=f"did not create topic '{topic}'.*already exists"):
+        broker.create_topic(topic)
+
+
+def test_a_wrong_password_is_refused(broker: KafkaBroker) -> None:
+    config = {**broker.client_config("admin"), **QUIET, "sasl.password": "wrong"}
+    errors: list[KafkaError] = []
+    producer = Producer({**config, "error_cb": errors.append})
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=2)
+    producer.poll(0)  # hands over the errors
+    assert KafkaError._AUTHENTICATION in [error.code() for error in errors]
+
+
+def test_who_authenticates_needs_an_acl(broker: KafkaBroker, topic: str) -> None:
+    assert produce(broker, topic, b"from admin", user="admin") is None
+
+    refused = produce(broker, topic, b"from alice", user="alice")
+    assert refused is not None
+    assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    broker.allow("alice", ["WRITE"], topic=topic)
+    assert produce(broker, topic, b"from alice", user="alice") is None
+
+    broker.allow("bob", ["READ"], topic=topic)
+    broker.allow("bob", ["READ"], group="*")
+    assert consume_one(broker, topic, user="bob").value() == b"from admin"
+    with pytest.raises(ValueError, match="a topic or a group"):
+        broker.allow("bob", ["READ"])
+
+
+def test_the_registry_keeps_schemas(registry: SchemaRegistry) -> None:
+    subject = f"subject-{uuid.uuid4()}"
+    text = '{"type": "record", "name": "Alert", "fields": [{"name": "id", "type": "long"}]}'
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        number = client.register_schema(subject, Schema(text, "AVRO"))
+        assert client.get_latest_version(subject).schema_id == number
+        found = client.get_schema(number).schema_str
+    assert found is not None
+    assert '"Alert"' in found
+
+
+def test_the_s3_server_keeps_objects(s3_server: S3Server, bucket: str) -> None:
+    client = s3_server.client()
+    client.put_object(Bucket=bucket, Key="key", Body=b"content")
+    assert client.get_object(Bucket=bucket, Key="key")["Body"].read() == b"content"
+    assert s3_server.store_config(bucket)["s3.endpoint.url"] == s3_server.url
+
+
+def test_an_s3_server_that_is_not_started_says_so() -> None:
+    with pytest.raises(ServiceStartError, match="not started"):
+        _ = S3Server().url
+
+
+def test_spark_reads_records_with_headers(broker: KafkaBroker, topic: str, spark: "SparkSession") -> None:
+    assert produce(broker, topic, b"hello") is None
+    source = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+    [row] = source.option("subscribe", topic).option("includeHeaders", "true").load().collect()
+    assert bytes(row.value) == b"hello"
+    assert [(header.key, bytes(header.value)) for header in row.headers] == [("kind", b"test")]
+
+
+def test_sparks_workers_run_this_interpreter(spark: "SparkSession") -> None:
+    interpreter = udf(lambda _number: sys.executable)  # read in the worker
+    [row] = spark.range(1).select(interpreter("id").alias("python")).collect()
+    assert row.python == sys.executable
+
+
+def test_a_second_spark_session_is_refused(spark: "SparkSession") -> None:
+    assert spark.version
+    with pytest.raises(ServiceStartError, match="has a Spark session already"), spark_session():
+        pass
