@@ -82,14 +82,15 @@ class PayloadStore(ABC):
     """
 
     scheme: ClassVar[str]
-    options: ClassVar[tuple[Option[Any], ...]] = ()
 
-    TRUSTED: ClassVar = Option[tuple[str, ...]](
+    TRUSTED: ClassVar[Option[tuple[str, ...]]] = Option(
         "large.message.trusted.references", listing, (), doc="reference prefixes that may be read beside the store's own"
     )
-    MAX_PAYLOAD: ClassVar = Option[int](
+    MAX_PAYLOAD: ClassVar[Option[int]] = Option(
         "large.message.max.payload.bytes", integer(1), 1 << 30, doc="largest payload that is downloaded"
     )
+
+    options: ClassVar[tuple[Option[Any], ...]] = (TRUSTED, MAX_PAYLOAD)
 
     trusted_references: tuple[str, ...] = ()
     max_payload_bytes: int = 1 << 30

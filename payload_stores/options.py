@@ -141,7 +141,7 @@ def listing(value: object) -> tuple[str, ...]:
     return tuple(item.strip() for item in items if item.strip())
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word most like a misspelt one, or None if none is close."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word most like a misspelt one, or None if none is as close as the cutoff (0 to 1)."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return matches[0] if matches else None

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from typing import Any
 
 from payload_stores.errors import ConfigError, MissingDependencyError
 from payload_stores.options import nearest
@@ -99,7 +100,7 @@ def import_object(path: str, kind: str = "object") -> object:
     return found
 
 
-def require(module: str, extra: str) -> object:
+def require(module: str, extra: str) -> Any:
     """Import a third-party module that an extra brings.
 
     Args:

@@ -1,0 +1,77 @@
+"""Serializer chains and large messages for Kafka and Spark.
+
+Public names are loaded when they are first used, so that importing the package needs no third-party library and costs
+next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from serde_chain.base import Data, Deserializer, Serializer, StagePair
+    from serde_chain.chain import DeserializerChain, SerializerChain
+    from serde_chain.clients.consumer import Consumer
+    from serde_chain.clients.producer import Producer
+    from serde_chain.errors import (
+        ConfigError,
+        DecodeError,
+        EncodeError,
+        MissingDependencyError,
+        PayloadAccessDeniedError,
+        PayloadIntegrityError,
+        PayloadNotFoundError,
+        PayloadStoreError,
+        PayloadStoreUnavailableError,
+        PayloadTooLargeError,
+        SchemaRegistryError,
+        SerializationError,
+        UntrustedReferenceError,
+    )
+    from serde_chain.record import RecordContext
+
+__all__ = [
+    "ConfigError",
+    "Consumer",
+    "Data",
+    "DecodeError",
+    "Deserializer",
+    "DeserializerChain",
+    "EncodeError",
+    "MissingDependencyError",
+    "PayloadAccessDeniedError",
+    "PayloadIntegrityError",
+    "PayloadNotFoundError",
+    "PayloadStoreError",
+    "PayloadStoreUnavailableError",
+    "PayloadTooLargeError",
+    "Producer",
+    "RecordContext",
+    "SchemaRegistryError",
+    "SerializationError",
+    "Serializer",
+    "SerializerChain",
+    "StagePair",
+    "UntrustedReferenceError",
+]
+
+_MODULES = {
+    "Consumer": "clients.consumer",
+    "Data": "base",
+    "Deserializer": "base",
+    "DeserializerChain": "chain",
+    "Producer": "clients.producer",
+    "RecordContext": "record",
+    "Serializer": "base",
+    "SerializerChain": "chain",
+    "StagePair": "base",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

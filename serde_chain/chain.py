@@ -1,0 +1,300 @@
+"""Chains: an ordered list of stages that acts as one serializer or deserializer (KIP-1159, "Serializer chain").
+
+Calling a chain is one loop over its stages. Everything else here is about building a chain that cannot be in a wrong
+order, and about errors that say which stage failed for which record.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from serde_chain import config as configuration
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
+from serde_chain.config import Config
+from serde_chain.errors import (
+    ConfigError,
+    ContextualError,
+    DecodeError,
+    EncodeError,
+    PayloadStoreError,
+    SerializationError,
+    in_chain,
+)
+from serde_chain.record import Context
+from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, make_stage
+
+__all__ = ["DeserializerChain", "SerializerChain"]
+
+
+class _Chain(Stage):
+    """What both directions share."""
+
+    side: ClassVar[Side]
+    _failure: ClassVar[type[SerializationError]]
+
+    def __init__(self, stages: Iterable[Callable[..., Any]], *, labels: Iterable[str] | None = None) -> None:
+        """Build a chain of stages that are configured already.
+
+        Args:
+            stages: Stages in the order of application.
+            labels: What messages call them; by default their class or function names.
+
+        Raises:
+            ConfigError: The order cannot work.
+        """
+        self._stages: tuple[Any, ...] = tuple(stages)
+        names = [_name(stage) for stage in self._stages] if labels is None else list(labels)
+        self._labels = tuple(f"{name} ({at} of {len(names)})" for at, name in enumerate(names, 1))
+        self._source: tuple[dict[str, object], bool] | None = None
+        _check_neighbours(self._stages, self._labels)
+        for at, stage in enumerate(self._stages):
+            if isinstance(stage, Stage) and stage.moves_payloads:
+                self._check_large_message(at)
+        if self._stages:
+            self.takes = getattr(self._stages[0], "takes", type(self).takes)
+            self.gives = getattr(self._stages[-1], "gives", type(self).gives)
+
+    @classmethod
+    def from_config(cls, config: Config | str | Path, *, is_key: bool = False) -> Self:
+        """Build the chain that a configuration describes.
+
+        Args:
+            config: A mapping, or the path of a TOML or Java ``.properties`` file.
+            is_key: Build the chain for record keys (``key.serializers``) instead of values.
+
+        Returns:
+            The chain; empty, so that it passes data through, when the configuration names no stages.
+
+        Raises:
+            ConfigError: A stage is unknown, the order is wrong, a key is missing, misspelt or has a wrong value.
+            MissingDependencyError: The extra of a stage or store is not installed.
+        """
+        loaded = configuration.load(config)
+        items = configuration.stage_items(loaded, cls.side, is_key=is_key)
+        configuration.check_keys(loaded)
+        stages: list[Callable[..., Any]] = []
+        try:
+            stages += (make_stage(item, loaded, is_key=is_key, side=cls.side) for item in items)
+            chain = cls(stages, labels=[item.label for item in items])
+        except BaseException:
+            _close_all(stages)
+            raise
+        chain._source = (loaded, is_key)
+        return chain
+
+    @property
+    def stages(self) -> tuple[Any, ...]:
+        """The stages, in the order of application."""
+        return self._stages
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What messages call the stages: name and position, ``zstd (2 of 3)``."""
+        return self._labels
+
+    def close(self) -> None:
+        """Close all stages, also when one of them fails; the first error is raised at the end."""
+        _close_all(self._stages)
+
+    async def aclose(self) -> None:
+        """Close all stages from a coroutine, awaiting those that close asynchronously."""
+        for stage in self._stages:
+            close = getattr(stage, "aclose", None) or getattr(stage, "close", None)
+            result = close() if close is not None else None
+            if inspect.isawaitable(result):
+                await result
+
+    def set_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
+        """Hand a resolver of the cluster id to the stages that want one (confluent_kafka duck-types this)."""
+        self._forward("set_cluster_id_resolver", resolver)
+
+    def set_async_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
+        """Hand an asynchronous resolver of the cluster id to the stages that want one."""
+        self._forward("set_async_cluster_id_resolver", resolver)
+
+    def _forward(self, method: str, *arguments: object) -> None:
+        for stage in self._stages:
+            target = getattr(stage, method, None)
+            if target is not None:
+                target(*arguments)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        if self._source is not None:
+            # Rebuilt where it is unpickled, so that no connection or native object has to travel.
+            return _from_config, (type(self), *self._source)
+        return type(self), (self._stages,)
+
+    def __repr__(self) -> str:
+        # Never the configuration: it holds secrets.
+        return f"{type(self).__name__}([{', '.join(self._labels)}])"
+
+    def _check_large_message(self, at: int) -> None:
+        """Refuse what cannot stand around the large-message stage at an index."""
+
+    def _apply(self, data: Any, ctx: Context | None) -> Any:
+        """The engine: the whole of what happens per record."""
+        stage = None
+        try:
+            for stage in self._stages:
+                if data is None:
+                    return None
+                data = stage(data, ctx)
+        except Exception as error:
+            failure = self._error(stage, error, ctx)
+            if failure is error:
+                raise
+            raise failure from failure.__cause__
+        return data
+
+    def _error(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
+        """The error to raise for what a stage raised, with the place filled in."""
+        label = next(
+            (label for label, candidate in zip(self._labels, self._stages, strict=True) if candidate is stage), None
+        )
+        if isinstance(error, PayloadStoreError) and not isinstance(error, SerializationError):
+            failure: ContextualError = in_chain(error)
+        elif isinstance(error, ContextualError):
+            failure = error
+        else:
+            failure = self._failure(f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+        if ctx is not None:
+            failure.add_context(
+                topic=getattr(ctx, "topic", None),
+                field=_text(getattr(ctx, "field", None)),
+                partition=getattr(ctx, "partition", None),
+                offset=getattr(ctx, "offset", None),
+            )
+        return failure.add_context(stage=label)
+
+
+class SerializerChain(_Chain, Serializer[Any]):
+    """Serializers that run one after the other; a serializer itself.
+
+    Safe for concurrent calls. Picklable: a chain built from a configuration is rebuilt from it.
+    """
+
+    side = SERIALIZE
+    _failure = EncodeError
+
+    def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
+        """Serialize one key or value.
+
+        Args:
+            data: The object; None (a tombstone) stays None and touches no stage and no header.
+            ctx: The record around it.
+
+        Returns:
+            Bytes for the broker, or None.
+
+        Raises:
+            SerializationError: A stage failed; names the stage, topic and field.
+        """
+        data = self._apply(data, ctx)
+        if type(data) is bytes or data is None:
+            return data
+        if isinstance(data, (bytearray, memoryview)):
+            return bytes(data)  # the client takes nothing but bytes
+        raise self._error(
+            self._stages[-1] if self._stages else None,
+            EncodeError(f"gave {type(data).__name__} instead of bytes", hint="End the chain with a stage that gives bytes"),
+            ctx,
+        )
+
+    def _check_large_message(self, at: int) -> None:
+        for after, label in zip(self._stages[at + 1 :], self._labels[at + 1 :], strict=True):
+            if getattr(after, "max_overhead", None) is None:
+                raise ConfigError(
+                    f"{label} cannot come after {self._labels[at]}",
+                    hint="Put large-message last: after it may come only stages that declare the most bytes they add "
+                    "(max_overhead), since others could lift the record above the broker's limit",
+                )
+
+
+class DeserializerChain(_Chain, Deserializer[Any]):
+    """Deserializers that run one after the other, in the order as applied to what came from the broker.
+
+    Safe for concurrent calls. Picklable: a chain built from a configuration is rebuilt from it.
+    """
+
+    side = DESERIALIZE
+    _failure = DecodeError
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
+        """Deserialize one key or value.
+
+        Args:
+            data: What came from the broker; None (a tombstone) stays None and touches no stage and no header.
+            ctx: The record around it. Transport headers are removed from its headers.
+
+        Returns:
+            What the last stage gives.
+
+        Raises:
+            SerializationError: A stage failed; names the stage, topic, field, and position where the context has it.
+        """
+        return self._apply(data, ctx)
+
+    def _check_large_message(self, at: int) -> None:
+        for before, label in zip(self._stages[:at], self._labels[:at], strict=True):
+            if not getattr(before, "reads_before_large_message", False):
+                raise ConfigError(
+                    f"{label} cannot come before {self._labels[at]}",
+                    hint="Deserializers are listed in the order as applied to what came from the broker, "
+                    "so large-message comes first",
+                )
+
+
+def _check_neighbours(stages: tuple[object, ...], labels: tuple[str, ...]) -> None:
+    """Refuse neighbours that do not fit; foreign callables are taken at their word."""
+    for at, (stage, following) in enumerate(zip(stages, stages[1:], strict=False)):
+        gives = stage.gives if isinstance(stage, Stage) else None
+        takes = following.takes if isinstance(following, Stage) else None
+        if gives is not None and takes is not None and gives is not takes:
+            raise ConfigError(
+                f"{labels[at + 1]} cannot come after {labels[at]}: it takes {_plural(takes)}, "
+                f"and {labels[at]} gives {_plural(gives)}",
+                hint="Serializers go from object to bytes, deserializers from bytes to object",
+            )
+
+
+def _plural(data: Data) -> str:
+    return "objects" if data is Data.OBJECT else "bytes"
+
+
+def _name(stage: object) -> str:
+    return str(getattr(stage, "__name__", type(stage).__name__))
+
+
+def _text(field: object) -> str | None:
+    return None if field is None else str(field)
+
+
+def _from_config(cls: type[_Chain], config: dict[str, object], is_key: bool) -> _Chain:  # noqa: FBT001, for pickle
+    return cls.from_config(config, is_key=is_key)
+
+
+def _close_all(stages: Iterable[object]) -> None:
+    first: BaseException | None = None
+    for stage in stages:
+        close = getattr(stage, "close", None)
+        if close is None:
+            continue
+        try:
+            close()
+        except Exception as error:  # noqa: BLE001, the other stages must be closed too
+            first = first or error
+    if first is not None:
+        raise first

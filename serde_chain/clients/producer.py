@@ -1,0 +1,245 @@
+"""A producer whose keys and values go through serializer chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import confluent_kafka
+
+from payload_stores.options import Option, integer
+from serde_chain.chain import SerializerChain
+from serde_chain.clients.limits import MESSAGE_MAX_BYTES, RECORD_OVERHEAD, largest_key, largest_value
+from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
+from serde_chain.errors import ConfigError
+from serde_chain.record import KEY, VALUE, Context, Header, Headers, RecordContext
+from serde_chain.serializers.large_message import KIP_THRESHOLD_BYTES, THRESHOLD, LargeMessageSerializer
+
+__all__ = ["Producer"]
+
+OnDelivery: TypeAlias = Callable[[confluent_kafka.KafkaError | None, "confluent_kafka.Message[Any, Any]"], None]
+
+_MESSAGE_MAX = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
+
+
+class Producer:
+    """confluent_kafka's ``Producer``, with ``key.serializers`` and ``value.serializers`` in its configuration.
+
+    All calls of the original are there and behave as they do there; ``produce`` takes objects that the chains turn into
+    bytes. Where the configuration names no chain for a field, it is passed on as it is.
+
+    Encoding and uploads happen in the thread that calls ``produce``, which may therefore block for up to
+    ``max.block.ms`` (default 60000).
+    """
+
+    def __init__(self, config: Mapping[str, object] | str | Path, /, **kwargs: Any) -> None:
+        """Make a producer.
+
+        Args:
+            config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
+                read here; the rest goes to confluent_kafka untouched.
+            **kwargs: Further arguments for ``confluent_kafka.Producer``, such as ``logger``.
+
+        Raises:
+            ConfigError: A chain's configuration is wrong.
+            confluent_kafka.KafkaException: The client refuses the rest.
+        """
+        setup = ClientSetup.of(config, SerializerChain, MAX_BLOCK)
+        try:
+            self._limit_payloads(setup)
+            self._producer = confluent_kafka.Producer(setup.client, **kwargs)
+        except BaseException:
+            setup.close()
+            raise
+        self._setup = setup
+        self._key, self._value = setup.key, setup.value
+
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: OnDelivery | None = None,
+        on_delivery: OnDelivery | None = None,
+        timestamp: int = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        """Encode a record and hand it to the client.
+
+        Args:
+            topic: Topic.
+            value: Object for the value chain; None makes a tombstone.
+            key: Object for the key chain.
+            partition: Partition; -1 lets the client choose by the encoded key.
+            callback: Alias of ``on_delivery``.
+            on_delivery: Called with ``(error, message)`` from :meth:`poll` or :meth:`flush`.
+            timestamp: Record timestamp in ms since the epoch; 0 for now.
+            headers: Headers; the caller's object is not changed.
+
+        Raises:
+            SerializationError: A stage or store failed; nothing was sent.
+            BufferError: The client's queue is full.
+            confluent_kafka.KafkaException: As of ``confluent_kafka.Producer.produce``.
+        """
+        if self._key is None and self._value is None:
+            encoded: Headers | None = headers
+        else:
+            encoded = _copy(headers)
+            at = None if partition < 0 else partition
+            time = timestamp or None
+            if self._key is not None:
+                key = self._key(key, RecordContext(topic, KEY, encoded, None, at, time))
+            if self._value is not None:
+                bare_key = key.encode() if isinstance(key, str) else key
+                value = self._value(value, RecordContext(topic, VALUE, encoded, bare_key, at, time))
+        options: dict[str, Any] = {"headers": encoded} if encoded else {}
+        self._producer.produce(
+            topic, value, key, partition, on_delivery=on_delivery or callback, timestamp=timestamp, **options
+        )
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = -1,
+        callback: OnDelivery | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> int:
+        """Encode and hand over several records; unlike the original, headers are kept.
+
+        Args:
+            topic: Topic.
+            messages: Mappings with ``value``, ``key``, ``partition``, ``timestamp``, ``headers``, ``callback``, all
+                optional. Those that cannot be encoded or queued get an ``_error``.
+            partition: Partition of messages that name none.
+            callback: Alias of ``on_delivery``.
+            on_delivery: Callback of messages that name none.
+
+        Returns:
+            How many were queued.
+        """
+        queued = 0
+        for message in messages:
+            try:
+                self.produce(
+                    topic,
+                    message.get("value"),
+                    message.get("key"),
+                    message.get("partition", partition),
+                    on_delivery=message.get("callback") or on_delivery or callback,
+                    timestamp=message.get("timestamp", 0),
+                    headers=message.get("headers"),
+                )
+            except Exception as error:  # noqa: BLE001, as in the original: the batch goes on, the message carries it
+                message["_error"] = error
+            else:
+                queued += 1
+        return queued
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve callbacks, for up to a number of seconds; -1 waits for ever. Returns how many were served."""
+        return self._producer.poll(timeout)
+
+    def flush(self, timeout: float = -1) -> int:
+        """Wait until all records are delivered, for up to a number of seconds. Returns how many are left."""
+        return self._producer.flush(timeout)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:  # noqa: FBT001, FBT002
+        """Drop records that are queued or in flight."""
+        self._producer.purge(in_queue, in_flight, blocking)
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Cluster metadata; ``timeout`` in seconds."""
+        which: dict[str, Any] = {} if topic is None else {"topic": topic}
+        return self._producer.list_topics(**which, timeout=timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """Id of the cluster; ``timeout`` in seconds."""
+        return self._producer.cluster_id(timeout)
+
+    def init_transactions(self, timeout: float = -1) -> None:
+        """Prepare for transactions; ``timeout`` in seconds."""
+        self._producer.init_transactions(timeout)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction."""
+        self._producer.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, positions: list[confluent_kafka.TopicPartition], group_metadata: Any, timeout: float = -1
+    ) -> None:
+        """Add a consumer's offsets to the transaction; ``timeout`` in seconds."""
+        self._producer.send_offsets_to_transaction(positions, group_metadata, timeout)
+
+    def commit_transaction(self, timeout: float = -1) -> None:
+        """Commit the transaction; ``timeout`` in seconds."""
+        self._producer.commit_transaction(timeout)
+
+    def abort_transaction(self, timeout: float = -1) -> None:
+        """Abort the transaction; ``timeout`` in seconds."""
+        self._producer.abort_transaction(timeout)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Change the SASL credentials for connections to come."""
+        self._producer.set_sasl_credentials(username, password)
+
+    def close(self) -> bool:
+        """Send what is queued, then close the client, the chains and their stores."""
+        try:
+            return self._producer.close()
+        finally:
+            self._setup.close()
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @staticmethod
+    def _limit_payloads(setup: ClientSetup[SerializerChain]) -> None:
+        """Offload also what the client itself would refuse, which KIP-1159's default threshold alone would lose."""
+        limit = _MESSAGE_MAX.read(setup.config)
+        for chain, is_key in ((setup.key, True), (setup.value, False)):
+            stages = chain.stages if chain is not None else ()
+            for at, stage in enumerate(stages):
+                if not isinstance(stage, LargeMessageSerializer):
+                    continue
+                threshold = stage.threshold_bytes
+                # The KIP's default may be written out, as in its own example, and means the same then.
+                if threshold != KIP_THRESHOLD_BYTES and threshold > limit - RECORD_OVERHEAD:
+                    raise ConfigError(
+                        f"{THRESHOLD.name} ({threshold}) is above what the client sends with "
+                        f"{_MESSAGE_MAX.name} ({limit}): values of {limit - RECORD_OVERHEAD + 1} bytes and more",
+                        hint=f"Lower the threshold, leave it out, or raise {_MESSAGE_MAX.name} (and the topic's "
+                        "max.message.bytes)",
+                        key=THRESHOLD.name,
+                    )
+                overhead = sum(getattr(after, "max_overhead", 0) or 0 for after in stages[at + 1 :])
+                stage.limit_by(_client_limit(limit - overhead, is_key=is_key))
+
+
+def _client_limit(message_max_bytes: int, *, is_key: bool) -> Callable[[Context | None], int]:
+    def limit(ctx: Context | None) -> int:
+        headers = ctx.headers if ctx is not None else None
+        if is_key:
+            return largest_key(message_max_bytes, headers)
+        return largest_value(message_max_bytes, getattr(ctx, "key", None), headers)
+
+    return limit
+
+
+def _copy(headers: Headers | None) -> list[Header]:
+    """A list of our own: stages add headers to it, and the caller may use theirs again."""
+    return list(headers.items() if isinstance(headers, dict) else headers or ())

@@ -1,0 +1,194 @@
+"""Configurations: a mapping, a Java ``.properties`` file or TOML, and what in it belongs to whom.
+
+A client's configuration holds keys of the chains (``value.serializers``), of stages (``avro.schema``), of stores
+(``s3.bucket``), and of the Kafka client. The first three are declared as options; the rest goes to the client
+untouched.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from payload_stores.base import PayloadStore
+from payload_stores.options import Option, nearest
+from payload_stores.plugins import import_object, require
+from payload_stores.registry import STORES
+from serde_chain.base import Stage
+from serde_chain.errors import ConfigError
+from serde_chain.registry import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
+
+__all__ = ["Config", "check_keys", "client_config", "load", "stage_items", "used_options"]
+
+Config: TypeAlias = Mapping[str, object]
+
+# First segments of librdkafka's keys. A key under one of these may be the client's, so only near misses of a stage's
+# option are refused there; under any other prefix that an option owns, every unknown key is.
+_CLIENT_PREFIXES: Final = frozenset(
+    "acks allow api auto batch bootstrap broker check client compression connections coordinator debug default delivery "
+    "enable enabled error fetch group heartbeat https interceptor internal isolation linger log max message metadata "
+    "oauthbearer offset on_delivery opaque partition partitioner partitions plugin produce queue queued rebalance "
+    "receive reconnect request retries retry sasl security session socket ssl statistics stats sticky throttle topic "
+    "transaction transactional".split()  # noqa: SIM905, fifty quoted words would hide the list
+)
+_NEAR: Final = 0.9
+
+
+def load(source: Config | str | Path) -> dict[str, object]:
+    """Load a configuration into a flat mapping of dotted keys.
+
+    Args:
+        source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file.
+            Nested TOML tables become dotted keys, save for items of serializer lists (tables with ``class``).
+
+    Returns:
+        A new dictionary.
+
+    Raises:
+        ConfigError: The file cannot be read, or a key is not a string.
+        MissingDependencyError: The reader for ``.properties`` files is not installed.
+    """
+    if isinstance(source, Mapping):
+        config = dict(source)
+    else:
+        path = Path(source)
+        try:
+            content = path.read_bytes()
+            config = _parse(path, content)
+        except (OSError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"the configuration {path} cannot be read: {error}") from error
+    for key in config:
+        if not isinstance(key, str):
+            raise ConfigError(f"the configuration key {key!r} is not a string")
+    return config
+
+
+def _parse(path: Path, content: bytes) -> dict[str, object]:
+    text = content.decode("utf-8")
+    if path.suffix == ".toml":
+        return dict(_flatten(tomllib.loads(text)))
+    properties: Any = require("javaproperties", "config")
+    return dict(properties.loads(text))
+
+
+def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and "class" not in value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            yield prefix + key, [_flat_item(item) for item in value]
+        else:
+            yield prefix + key, _flat_item(value)
+
+
+def _flat_item(item: object) -> object:
+    return dict(_flatten(item)) if isinstance(item, Mapping) else item
+
+
+def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
+    """Read the serializer list of one chain, in the order in which the stages are applied.
+
+    Args:
+        config: Flat configuration.
+        side: Direction of the chain.
+        is_key: Whether the chain is for keys.
+
+    Returns:
+        The items; empty when neither the list nor the single form is set, so that the client's default holds.
+
+    Raises:
+        ConfigError: Both forms are set (KIP-1159), or the list is empty or not a list.
+    """
+    single = f"{'key' if is_key else 'value'}.{side.word}"
+    several = single + "s"
+    one, many = config.get(single), config.get(several)
+    if one is not None and many is not None:
+        raise ConfigError(f"{single} and {several} exclude each other", hint="Set one of them", key=several)
+    if one is not None:
+        if isinstance(one, str) and "," in one:
+            raise ConfigError(f"{single} = {one!r} names several stages", hint=f"Set {several}", key=single)
+        if isinstance(one, (list, tuple)):
+            raise ConfigError(f"{single} is a list", hint=f"Set {several}", key=single)
+        return [StageItem.of(one)]
+    if many is None:
+        return []
+    items = [part for part in many.split(",") if part.strip()] if isinstance(many, str) else many
+    if not isinstance(items, (list, tuple)) or not items:
+        raise ConfigError(f"{several} is not a list of stages", hint='Write for instance "avro, zstd, large-message"')
+    return [StageItem.of(item) for item in items]
+
+
+def used_options(config: Config) -> list[Option[Any]]:
+    """The options of all stages that the configuration's chains use, their stores included."""
+    options: list[Option[Any]] = []
+    for side in (SERIALIZE, DESERIALIZE):
+        for is_key in (False, True):
+            for item in stage_items(config, side, is_key=is_key):
+                found = stage_type(item, side)
+                if isinstance(found, type) and issubclass(found, Stage):
+                    options += found.options_for({**config, **item.options})
+    return options
+
+
+def check_keys(config: Config) -> None:
+    """Refuse misspelt keys.
+
+    Args:
+        config: Flat configuration.
+
+    Raises:
+        ConfigError: A key under a prefix that a stage or store owns is not one of theirs; names the nearest one.
+    """
+    used = used_options(config)
+    known = [*_builtin_options(), *used]
+    names = {option.name for option in known} | {
+        f"{field}.{side}{plural}"
+        for field in ("key", "value")
+        for side in ("serializer", "deserializer")
+        for plural in ("", "s")
+    }
+    owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
+    for key in config:
+        prefix = key.partition(".")[0]
+        if key in names or any(option.matches(key) for option in known):
+            continue
+        near = nearest(key, names)
+        near_miss = prefix in _CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
+        if prefix in owned or near_miss:
+            raise ConfigError(
+                f"{key!r} is not a configuration key",
+                hint=f"Did you mean {near}?" if near else f"Known under {prefix}. are {_under(prefix, names)}",
+                key=key,
+            )
+
+
+def client_config(config: Config) -> dict[str, object]:
+    """What is left for the Kafka client: all keys that belong to no chain, stage or store.
+
+    Args:
+        config: Flat configuration, checked by :func:`check_keys`.
+    """
+    used = used_options(config)
+    exclusive = [option for option in _builtin_options() if option.name.partition(".")[0] not in _CLIENT_PREFIXES]
+    chains = ("key.serializer", "key.deserializer", "value.serializer", "value.deserializer")
+    return {
+        key: value
+        for key, value in config.items()
+        if key.removesuffix("s") not in chains and not any(option.matches(key) for option in (*used, *exclusive))
+    }
+
+
+@cache
+def _builtin_options() -> tuple[Option[Any], ...]:
+    paths = [*SERIALIZERS.builtins.values(), *DESERIALIZERS.builtins.values(), *STORES.builtins.values()]
+    classes = [PayloadStore, *(import_object(path) for path in dict.fromkeys(paths))]
+    return tuple(dict.fromkeys(option for cls in classes for option in cls.options))  # type: ignore[attr-defined]
+
+
+def _under(prefix: str, names: set[str]) -> str:
+    return ", ".join(sorted(name for name in names if name.startswith(prefix + ".")))

@@ -1,0 +1,135 @@
+"""Errors of serde-chain.
+
+The tree (errors of payload stores: :mod:`payload_stores.errors`)::
+
+    ContextualError
+    ├── ConfigError (ValueError)             the configuration is wrong; raised before any record is touched
+    ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
+    └── SerializationError                   a record cannot be written or read (Kafka's SerializationException)
+        ├── EncodeError                      the object does not fit the stage or its schema
+        ├── DecodeError                      the bytes are not what the stage reads: truncated, foreign, corrupt
+        ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
+        └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
+                                             store's own kind, so that either ``except`` clause catches it
+
+Each carries topic, field, stage, partition and offset where they are known, what to do, and its cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from payload_stores.errors import (
+    ConfigError,
+    ContextualError,
+    MissingDependencyError,
+    PayloadAccessDeniedError,
+    PayloadIntegrityError,
+    PayloadNotFoundError,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+    PayloadTooLargeError,
+    UntrustedReferenceError,
+)
+
+__all__ = [
+    "ConfigError",
+    "ContextualError",
+    "DecodeError",
+    "EncodeError",
+    "MissingDependencyError",
+    "PayloadAccessDeniedError",
+    "PayloadIntegrityError",
+    "PayloadNotFoundError",
+    "PayloadStoreError",
+    "PayloadStoreUnavailableError",
+    "PayloadTooLargeError",
+    "SchemaRegistryError",
+    "SerializationError",
+    "UntrustedReferenceError",
+    "in_chain",
+]
+
+
+class SerializationError(ContextualError):
+    """A record cannot be written or read.
+
+    Attributes:
+        topic: Topic of the record.
+        field: ``key`` or ``value``.
+        stage: The stage that failed, by name and position: ``zstd (2 of 3)``.
+        partition: Partition of the record, when reading.
+        offset: Offset of the record, when reading.
+        record: The raw ``confluent_kafka.Message``, when a consumer raised this; not kept by pickling.
+    """
+
+    context_fields: ClassVar[tuple[str, ...]] = ("topic", "field", "stage", "partition", "offset")
+    topic: str | None
+    field: str | None
+    stage: str | None
+    partition: int | None
+    offset: int | None
+    record: object | None = None
+
+
+class EncodeError(SerializationError):
+    """An object cannot be written: it does not fit the stage or its schema."""
+
+
+class DecodeError(SerializationError):
+    """Bytes cannot be read: truncated, foreign or corrupt."""
+
+
+class SchemaRegistryError(SerializationError):
+    """The schema registry is down, refuses the request, or does not know the schema.
+
+    Attributes:
+        transient: Whether the same call may work later.
+    """
+
+    transient: bool = False
+
+
+class _StoreErrorInChain(SerializationError):
+    """What a store's error gains inside a chain; combined with the error's own class by :func:`in_chain`."""
+
+    context_fields = (*SerializationError.context_fields, "store", "reference")
+
+    store_error: ClassVar[type[PayloadStoreError]]
+
+    def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...]]:
+        # The combined class is made at run time and cannot be imported by a pickle; the store's own class can.
+        rebuild, (_, *details) = super().__reduce__()
+        return _rebuild_in_chain, (rebuild, self.store_error, *details)
+
+
+def in_chain(error: PayloadStoreError) -> SerializationError:
+    """Turn a store's error into one that is a :class:`SerializationError` too (KIP-1159, "Error handling").
+
+    Args:
+        error: What the store raised.
+
+    Returns:
+        An error of a class that derives from both, with ``error`` as its cause.
+    """
+    context = {name: value for name, value in error.context.items() if name in _StoreErrorInChain.context_fields}
+    combined = _combined(type(error))(error.message, hint=error.hint, **context)
+    combined.__cause__ = error
+    return combined
+
+
+_COMBINED: Final[dict[type[PayloadStoreError], type[SerializationError]]] = {}
+
+
+def _combined(kind: type[PayloadStoreError]) -> type[SerializationError]:
+    if kind not in _COMBINED:
+        body = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        _COMBINED[kind] = type(kind.__name__, (_StoreErrorInChain, kind), {**body, "store_error": kind})
+    return _COMBINED[kind]
+
+
+def _rebuild_in_chain(
+    rebuild: Callable[..., ContextualError], kind: type[PayloadStoreError], *details: object
+) -> ContextualError:
+    return rebuild(_combined(kind), *details)

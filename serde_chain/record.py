@@ -1,0 +1,139 @@
+"""What a stage knows about the record around its data, and how headers are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from serde_chain.errors import EncodeError
+
+__all__ = [
+    "KEY",
+    "VALUE",
+    "Context",
+    "Header",
+    "Headers",
+    "RecordContext",
+    "get_header",
+    "remove_headers",
+    "require_headers",
+    "set_header",
+    "topic_of",
+]
+
+KEY: Final = "key"
+VALUE: Final = "value"
+
+Header: TypeAlias = tuple[str, bytes | str | None]
+Headers: TypeAlias = list[Header] | dict[str, Any]
+
+
+class Context(Protocol):
+    """What every stage gets beside the data: ours, or ``confluent_kafka.serialization.SerializationContext``."""
+
+    topic: Any
+    field: Any
+    headers: Any
+
+
+@dataclass(slots=True)
+class RecordContext:
+    """The record around a key or a value.
+
+    It can stand wherever confluent_kafka passes a ``SerializationContext``.
+
+    Attributes:
+        topic: Topic of the record.
+        field: ``key`` or ``value``.
+        headers: The record's headers as ``(name, bytes)`` pairs. Stages add to and remove from this list in place.
+        key: The record's encoded key, when a value is processed.
+        partition: Partition, when known.
+        timestamp: Record timestamp in ms since the epoch, when known.
+        offset: Offset, when reading.
+    """
+
+    topic: str
+    field: str
+    headers: Headers | None = None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    offset: int | None = None
+
+
+def topic_of(ctx: Context | None, stage: str) -> str:
+    """The record's topic, for a stage that cannot work without it.
+
+    Args:
+        ctx: The context that the stage was given.
+        stage: The stage's name, for the message.
+
+    Raises:
+        EncodeError: There is no context or no topic in it.
+    """
+    if ctx is None or not ctx.topic:
+        raise EncodeError(
+            f"{stage} needs the record's topic", hint="Pass a RecordContext or SerializationContext that has one"
+        )
+    return str(ctx.topic)
+
+
+def get_header(ctx: Context | None, name: str) -> bytes | None:
+    """The value of the last header of a name (Kafka's ``lastHeader``), as bytes; None if there is none."""
+    headers = ctx.headers if ctx is not None else None
+    if not headers:
+        return None
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    found: bytes | str | None = None
+    for header, value in pairs:
+        if header == name:
+            found = value
+    return found.encode() if isinstance(found, str) else found
+
+
+def set_header(ctx: Context | None, name: str, value: bytes) -> None:
+    """Set a header in place, replacing earlier ones of that name.
+
+    Args:
+        ctx: The context.
+        name: Header name.
+        value: Header value.
+
+    Raises:
+        EncodeError: The context has nowhere to put headers. Assigning a list to a foreign context would lose it,
+            since confluent_kafka sends the list that its caller passed to ``produce``.
+    """
+    headers = require_headers(ctx)
+    if isinstance(headers, dict):
+        headers[name] = value
+    else:
+        headers[:] = [header for header in headers if header[0] != name]
+        headers.append((name, value))
+
+
+def require_headers(ctx: Context | None) -> Headers:
+    """The record's headers, for a stage that is about to write some.
+
+    Raises:
+        EncodeError: The context has nowhere to put headers; as of :func:`set_header`.
+    """
+    if ctx is not None and ctx.headers is None and isinstance(ctx, RecordContext):
+        ctx.headers = []
+    headers = ctx.headers if ctx is not None else None
+    if isinstance(headers, (list, dict)):
+        return headers
+    raise EncodeError(
+        "headers cannot be written: the record was passed without a list of headers",
+        hint="Pass headers=[] (a new list for each record) to produce(), or use serde_chain.Producer",
+    )
+
+
+def remove_headers(ctx: Context | None, names: Collection[str]) -> None:
+    """Remove all headers of some names, in place."""
+    headers = ctx.headers if ctx is not None else None
+    if isinstance(headers, dict):
+        for name in names:
+            headers.pop(name, None)
+    elif isinstance(headers, list):
+        headers[:] = [header for header in headers if header[0] not in names]

@@ -1,0 +1,1 @@
+"""Stages: one file per serializer and deserializer pair."""

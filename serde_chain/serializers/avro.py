@@ -1,0 +1,297 @@
+"""Avro, on fastavro: with or without a schema registry.
+
+``avro.framing`` says how a record names its schema: ``confluent`` (the registry's id in front; the default where a
+registry is set), ``header`` (the same in a record header), ``single-object`` (Avro's own fingerprint), or ``none`` (the
+default otherwise). See :mod:`serde_chain.wire.schema_id` for the bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from payload_stores.options import Option, choice
+from payload_stores.plugins import require
+from serde_chain.base import Buffer, Deserializer, Serializer
+from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
+from serde_chain.record import Context, get_header, set_header
+from serde_chain.serializers import schema_registry
+from serde_chain.serializers.avro_schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
+from serde_chain.serializers.schema_registry import RegisteredSchema, SchemaRegistry
+from serde_chain.wire import avro_bounds, schema_id
+
+__all__ = ["AvroDeserializer", "AvroSerializer"]
+
+CONFLUENT: Final = "confluent"
+HEADER: Final = "header"
+SINGLE_OBJECT: Final = "single-object"
+NONE: Final = "none"
+
+FRAMING: Final = Option(
+    "avro.framing",
+    choice(CONFLUENT, HEADER, SINGLE_OBJECT, NONE),
+    None,
+    doc="how a record names its schema: confluent (default with a registry), header, single-object, none",
+)
+
+
+class _Writer(NamedTuple):
+    """How records of one topic are written.
+
+    Attributes:
+        prefix: Bytes in front of the record.
+        header: Header that names the schema, if it is not in front.
+        schema: What fastavro writes with.
+        source: Where that comes from.
+    """
+
+    prefix: bytes
+    header: tuple[str, bytes] | None
+    schema: Any
+    source: AvroSchema
+
+
+class _Reader(NamedTuple):
+    """How records of one writer's schema are read.
+
+    Attributes:
+        writer: What the record was written with.
+        target: What it is read into; None where that is the same.
+        bounds: The schema whose records must be looked over first; None for all ordinary ones.
+    """
+
+    writer: Any
+    target: Any | None
+    bounds: AvroSchema | None
+
+
+class AvroSerializer(Serializer[Any]):
+    """Writes objects (dictionaries, lists, primitives) as Avro.
+
+    Without ``avro.schema``, ``use.latest.version`` takes the subject's latest schema from the registry.
+    """
+
+    options = (SCHEMA, SCHEMA_FILE, FRAMING, *schema_registry.OPTIONS)
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read the schema and the registry's settings; the registry itself is asked at a topic's first record."""
+        super().configure(config, is_key)
+        self._write = require("fastavro", "avro").schemaless_writer
+        self._schema = read_schema(config)
+        self._framing, self._registry = _framing(config, is_key=is_key)
+        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
+        self._writers: dict[object, _Writer] = {}
+        self._any_topic: _Writer | None = None
+        if self._schema is None and not (self._registry and self._registry.use_latest):
+            raise ConfigError(
+                "avro has no schema to write with",
+                hint="Set avro.schema or avro.schema.file, or use.latest.version = true with a schema registry",
+                key=SCHEMA.name,
+            )
+        if self._registry is None and self._schema is not None:
+            prefix = schema_id.encode_single_object(self._schema.fingerprint) if self._framing == SINGLE_OBJECT else b""
+            self._any_topic = _Writer(prefix, None, self._schema.parsed, self._schema)
+
+    def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
+        """Write one object."""
+        if data is None:
+            return None
+        writer = self._any_topic or self._writers.get(None if ctx is None else ctx.topic) or self._writer_for(ctx)
+        buffer = io.BytesIO()
+        buffer.write(writer.prefix)
+        try:
+            self._write(buffer, writer.schema, data)
+        except Exception as error:
+            raise _misfit(data, writer.source, error) from error
+        if writer.header is not None:
+            set_header(ctx, *writer.header)
+        return buffer.getvalue()
+
+    def close(self) -> None:
+        """Close the registry client."""
+        if getattr(self, "_registry", None) is not None:
+            self._registry.close()  # type: ignore[union-attr]
+
+    def _writer_for(self, ctx: Context | None) -> _Writer:
+        """Ask the registry, once per topic."""
+        assert self._registry is not None
+        name = self._schema.name if self._schema is not None else ""
+        subject = self._registry.subject(ctx, name)
+        found = self._registry.schema_for(subject, self._schema.text if self._schema else None, "AVRO")
+        own = self._schema is not None and found.text == self._schema.text
+        schema = self._schema if own and self._schema is not None else _parse_registered(found)
+        prefix, header = self._name_schema(found)
+        writer = _Writer(prefix, header, schema.parsed, schema)
+        self._writers[None if ctx is None else ctx.topic] = writer
+        return writer
+
+    def _name_schema(self, found: RegisteredSchema) -> tuple[bytes, tuple[str, bytes] | None]:
+        assert isinstance(found.key, int)
+        if self._framing == CONFLUENT:
+            return schema_id.encode_id(found.key), None
+        # Registries that have GUIDs expect them in headers; readers take the id there as well.
+        name = schema_id.encode_guid(UUID(found.guid)) if found.guid else schema_id.encode_id(found.key)
+        return b"", (self._header_name, name)
+
+
+class AvroDeserializer(Deserializer[Any]):
+    """Reads Avro into dictionaries, lists and primitives, with the schema that each record names.
+
+    ``avro.reader.schema``, or ``avro.schema`` where a registry knows the writers' schemas, is what records of all
+    schemas are resolved into (Avro specification, "Schema Resolution").
+    """
+
+    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, *schema_registry.OPTIONS)
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read the schemas and the registry's settings; the registry itself is asked at a schema's first record."""
+        super().configure(config, is_key)
+        self._read = require("fastavro", "avro").schemaless_reader
+        schema, target = read_schema(config), read_schema(config, READER_SCHEMA)
+        framing, self._registry = _framing(config, is_key=is_key)
+        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
+        self._readers: dict[object, _Reader] = {}
+        self._target = target
+        if self._registry is not None:
+            self._target = target or schema
+            self._locate: Callable[[Buffer, Context | None], tuple[_Reader, int]] = self._locate_registered
+            return
+        if schema is None:
+            raise ConfigError(
+                "avro has no schema to read with",
+                hint="Set avro.schema or avro.schema.file, or schema.registry.url",
+                key=SCHEMA.name,
+            )
+        reader = self._reader(schema)
+        if framing == SINGLE_OBJECT:
+            self._readers[schema.fingerprint] = reader
+            self._locate = self._locate_single_object
+        else:
+            self._locate = lambda _data, _ctx: (reader, 0)
+
+    @property
+    def schema(self) -> AvroSchema | None:
+        """The schema that all records are read into; None if each is read with its own."""
+        return self._target
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
+        """Read one record."""
+        if data is None:
+            return None
+        reader, start = self._locate(data, ctx)
+        buffer = io.BytesIO(data)
+        buffer.seek(start)
+        try:
+            if reader.bounds is not None:
+                avro_bounds.check_bounds(reader.bounds.parsed, reader.bounds.named, data, start)
+            value = self._read(buffer, reader.writer, reader.target)
+        except Exception as error:
+            raise _unreadable(error) from error
+        if buffer.tell() != len(data):
+            raise DecodeError(
+                f"{len(data) - buffer.tell()} bytes follow the Avro record",
+                hint="Was it written with another schema, or with a framing? See avro.framing",
+            )
+        return value
+
+    def close(self) -> None:
+        """Close the registry client."""
+        if getattr(self, "_registry", None) is not None:
+            self._registry.close()  # type: ignore[union-attr]
+
+    def _locate_registered(self, data: Buffer, ctx: Context | None) -> tuple[_Reader, int]:
+        """The reader for the schema that the header or the prefix names, and where the record begins."""
+        in_header = get_header(ctx, self._header_name)
+        try:
+            key, size = schema_id.split_confluent(data if in_header is None else in_header)
+        except ValueError as error:
+            raise DecodeError(
+                str(error), hint="Was it written without a schema registry? See avro.framing"
+            ) from error
+        reader = self._readers.get(key)
+        if reader is None:
+            assert self._registry is not None
+            reader = self._readers[key] = self._reader(_parse_registered(self._registry.get(key)))
+        return reader, 0 if in_header is not None else size
+
+    def _locate_single_object(self, data: Buffer, _ctx: Context | None) -> tuple[_Reader, int]:
+        try:
+            fingerprint, size = schema_id.split_single_object(data)
+        except ValueError as error:
+            raise DecodeError(str(error), hint="Was it written with another avro.framing?") from error
+        reader = self._readers.get(fingerprint)
+        if reader is None:
+            raise DecodeError(
+                f"the record was written with a schema of fingerprint {fingerprint.hex()}, which is not configured",
+                hint="Set avro.schema to the writer's schema, and avro.reader.schema to yours",
+            )
+        return reader, size
+
+    def _reader(self, writer: AvroSchema) -> _Reader:
+        target = self._target
+        same = target is None or target.parsed == writer.parsed
+        return _Reader(
+            writer.parsed,
+            None if same or target is None else target.parsed,
+            writer if writer.unbounded else None,
+        )
+
+
+def _framing(config: Mapping[str, object], *, is_key: bool) -> tuple[str, SchemaRegistry | None]:
+    """The framing, and the registry where the framing needs one."""
+    has_registry = schema_registry.URL.read(config) is not None
+    framing = FRAMING.read(config) or (CONFLUENT if has_registry else NONE)
+    if framing not in {CONFLUENT, HEADER}:
+        return framing, None
+    if not has_registry:
+        raise ConfigError(
+            f"avro.framing = {framing} needs a schema registry", hint="Set schema.registry.url", key=FRAMING.name
+        )
+    return framing, SchemaRegistry(config, is_key=is_key)
+
+
+def _parse_registered(found: RegisteredSchema) -> AvroSchema:
+    try:
+        return AvroSchema.parse(found.text, found.references)
+    except ValueError as error:
+        raise SchemaRegistryError(f"schema {found.key} of the registry is {error}") from error
+
+
+def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
+    """Say which field does not fit. fastavro's validation is slow, but this record has failed already."""
+    validation: Any = require("fastavro.validation", "avro")
+    try:
+        validation.validate(data, schema.parsed, raise_errors=True)
+    except validation.ValidationError as invalid:
+        fields = list(dict.fromkeys(detail.field or schema.name for detail in invalid.errors))
+        value, expected = invalid.errors[0].datum, [_type_name(detail.schema) for detail in invalid.errors]
+        return EncodeError(
+            f"the value does not fit the schema: {', '.join(fields)} is {_shown(value)}, "
+            f"expected {' or '.join(dict.fromkeys(expected))}"
+        )
+    except Exception:  # noqa: BLE001, validation itself may stumble over what cannot be written
+        pass
+    return EncodeError(f"the value does not fit the schema {schema.name}: {error}")
+
+
+def _type_name(schema: Any) -> str:
+    if isinstance(schema, dict):
+        name, kind = schema.get("name"), schema["type"]
+        return f"{kind} {name}" if name else str(schema.get("logicalType", kind))
+    return str(schema)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return f"missing or {text}" if value is None else f"{text[:80]} ({type(value).__name__})"
+
+
+def _unreadable(error: Exception) -> DecodeError:
+    if isinstance(error, EOFError):
+        return DecodeError(f"the Avro record is truncated: {str(error) or 'no bytes left'}")
+    return DecodeError(
+        f"the bytes are not a record of the schema: {type(error).__name__}: {error}",
+        hint="Was it written with another schema?",
+    )

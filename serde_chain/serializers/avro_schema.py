@@ -1,0 +1,118 @@
+"""Avro schemas: where they come from, parsed once, with what the stages need to know about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from payload_stores.options import Option, text
+from payload_stores.plugins import require
+from serde_chain.errors import ConfigError
+from serde_chain.wire import avro_bounds
+
+__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
+
+
+def _schema(value: object) -> Any:
+    if isinstance(value, (dict, list)):
+        return value
+    source = text(value)
+    if source[0] in '{["':
+        try:
+            return json.loads(source)
+        except ValueError as error:
+            raise ValueError(f"the schema is not JSON: {error}") from error
+    return source  # the name of a primitive type
+
+
+SCHEMA: Final = Option("avro.schema", _schema, None, doc="the schema, as JSON text")
+SCHEMA_FILE: Final = Option("avro.schema.file", text, None, doc="path of a file with the schema")
+READER_SCHEMA: Final = Option("avro.reader.schema", _schema, None, doc="schema to read into, as JSON text")
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A parsed schema.
+
+    Attributes:
+        parsed: The form that fastavro takes.
+        text: The schema as JSON.
+        name: Full name of a record, enum or fixed schema; the type's name otherwise.
+        named: Definitions of the named types in it.
+        unbounded: Whether records must be looked over before they are decoded (:mod:`serde_chain.wire.avro_bounds`).
+    """
+
+    parsed: Any
+    text: str
+    name: str
+    named: Mapping[str, Any]
+    unbounded: bool
+
+    @classmethod
+    def parse(cls, source: Any, references: Iterable[str] = ()) -> AvroSchema:
+        """Parse a schema.
+
+        Args:
+            source: JSON text, or what it holds.
+            references: Texts of schemas that it refers to by name, in the order in which they can be parsed.
+
+        Raises:
+            ValueError: It is not an Avro schema.
+            MissingDependencyError: fastavro is not installed.
+        """
+        fastavro: Any = require("fastavro", "avro")
+        named: dict[str, Any] = {}
+        try:
+            loaded = _schema(source)
+            for reference in references:
+                fastavro.parse_schema(json.loads(reference), named_schemas=named)
+            parsed = fastavro.parse_schema(loaded, named_schemas=named)
+        except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
+        name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
+        text_ = source if isinstance(source, str) else json.dumps(source)
+        return cls(parsed, text_, str(name), named, avro_bounds.needs_check(parsed, named))
+
+    @property
+    def fingerprint(self) -> bytes:
+        """CRC-64-AVRO of the canonical form, 8 bytes, little-endian, as single-object encoding carries it."""
+        fastavro: Any = require("fastavro", "avro")
+        canonical = fastavro.schema.to_parsing_canonical_form(self.parsed)
+        # fastavro gives the bytes in the order in which they travel.
+        return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+
+
+def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> AvroSchema | None:
+    """Read a schema out of a configuration.
+
+    Args:
+        config: Flat configuration.
+        option: The key that holds it; for ``avro.schema``, ``avro.schema.file`` is read as well.
+
+    Returns:
+        The schema, or None if it is not configured.
+
+    Raises:
+        ConfigError: It cannot be read, or both forms are set.
+        MissingDependencyError: fastavro is not installed.
+    """
+    require("fastavro", "avro")
+    source, key = option.read(config), option.name
+    path = SCHEMA_FILE.read(config) if option is SCHEMA else None
+    if source is not None and path is not None:
+        raise ConfigError(f"{SCHEMA.name} and {SCHEMA_FILE.name} exclude each other", hint="Set one of them", key=key)
+    if path is not None:
+        key = SCHEMA_FILE.name
+        try:
+            source = Path(path).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{key} = {path!r} cannot be read: {error}", key=key) from error
+    if source is None:
+        return None
+    try:
+        return AvroSchema.parse(source)
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}", key=key) from error

@@ -1,0 +1,264 @@
+"""Compression codecs: each a thin, bounded use of its library, told apart by the magic number of its own format.
+
+Every format frames itself and detects truncation. Decompression never gives more than a limit, however much a frame
+claims or expands to; trailing bytes are refused.
+
+========  ====================  ===============================================================================
+codec     magic number          format
+========  ====================  ===============================================================================
+zstd      28 B5 2F FD           RFC 8878, content size in the frame
+lz4       04 22 4D 18           LZ4 frame format, independent blocks, content size and checksum
+gzip      1F 8B                 RFC 1952, time stamp 0, so that equal payloads give equal bytes
+snappy    FF 06 00 00 sNaPpY    Snappy framing format; a skippable chunk 0x80 gives the length (see below)
+========  ====================  ===============================================================================
+
+Snappy's framing has no end mark, so a stream cut between two chunks would read as a shorter payload. We write the
+payload's length (8 bytes, little-endian) into a skippable chunk of type 0x80 behind the stream identifier, which other
+readers pass over, and check it when it is there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Final
+
+from payload_stores.plugins import require
+from serde_chain.base import Buffer
+from serde_chain.errors import ConfigError, DecodeError
+
+__all__ = ["CODECS", "Codec", "codec_of"]
+
+_CHUNK: Final = 1 << 20
+
+
+class Codec(ABC):
+    """One compression format.
+
+    Attributes:
+        name: What ``compression.type`` calls it.
+        magic: The bytes with which every frame begins.
+        levels: Lowest and highest level; None if the format has none.
+        default_level: The library's default.
+    """
+
+    name: ClassVar[str]
+    magic: ClassVar[bytes]
+    levels: ClassVar[tuple[int, int] | None] = None
+    default_level: ClassVar[int] = 0
+
+    @abstractmethod
+    def load(self) -> None:
+        """Import the library; raises MissingDependencyError if it is not installed."""
+
+    @abstractmethod
+    def compress(self, data: Buffer, level: int) -> bytes:
+        """Compress a payload into one frame."""
+
+    @abstractmethod
+    def decompress(self, data: Buffer, limit: int) -> bytes:
+        """Decompress one frame that gives at most ``limit`` bytes; raises DecodeError otherwise."""
+
+    def check_level(self, level: int | None) -> int:
+        """The level to use; raises ConfigError if the codec has no such level."""
+        if level is None:
+            return self.default_level
+        if self.levels is None:
+            raise ConfigError(f"{self.name} has no levels", hint="Leave compression.level out", key="compression.level")
+        lowest, highest = self.levels
+        if not lowest <= level <= highest:
+            raise ConfigError(f"{self.name} has levels {lowest} to {highest}, not {level}", key="compression.level")
+        return level
+
+    def too_large(self, limit: int) -> DecodeError:
+        """The error for a frame that gives more than it may."""
+        return DecodeError(
+            f"the {self.name} frame decompresses to more than {limit} bytes",
+            hint="Raise compression.max.output.bytes if this is expected",
+        )
+
+    def corrupt(self, why: object) -> DecodeError:
+        """The error for a frame that is not whole."""
+        return DecodeError(f"the {self.name} frame is truncated or corrupt: {why}")
+
+
+class Zstd(Codec):
+    """Zstandard through ``zstandard``."""
+
+    name, magic, levels, default_level = "zstd", b"\x28\xb5\x2f\xfd", (-131072, 22), 3
+
+    def __init__(self) -> None:
+        # Compression contexts are costly to make and not safe to share between threads.
+        self._local = threading.local()
+
+    def load(self) -> None:
+        self._library: Any = require("zstandard", "compression")
+
+    def compress(self, data: Buffer, level: int) -> bytes:
+        try:
+            compressor = self._local.compressors[level]
+        except (AttributeError, KeyError):
+            compressor = self._library.ZstdCompressor(level)
+            self._local.__dict__.setdefault("compressors", {})[level] = compressor
+        return compressor.compress(data)  # type: ignore[no-any-return]
+
+    def decompress(self, data: Buffer, limit: int) -> bytes:
+        try:
+            decompressor = self._local.decompressor
+        except AttributeError:
+            decompressor = self._local.decompressor = self._library.ZstdDecompressor()
+        try:
+            size = self._library.frame_content_size(data)
+            if size > limit:
+                raise self.too_large(limit)
+            if size <= 0:  # unknown; or empty, which the library takes without a look at the rest
+                return self._decompress_unknown(decompressor.decompressobj(), memoryview(data), limit)
+            return decompressor.decompress(data, allow_extra_data=False)  # type: ignore[no-any-return]
+        except self._library.ZstdError as error:
+            raise self.corrupt(error) from error
+
+    def _decompress_unknown(self, stream: Any, data: memoryview, limit: int) -> bytes:
+        """For frames of streaming writers, which do not know their content's size when they begin."""
+        step = 1024  # of input; bounds what one step may give, as a block of 4 bytes can stand for 128 KiB
+        pieces: list[bytes] = []
+        size = at = 0
+        while at < len(data) and not stream.eof:
+            pieces.append(stream.decompress(data[at : at + step]))
+            at += step
+            size += len(pieces[-1])
+            if size > limit:
+                raise self.too_large(limit)
+        if not stream.eof or stream.unused_data or at < len(data):
+            raise self.corrupt("it does not end where the data ends")
+        return b"".join(pieces)
+
+
+class Lz4(Codec):
+    """LZ4 frames through ``lz4``."""
+
+    name, magic, levels, default_level = "lz4", b"\x04\x22\x4d\x18", (-(1 << 16), 16), 0
+
+    def load(self) -> None:
+        self._library: Any = require("lz4.frame", "compression")
+
+    def compress(self, data: Buffer, level: int) -> bytes:
+        # Independent blocks: Java's LZ4 frame reader takes no others.
+        return self._library.compress(  # type: ignore[no-any-return]
+            data, compression_level=level, block_linked=False, content_checksum=True, store_size=True
+        )
+
+    def decompress(self, data: Buffer, limit: int) -> bytes:
+        try:
+            size = self._library.get_frame_info(data)["content_size"]
+            if size > limit:
+                raise self.too_large(limit)
+            stream = self._library.LZ4FrameDecompressor()
+            pieces = [stream.decompress(data, max_length=size or _CHUNK)]
+            total = len(pieces[0])
+            while not stream.eof:
+                piece = stream.decompress(b"", max_length=_CHUNK)
+                total += len(piece)
+                if total > limit:
+                    raise self.too_large(limit)
+                if not piece and stream.needs_input:
+                    raise self.corrupt("it ends too early")
+                pieces.append(piece)
+        except (RuntimeError, ValueError, EOFError) as error:
+            raise self.corrupt(error) from error
+        if stream.unused_data:
+            raise self.corrupt("bytes follow its end")
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class Gzip(Codec):
+    """gzip through the standard library."""
+
+    name, magic, levels, default_level = "gzip", b"\x1f\x8b", (0, 9), 6
+
+    def load(self) -> None:
+        pass
+
+    def compress(self, data: Buffer, level: int) -> bytes:
+        return gzip.compress(data, level, mtime=0)
+
+    def decompress(self, data: Buffer, limit: int) -> bytes:
+        stream = zlib.decompressobj(wbits=31)
+        try:
+            payload = stream.decompress(data, limit + 1)
+        except zlib.error as error:
+            raise self.corrupt(error) from error
+        if len(payload) > limit:
+            raise self.too_large(limit)
+        if not stream.eof or stream.unused_data or stream.unconsumed_tail:
+            raise self.corrupt("it does not end where the data ends")
+        return payload
+
+
+class Snappy(Codec):
+    """The Snappy framing format through ``cramjam``."""
+
+    name, magic = "snappy", b"\xff\x06\x00\x00sNaPpY"
+    _length_chunk: ClassVar[bytes] = b"\x80\x08\x00\x00"
+
+    def load(self) -> None:
+        self._library: Any = require("cramjam", "compression").snappy
+        self._failure: type[Exception] = require("cramjam", "compression").DecompressionError
+
+    def compress(self, data: Buffer, level: int) -> bytes:  # noqa: ARG002, Snappy has no levels
+        stream = memoryview(self._library.compress(data))
+        head = self.magic + self._length_chunk + len(data).to_bytes(8, "little")
+        return b"".join((head, stream[len(self.magic) :]))
+
+    def decompress(self, data: Buffer, limit: int) -> bytes:
+        view = memoryview(data)
+        declared = None
+        if view[10:14] == self._length_chunk:
+            declared = int.from_bytes(view[14:22], "little")
+        try:
+            size = _snappy_size(view)
+            if size > limit or (declared or 0) > limit:
+                raise self.too_large(limit)
+            payload = bytes(self._library.decompress(data))
+        except (self._failure, ValueError) as error:
+            raise self.corrupt(error) from error
+        if declared is not None and declared != len(payload):
+            raise self.corrupt(f"it holds {len(payload)} bytes and declares {declared}")
+        return payload
+
+
+def _snappy_size(stream: memoryview) -> int:
+    """Sum of what the chunks of a Snappy stream declare, without decompressing; ValueError if a chunk is cut."""
+    at = size = 0
+    while at < len(stream):
+        kind, length = stream[at], int.from_bytes(stream[at + 1 : at + 4], "little")
+        body = stream[at + 4 : at + 4 + length]
+        if at + 4 + length > len(stream):
+            raise ValueError("a chunk is cut off")
+        if kind == 0:  # compressed: checksum, then a varint with the size, at most 65536
+            size += _varint(body[4:7])
+        elif kind == 1:  # uncompressed: checksum, then the data
+            size += max(length - 4, 0)
+        at += 4 + length
+    if at == len(Snappy.magic):
+        raise ValueError("no chunk follows the stream identifier")
+    return size
+
+
+def _varint(data: memoryview) -> int:
+    value = 0
+    for position, byte in enumerate(data):
+        value |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:  # noqa: PLR2004, the bit that says "more follows"
+            return value
+    raise ValueError("a chunk declares no size")
+
+
+CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (Zstd(), Lz4(), Gzip(), Snappy())}
+
+
+def codec_of(data: Buffer) -> Codec | None:
+    """The codec whose magic number the data begins with, or None."""
+    head = bytes(memoryview(data)[:10])
+    return next((codec for codec in CODECS.values() if head.startswith(codec.magic)), None)

@@ -1,0 +1,214 @@
+"""``large-message``: payloads above a threshold go to a payload store, and a reference travels (KIP-1159)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, cast
+from urllib.parse import urlsplit
+
+from payload_stores.base import PayloadStore, PublishContext
+from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, UntrustedReferenceError
+from payload_stores.ids import ID_STRATEGIES, sha256_digest
+from payload_stores.middleware import Deadline
+from payload_stores.options import Option, choice, integer, listing, text
+from payload_stores.registry import open_store, store_class
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
+from serde_chain.errors import ConfigError, DecodeError
+from serde_chain.record import Context, remove_headers, require_headers, topic_of
+from serde_chain.wire.reference_format import Reference, find_format
+
+__all__ = ["KIP_THRESHOLD_BYTES", "THRESHOLD", "TIMEOUT", "LargeMessageDeserializer", "LargeMessageSerializer"]
+
+KIP_THRESHOLD_BYTES: Final = 1048576
+
+
+def _store(value: object) -> Any:
+    """A store by name, class or instance; which of these it is, the store registry finds out."""
+    return text(value) if isinstance(value, str) else value
+
+
+def _several_stores(value: object) -> tuple[Any, ...]:
+    return listing(value) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+STORE: Final = Option(
+    "large.message.payload.store.class", _store, None, required=True, doc="Name a payload store: memory, local, s3, or a class"
+)
+STORES: Final[Option[tuple[Any, ...]]] = Option("large.message.payload.store.classes", _several_stores, (), doc="further payload stores to read from")
+THRESHOLD: Final = Option(
+    "large.message.threshold.bytes", integer(0), None, doc="larger payloads go to the store (default 1048576)"
+)
+ID: Final = Option("large.message.id", choice(*ID_STRATEGIES), "random", doc="ids: random, content or keyed")
+FORMAT: Final = Option("large.message.format", text, "kip1159", doc="how references are written")
+ACCEPT: Final[Option[tuple[str, ...]]] = Option(
+    "large.message.accept", listing, ("kip1159",), doc="formats of references that are read"
+)
+TIMEOUT: Final = Option(
+    "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
+)
+
+
+class _LargeMessage(Stage):
+    """What both directions share: stores behind a deadline."""
+
+    moves_payloads = True
+    _stores: dict[str, PayloadStore]
+
+    @classmethod
+    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+        """The stage's own keys, and those of the stores that the configuration names."""
+        specs = [spec for spec in (STORE.read({STORE.name: "memory", **config}), *STORES.read(config)) if spec]
+        classes = [type(spec) if isinstance(spec, PayloadStore) else store_class(spec) for spec in specs]
+        return (*cls.options, *PayloadStore.options, *(option for found in classes for option in found.options))
+
+    @property
+    def timeout_ms(self) -> int:
+        """Deadline of one upload or download, in ms."""
+        return self._timeout_ms
+
+    @property
+    def worst_case_ms(self) -> int:
+        """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
+        return max((store.worst_case_ms() or 0 for store in self._stores.values()), default=0)
+
+    def _open(self, config: Mapping[str, object], *specs: Any) -> None:
+        self._timeout_ms = TIMEOUT.read(config)
+        self._max_bytes = PayloadStore.MAX_PAYLOAD.read(config)
+        self._stores = {}
+        try:
+            for spec in specs:
+                store = open_store(spec, config)
+                if store.scheme in self._stores:
+                    store.close()
+                    raise ConfigError(f"two payload stores have the scheme {store.scheme}", key=STORES.name)
+                self._stores[store.scheme] = Deadline(store, self._timeout_ms)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the stores."""
+        for store in getattr(self, "_stores", {}).values():
+            store.close()
+
+
+class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
+    """Publishes payloads above the threshold and puts a reference in their place.
+
+    The last serializer of a chain, save for stages that declare their ``max_overhead``: the threshold is compared with
+    the bytes that are about to be sent.
+    """
+
+    takes = Data.BYTES
+    gives = Data.BYTES
+    options = (STORE, THRESHOLD, ID, FORMAT, TIMEOUT)
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read the settings and open the payload store."""
+        super().configure(config, is_key)
+        threshold = THRESHOLD.read(config)
+        self._threshold = KIP_THRESHOLD_BYTES if threshold is None else threshold
+        self._client_limit: Callable[[Context | None], int] | None = None
+        self._format = find_format(FORMAT.read(config))
+        self._is_key = is_key
+        # Compaction and partitioning compare keys byte by byte, so equal keys need equal references.
+        strategy = "content" if is_key else ID.read(config)
+        self._id_strategy = cast(Literal["random", "content", "keyed"], strategy)
+        self._open(config, STORE.read(config))
+        (self._store,) = self._stores.values()
+
+    @property
+    def threshold_bytes(self) -> int:
+        """Payloads of more bytes go to the store."""
+        return self._threshold
+
+    def limit_by(self, client_limit: Callable[[Context | None], int]) -> None:
+        """Also offload what the client would refuse to send.
+
+        Args:
+            client_limit: Gives the largest field in bytes that the client takes for a record, its key and headers
+                considered.
+        """
+        self._client_limit = client_limit
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
+        """Pass a small payload through; publish a large one."""
+        if data is None:
+            return None
+        size = len(data)
+        if size <= self._threshold and (self._client_limit is None or size <= self._client_limit(ctx)):
+            return self._format.write_inline(data, ctx, is_key=self._is_key)
+        topic = topic_of(ctx, "large-message")
+        require_headers(ctx)  # before the upload, which would be orphaned
+        digest = sha256_digest(data)
+        context = PublishContext(
+            self._id_strategy, key=getattr(ctx, "key", None), digest=digest, is_key=self._is_key
+        )
+        url = self._store.publish(topic, data, context)
+        return self._format.write_reference(Reference(url, size, digest), ctx, is_key=self._is_key)
+
+
+class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
+    """Downloads what a reference stands for, and verifies size and digest.
+
+    Follows references only to the stores that are configured, and there only below their own prefix.
+    """
+
+    takes = Data.BYTES
+    gives = Data.BYTES
+    options = (STORE, STORES, ACCEPT, TIMEOUT)
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read the settings and open the payload stores."""
+        super().configure(config, is_key)
+        self._is_key = is_key
+        self._formats = [find_format(name) for name in ACCEPT.read(config)]
+        self._open(config, STORE.read(config), *STORES.read(config))
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
+        """Pass an inline payload through; fetch a large one."""
+        if data is None:
+            return None
+        for reference_format in self._formats:
+            try:
+                found = reference_format.read(data, ctx, is_key=self._is_key)
+            except ValueError as error:
+                raise DecodeError(f"the large-message reference is malformed: {error}") from error
+            if found is not None:
+                payload = self._fetch(found) if isinstance(found, Reference) else found
+                remove_headers(ctx, reference_format.headers(is_key=self._is_key))
+                return payload
+        return data
+
+    def _fetch(self, reference: Reference) -> bytes:
+        store = self._store_of(reference.url)
+        context = {"store": store.scheme, "reference": reference.url}
+        if reference.size is not None and reference.size > self._max_bytes:
+            raise PayloadTooLargeError(
+                f"the payload has {reference.size} bytes, more than the {self._max_bytes} that may be read",
+                hint=f"Raise {PayloadStore.MAX_PAYLOAD.name} if this is expected",
+                **context,
+            )
+        payload = store.download(reference.url)
+        if reference.size is not None and len(payload) != reference.size:
+            raise PayloadIntegrityError(
+                f"the payload has {len(payload)} bytes, but {reference.size} were published", **context
+            )
+        if reference.digest is not None and sha256_digest(payload) != reference.digest:
+            raise PayloadIntegrityError("the payload's digest is not the one that was published", **context)
+        return payload
+
+    def _store_of(self, url: str) -> PayloadStore:
+        try:
+            scheme = urlsplit(url).scheme
+        except ValueError:
+            scheme = ""
+        store = self._stores.get(scheme)
+        if store is None:
+            raise UntrustedReferenceError(
+                f"the reference is not followed: no store for the scheme {scheme[:20]!r} is configured, "
+                f"only for {', '.join(self._stores)}",
+                hint=f"If it is legitimate, add its store to {STORES.name}",
+                reference=url[:500],
+            )
+        return store

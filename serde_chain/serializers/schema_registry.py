@@ -1,0 +1,193 @@
+"""The schema registry behind the Avro, Protobuf and JSON stages: Confluent's client, with deadlines and typed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from payload_stores.options import Option, boolean, text
+from payload_stores.plugins import require
+from serde_chain.errors import ConfigError, SchemaRegistryError
+from serde_chain.record import Context
+from serde_chain.wire.schema_id import SchemaKey
+
+__all__ = ["OPTIONS", "RegisteredSchema", "SchemaRegistry"]
+
+SubjectStrategy = Callable[[str, str, str], str]
+
+# Confluent's client waits for ever unless told otherwise.
+_TIMEOUT_S: Final = 10
+
+
+def _strategy(value: object) -> SubjectStrategy:
+    """Parse a subject name strategy: Java class name, short name, or a callable (ctx, record name)."""
+    if callable(value):
+        function: Callable[..., str] = value
+        return lambda topic, field, record: function(_SubjectContext(topic, field), record)
+    name = str(value).rpartition(".")[2].removesuffix("NameStrategy").lower()
+    if name not in _STRATEGIES:
+        raise ValueError("expected TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy or a callable")
+    return _STRATEGIES[name]
+
+
+class _SubjectContext(NamedTuple):
+    topic: str
+    field: str
+
+
+_STRATEGIES: Final[dict[str, SubjectStrategy]] = {
+    "topic": lambda topic, field, _record: f"{topic}-{field}",
+    "record": lambda _topic, _field, record: record,
+    "topicrecord": lambda topic, _field, record: f"{topic}-{record}",
+}
+
+CLIENT: Final = Option("schema.registry.*", text, "", secret=True, doc="settings of Confluent's registry client")
+URL: Final = Option("schema.registry.url", text, None, doc="address of the schema registry")
+USER_INFO: Final = Option("basic.auth.user.info", text, None, secret=True, doc="user:password for the registry")
+USER_INFO_SOURCE: Final = Option("basic.auth.credentials.source", text, None, doc="USER_INFO, as in Java")
+AUTO_REGISTER: Final = Option("auto.register.schemas", boolean, True, doc="register the schema when it is first used")
+USE_LATEST: Final = Option("use.latest.version", boolean, False, doc="write with the subject's latest schema")
+NORMALIZE: Final = Option("normalize.schemas", boolean, False, doc="normalize schemas when registering")
+STRATEGY: Final = Option("subject.name.strategy", _strategy, _STRATEGIES["topic"], doc="how subjects are named")
+VALUE_STRATEGY: Final = Option("value.subject.name.strategy", _strategy, None, doc="the same, for values")
+KEY_STRATEGY: Final = Option("key.subject.name.strategy", _strategy, None, doc="the same, for keys")
+
+OPTIONS: Final[tuple[Option[Any], ...]] = (
+    CLIENT, USER_INFO, USER_INFO_SOURCE, AUTO_REGISTER, USE_LATEST, NORMALIZE, STRATEGY, VALUE_STRATEGY, KEY_STRATEGY,
+)  # fmt: skip
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema as the registry gives it.
+
+    Attributes:
+        key: Its id or GUID.
+        text: The schema.
+        references: Texts of the schemas that it refers to, in the order in which they can be parsed.
+        guid: Its GUID where the registry has GUIDs.
+    """
+
+    key: SchemaKey
+    text: str
+    references: tuple[str, ...] = ()
+    guid: str | None = None
+
+
+class SchemaRegistry:
+    """Looks up and registers schemas. Confluent's client caches by id and by schema; callers cache what they parse."""
+
+    def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
+        """Make the client; nothing is asked before the first record.
+
+        Args:
+            config: Flat configuration with ``schema.registry.url``.
+            is_key: Whether subjects are for keys.
+
+        Raises:
+            ConfigError: The client refuses its settings.
+            MissingDependencyError: The extra ``registry`` is not installed.
+        """
+        require("httpx", "registry")
+        self._library: Any = require("confluent_kafka.schema_registry", "registry")
+        self._field = "key" if is_key else "value"
+        self._strategy = (KEY_STRATEGY if is_key else VALUE_STRATEGY).read(config) or STRATEGY.read(config)
+        self._auto_register = AUTO_REGISTER.read(config)
+        self.use_latest = USE_LATEST.read(config)
+        self._normalize = NORMALIZE.read(config)
+        settings = {"timeout": _TIMEOUT_S, **CLIENT.select(config)}
+        if user_info := USER_INFO.read(config):
+            settings.setdefault("basic.auth.user.info", user_info)
+        numbers = {key: int(value) for key, value in settings.items() if isinstance(value, str) and value.isdigit()}
+        try:
+            self._client = self._library.SchemaRegistryClient({**settings, **numbers})
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"the schema registry client refuses its settings: {error}", key=URL.name) from error
+
+    def subject(self, ctx: Context | None, record_name: str) -> str:
+        """The subject of a record's schema.
+
+        Raises:
+            SchemaRegistryError: The strategy needs a topic and there is none.
+        """
+        topic = "" if ctx is None else str(ctx.topic or "")
+        if not topic and self._strategy is not _STRATEGIES["record"]:
+            raise SchemaRegistryError("the schema's subject needs the record's topic", hint="Pass a context with one")
+        return self._strategy(topic, self._field, record_name)
+
+    def schema_for(self, subject: str, schema: str | None, schema_type: str) -> RegisteredSchema:
+        """The schema to write a subject's records with: registered, looked up, or the latest.
+
+        Args:
+            subject: The subject.
+            schema: Text of the configured schema; None if the latest is to be used.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+
+        Raises:
+            SchemaRegistryError: The registry is down or refuses, or does not know the schema.
+        """
+        if schema is None or self.use_latest:
+            latest = self._ask(f"the latest schema of {subject}", self._client.get_latest_version, subject)
+            return self._with_references(latest.schema_id, latest.schema)
+        wanted = self._library.Schema(schema, schema_type)
+        if self._auto_register:
+            found = self._ask(
+                f"registering the schema of {subject}",
+                self._client.register_schema_full_response,
+                subject,
+                wanted,
+                normalize_schemas=self._normalize,
+            )
+        else:
+            found = self._ask(
+                f"the schema of {subject}", self._client.lookup_schema, subject, wanted, self._normalize
+            )
+        return RegisteredSchema(found.schema_id, schema, guid=getattr(found, "guid", None))
+
+    def get(self, key: SchemaKey) -> RegisteredSchema:
+        """The schema with an id or GUID.
+
+        Raises:
+            SchemaRegistryError: The registry is down or refuses, or does not know it.
+        """
+        method = self._client.get_schema if isinstance(key, int) else self._client.get_schema_by_guid
+        schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key))
+        return self._with_references(key, schema)
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._client.close()
+
+    def _with_references(self, key: SchemaKey, schema: Any) -> RegisteredSchema:
+        texts: dict[tuple[str, int], str] = {}
+        self._collect(schema, texts)
+        return RegisteredSchema(key, schema.schema_str, tuple(texts.values()), getattr(schema, "guid", None))
+
+    def _collect(self, schema: Any, texts: dict[tuple[str, int], str]) -> None:
+        """Depth first, so that what a schema refers to stands before it; a reference met again is not followed."""
+        for reference in schema.references or ():
+            at = (reference.subject, reference.version)
+            if at not in texts:
+                found = self._ask(f"schema {reference.subject} version {reference.version}", self._client.get_version, *at)
+                texts[at] = ""
+                self._collect(found.schema, texts)
+                texts.pop(at)
+                texts[at] = found.schema.schema_str
+
+    def _ask(self, what: str, method: Callable[..., Any], *arguments: object, **options: object) -> Any:
+        try:
+            return method(*arguments, **options)
+        except self._library.SchemaRegistryError as error:
+            unknown = error.http_status_code == 404
+            failure = SchemaRegistryError(
+                f"the schema registry refused {what}: {error.error_message} (HTTP {error.http_status_code})",
+                hint="Was it written with another registry? Check schema.registry.url" if unknown else None,
+            )
+            failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
+            raise failure from error
+        except Exception as error:  # the client lets errors of its HTTP and authentication libraries through
+            failure = SchemaRegistryError(
+                f"the schema registry did not answer on {what}: {type(error).__name__}: {error}",
+                hint="Check schema.registry.url and that the registry runs",
+            )
+            failure.transient = True
+            raise failure from error

@@ -1,0 +1,72 @@
+"""What a large-message format is: how a reference and its marker stand in a record.
+
+The ``large-message`` stage knows formats by this protocol only. A new one is a file beside this one and a row in
+:data:`FORMATS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+from payload_stores.plugins import Catalogue
+from serde_chain.base import Buffer
+from serde_chain.record import Context
+
+__all__ = ["FORMATS", "Reference", "ReferenceFormat", "find_format"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a payload lies and what it must be.
+
+    Attributes:
+        url: Full reference, as the store gave it.
+        size: Size in bytes, if the format carries it.
+        digest: ``sha256:<hex>``, if the format carries it.
+    """
+
+    url: str
+    size: int | None = None
+    digest: str | None = None
+
+
+class ReferenceFormat(Protocol):
+    """How one format writes and reads placeholders. Implementations keep no state."""
+
+    def headers(self, *, is_key: bool) -> Collection[str]:
+        """Names of the headers that the format adds, to be removed from what a reader sees."""
+
+    def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
+        """Mark a payload that stays in the record; most formats return it as it is."""
+
+    def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
+        """Make the placeholder of a payload, and add the headers that go with it.
+
+        Raises:
+            EncodeError: The record has nowhere to put headers.
+        """
+
+    def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
+        """Read a record's field.
+
+        Returns:
+            The reference of a placeholder; the payload of a field that is marked as inline; None if the field bears no
+            mark of this format.
+
+        Raises:
+            ValueError: It bears the format's mark and is malformed, or of an unknown version.
+        """
+
+
+FORMATS: Final = Catalogue(
+    kind="large-message format",
+    group="serde_chain.formats",
+    builtins={"kip1159": "serde_chain.wire.kip1159:FORMAT"},
+)
+
+
+def find_format(name: str) -> ReferenceFormat:
+    """The format of a name; raises ConfigError if there is none."""
+    return cast(ReferenceFormat, FORMATS.find(name))

@@ -1,0 +1,88 @@
+"""How a record names the schema it was written with.
+
+========================  =============================================================  =======================
+framing                   bytes in front of the payload                                  source
+========================  =============================================================  =======================
+Confluent, id             ``00`` and the id as big-endian int32                          Confluent wire format
+Confluent, GUID           ``01`` and the 16 bytes of the schema's GUID                   Confluent wire format
+Confluent, header         none; one of the above as the header ``__value_schema_id``     Confluent wire format
+Avro single object        ``C3 01`` and the CRC-64-AVRO fingerprint, little-endian       Avro specification 1.12
+========================  =============================================================  =======================
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from serde_chain.base import Buffer
+
+__all__ = [
+    "KEY_HEADER",
+    "VALUE_HEADER",
+    "SchemaKey",
+    "encode_guid",
+    "encode_id",
+    "encode_single_object",
+    "split_confluent",
+    "split_single_object",
+]
+
+SchemaKey: TypeAlias = int | UUID
+
+VALUE_HEADER: Final = "__value_schema_id"
+KEY_HEADER: Final = "__key_schema_id"
+
+_ID: Final = 0
+_GUID: Final = 1
+_SINGLE_OBJECT: Final = b"\xc3\x01"
+
+
+def encode_id(schema_id: int) -> bytes:
+    """The 5 bytes that name a schema by its id."""
+    return b"\x00" + schema_id.to_bytes(4, "big")
+
+
+def encode_guid(guid: UUID) -> bytes:
+    """The 17 bytes that name a schema by its GUID."""
+    return b"\x01" + guid.bytes
+
+
+def split_confluent(data: Buffer) -> tuple[SchemaKey, int]:
+    """Read Confluent's framing.
+
+    Args:
+        data: A payload, or the value of a schema id header.
+
+    Returns:
+        The schema's id or GUID, and the number of bytes that the framing takes.
+
+    Raises:
+        ValueError: The data does not begin with such a framing.
+    """
+    if len(data) >= 5 and data[0] == _ID:
+        return int.from_bytes(data[1:5], "big"), 5
+    if len(data) >= 17 and data[0] == _GUID:
+        return UUID(bytes=bytes(data[1:17])), 17
+    if data and data[0] in {_ID, _GUID}:
+        raise ValueError(f"the schema id is cut off after {len(data)} bytes")
+    raise ValueError(f"the data begins with {bytes(data[:1]).hex() or 'nothing'} instead of a schema id (00 or 01)")
+
+
+def encode_single_object(fingerprint: bytes) -> bytes:
+    """The 10 bytes of Avro's single-object encoding; the fingerprint has 8 bytes, little-endian."""
+    return _SINGLE_OBJECT + fingerprint
+
+
+def split_single_object(data: Buffer) -> tuple[bytes, int]:
+    """Read Avro's single-object framing.
+
+    Returns:
+        The fingerprint (8 bytes, little-endian), and the number of bytes that the framing takes.
+
+    Raises:
+        ValueError: The data does not begin with such a framing.
+    """
+    if len(data) < 10 or bytes(data[:2]) != _SINGLE_OBJECT:
+        raise ValueError(f"the data begins with {bytes(data[:2]).hex() or 'nothing'} instead of c301 and a fingerprint")
+    return bytes(data[2:10]), 10
