@@ -72,7 +72,7 @@ def test_the_proxy_delays(versity: VersityGateway, versity_proxy: Proxy) -> None
 
 def test_the_proxy_swallows_answers(versity: VersityGateway, versity_proxy: Proxy) -> None:
     client = client_through(versity_proxy, versity)
-    with versity_proxy.toxic("timeout", timeout=0), pytest.raises(ReadTimeoutError):
+    with versity_proxy.toxic("timeout", stream="upstream", timeout=0), pytest.raises(ReadTimeoutError):
         client.list_buckets()
     client.list_buckets()
 

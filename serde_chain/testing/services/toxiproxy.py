@@ -86,7 +86,9 @@ class Proxy:
 
         Args:
             kind: Toxiproxy's name of the fault.
-            stream: What the server sends (downstream) or what the client sends (upstream).
+            stream: What the server sends (downstream) or what the client sends (upstream). A server that
+                hangs is ``timeout`` upstream: downstream, a server that closes the connection after
+                its answer closes the client's as well.
             **attributes: Of the fault: ``latency`` and ``timeout`` in milliseconds, ``rate`` in KB per
                 second, ``bytes``, ...
         """
