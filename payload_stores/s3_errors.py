@@ -1,0 +1,140 @@
+"""What S3 and botocore report, in terms of payload stores: what is gone, refused, too large, or worth another try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from payload_stores.errors import (
+    PayloadAccessDeniedError,
+    PayloadIntegrityError,
+    PayloadNotFoundError,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+    PayloadTooLargeError,
+)
+from payload_stores.plugins import require
+
+__all__ = [
+    "CONFLICT",
+    "EMPTY",
+    "EXISTS",
+    "FORBIDDEN",
+    "MISSING",
+    "NOT_IMPLEMENTED",
+    "NO_UPLOAD",
+    "error_code",
+    "translated",
+]
+
+# Error codes as they stand in answers; HEAD requests have no body, there botocore gives the HTTP status as code.
+# Source: "Error responses" in the Amazon S3 API Reference.
+MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound"})
+FORBIDDEN: Final = frozenset(
+    {
+        "403", "401", "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed",
+        "ExpiredToken", "ExpiredTokenException", "Forbidden", "InvalidAccessKeyId", "InvalidSecurity", "InvalidToken",
+        "InvalidObjectState", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "TokenRefreshRequired", "Unauthorized",
+    }
+)  # fmt: skip
+THROTTLED: Final = frozenset(
+    {
+        "BandwidthLimitExceeded", "InternalError", "OperationAborted", "RequestLimitExceeded", "RequestTimeout",
+        "RequestTimeoutException", "ServiceUnavailable", "SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling",
+        "ThrottlingException", "TooManyRequests", "TooManyRequestsException",
+    }
+)  # fmt: skip
+TOO_LARGE: Final = frozenset({"EntityTooLarge", "413", "MaxMessageLengthExceeded"})
+DAMAGED: Final = frozenset({"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"})
+# A conditional write (If-None-Match: *) found an object; a conditional read (If-Match) found another one.
+EXISTS: Final = frozenset({"PreconditionFailed", "412"})
+CONFLICT: Final = frozenset({"ConditionalRequestConflict", "409"})
+NOT_IMPLEMENTED: Final = frozenset({"NotImplemented", "501"})
+NO_UPLOAD: Final = frozenset({"NoSuchUpload"})
+EMPTY: Final = frozenset({"InvalidRange", "416", "RequestedRangeNotSatisfiable"})
+
+_CREDENTIALS: Final = "Check s3.access.key, s3.secret.key, s3.session.token, or where boto3 finds credentials otherwise"
+
+
+def error_code(error: BaseException) -> str:
+    """The S3 error code of a botocore ClientError, empty for other errors."""
+    response = getattr(error, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+
+
+@contextmanager
+def translated(*, topic: str | None = None, reference: str | None = None) -> Iterator[None]:
+    """Turn every error of botocore and of what lies below it into one of payload stores.
+
+    Args:
+        topic: Where it happened, for the error.
+        reference: Where it happened, for the error.
+
+    Raises:
+        PayloadStoreError: In place of the error of botocore, urllib3 or the network.
+    """
+    require("botocore", "s3")
+    from botocore.exceptions import BotoCoreError, ClientError
+    from urllib3.exceptions import HTTPError
+
+    where = {"store": "s3", "topic": topic, "reference": reference}
+    try:
+        yield
+    except PayloadStoreError as error:
+        error.add_context(**where)
+        raise
+    except (ClientError, BotoCoreError, HTTPError, OSError) as error:
+        kind, message, hint = _client_error(error) if isinstance(error, ClientError) else _other_error(error)
+        raise kind(message, hint=hint, **where) from error
+
+
+_Meaning = tuple[type[PayloadStoreError], str, str | None]
+
+# The first row that has the code decides.
+_MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None], ...]] = (
+    (frozenset({"NoSuchBucket"}), PayloadStoreError, "Check s3.bucket and s3.endpoint.url"),
+    (MISSING, PayloadNotFoundError, "It was deleted, or the bucket's lifecycle ended it before the record"),
+    (FORBIDDEN, PayloadAccessDeniedError, f"{_CREDENTIALS}, and what they may do"),
+    (TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
+    (EXISTS, PayloadIntegrityError, "The object was replaced while it was read"),
+    (THROTTLED | CONFLICT | DAMAGED, PayloadStoreUnavailableError, None),
+    (NOT_IMPLEMENTED, PayloadStoreError, "s3.checksum.calculation = when_required may help with this server"),
+)
+
+
+def _client_error(error: Exception) -> _Meaning:
+    response = getattr(error, "response", {})
+    code = error_code(error)
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
+    message = f"S3 answered {code}: {response.get('Error', {}).get('Message') or 'no further text'}"
+    for codes, kind, hint in _MEANINGS:
+        if code in codes:
+            return kind, message, hint
+    # Servers have codes of their own.
+    kind = PayloadAccessDeniedError if status in {401, 403} else PayloadStoreError
+    return PayloadStoreUnavailableError if status == 429 or status >= 500 else kind, message, None
+
+
+def _other_error(error: Exception) -> _Meaning:
+    from botocore import exceptions as boto
+
+    message = f"{type(error).__name__}: {error}"
+    no_credentials = (
+        boto.NoCredentialsError,
+        boto.PartialCredentialsError,
+        boto.CredentialRetrievalError,
+        boto.TokenRetrievalError,
+        boto.SSOError,
+    )
+    if isinstance(error, no_credentials):
+        return PayloadAccessDeniedError, message, f"{_CREDENTIALS} (environment, profile, instance role)"
+    if isinstance(error, boto.FlexibleChecksumError):
+        return PayloadIntegrityError, message, None
+    if isinstance(error, boto.SSLError):
+        return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and the server's certificate"
+    # All that is left of OSError and urllib3 is the network.
+    network = (boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError)
+    if isinstance(error, network) or not isinstance(error, boto.BotoCoreError):
+        return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and that the server is there"
+    return PayloadStoreError, message, None
