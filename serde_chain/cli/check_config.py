@@ -1,0 +1,104 @@
+"""``serde-chain check-config``: what a configuration file yields."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from payload_stores.options import Option
+from serde_chain import config as configuration
+from serde_chain.base import Stage
+from serde_chain.chain import DeserializerChain, SerializerChain
+from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.config import Config
+from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
+
+__all__ = ["print_config"]
+
+_HIDDEN = "********"
+_SECRET_WORDS = ("password", "secret", "token", "credential", "user.info", "jaas", "private", "access.key", "ssl.key")
+
+
+def print_config(path: Path, *, as_json: bool) -> None:
+    """Check a configuration file as a producer and a consumer would, and print its chains and client settings.
+
+    Args:
+        path: The file.
+        as_json: Print JSON instead of tables.
+
+    Raises:
+        ConfigError: Anything in it is wrong.
+        MissingDependencyError: The extra of a stage or store is not installed.
+    """
+    config = configuration.load(path)
+    # Opens what a client would open, so that a missing extra or a bad schema is found here and not in production.
+    for chain, limit in ((SerializerChain, MAX_BLOCK), (DeserializerChain, MAX_POLL_INTERVAL)):
+        ClientSetup.of(config, chain, limit).close()  # type: ignore[type-var]
+    chains = {
+        f"{'key' if is_key else 'value'}.{side.word}s": [
+            {"stage": item.label, **_stage(item, side, config)}
+            for item in configuration.stage_items(config, side, is_key=is_key)
+        ]
+        for side in (SERIALIZE, DESERIALIZE)
+        for is_key in (True, False)
+    }
+    client = {key: _shown(key, value) for key, value in configuration.client_config(config).items()}
+    console = Console()
+    if as_json:
+        console.print_json(json.dumps({"chains": chains, "client": client}, default=str))
+        return
+    for name, stages in chains.items():
+        if stages:
+            console.print(_table(name, stages))
+    settings = Table(title="for the Kafka client", title_justify="left", show_header=False)
+    for key, value in client.items():
+        settings.add_row(key, str(value))
+    console.print(settings)
+
+
+def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
+    found = stage_type(item, side)
+    if not (isinstance(found, type) and issubclass(found, Stage)):
+        return {"takes": "?", "gives": "?", "settings": {}}
+    merged = {**config, **item.options}
+    settings = {key: value for option in found.options_for(merged) for key, value in _settings(option, merged)}
+    return {"takes": str(found.takes), "gives": str(found.gives), "settings": settings}
+
+
+def _settings(option: Option[Any], config: Config) -> list[tuple[str, object]]:
+    """The option's keys that are set, and its default if that says something."""
+    given = [(key, _HIDDEN if _hide(option, key) else _shown(key, config[key])) for key in config if option.matches(key)]
+    if given or option.default in (None, "", ()) or callable(option.default):
+        return given
+    return [(option.name, f"{option.default} (default)")]
+
+
+def _hide(option: Option[Any], key: str) -> bool:
+    return option.secret and not option.name.endswith("*")
+
+
+def _shown(key: str, value: object) -> object:
+    """A value without secrets: those of libraries are known by their names, and addresses may hold passwords."""
+    if any(word in key for word in _SECRET_WORDS):
+        return _HIDDEN
+    if isinstance(value, str) and "://" in value and "@" in value:
+        scheme, _, rest = value.partition("://")
+        return f"{scheme}://{_HIDDEN}@{rest.rpartition('@')[2]}"
+    return value
+
+
+def _table(name: str, stages: list[dict[str, Any]]) -> Table:
+    table = Table("", "stage", "takes", "gives", "settings", title=name, title_justify="left", show_lines=True)
+    for number, stage in enumerate(stages, 1):
+        settings = "\n".join(f"{key} = {_short(value)}" for key, value in stage["settings"].items())
+        table.add_row(str(number), stage["stage"], stage["takes"], stage["gives"], settings)
+    return table
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,54 @@
+"""The commands; each is a few lines around a function of its own module, which is loaded when it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["commands"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="serde-chain")
+def commands() -> None:
+    """Serializer chains and large messages for Kafka and Spark."""
+
+
+@commands.command()
+@click.option("--records", default=300, show_default=True, type=click.IntRange(1, 5000), help="How many alerts.")
+@click.option("--keep", is_flag=True, help="Keep the payloads and show where they are.")
+def demo(records: int, keep: bool) -> None:
+    """Run records through a real broker, a payload store and Spark."""
+    from serde_chain.cli.demo import run_demo
+
+    run_demo(records, keep=keep)
+
+
+@commands.command("check-config")
+@click.argument("file", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+def check_config(file: Path, as_json: bool) -> None:
+    """Print the chains that FILE (.toml or .properties) yields."""
+    from serde_chain.cli.check_config import print_config
+
+    print_config(file, as_json=as_json)
+
+
+@commands.command()
+@click.option("--config", "file", type=_FILE, required=True, help="Client configuration (.toml or .properties).")
+@click.option("--topic", required=True)
+@click.option("--partition", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="First record to show.")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1), help="How many records.")
+@click.option("--timeout", default=10.0, show_default=True, help="Longest wait for a record, in seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+def inspect(
+    file: Path, topic: str, partition: int, offset: int, count: int, timeout: float, as_json: bool
+) -> None:
+    """Show records as they lie in the topic, without downloading payloads."""
+    from serde_chain.cli.inspect import print_records
+
+    print_records(file, topic, partition, range(offset, offset + count), timeout=timeout, as_json=as_json)

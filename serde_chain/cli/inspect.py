@@ -1,0 +1,157 @@
+"""``serde-chain inspect``: records as they lie in a topic, without a download."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from rich.console import Console
+from rich.table import Table
+
+from serde_chain import config as configuration
+from serde_chain.errors import ContextualError
+from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.serializers.codecs import codec_of
+from serde_chain.serializers.large_message import ACCEPT
+from serde_chain.wire.reference_format import Reference, find_format
+from serde_chain.wire.schema_id import split_confluent
+
+__all__ = ["describe", "print_records", "table"]
+
+_PREVIEW_BYTES = 60
+
+
+class RecordUnavailableError(ContextualError):
+    """A record cannot be fetched to look at."""
+
+    context_fields = ("topic", "partition", "offset")
+
+
+def print_records(
+    path: Path, topic: str, partition: int, offsets: Iterable[int], *, timeout: float, as_json: bool
+) -> None:
+    """Fetch records as raw bytes and print what they are.
+
+    Args:
+        path: Client configuration.
+        topic: Topic.
+        partition: Partition.
+        offsets: Which records.
+        timeout: Longest wait for each, in seconds.
+        as_json: Print JSON, one line a record.
+
+    Raises:
+        RecordUnavailableError: A record did not come in time.
+    """
+    config = configuration.load(path)
+    client: dict[str, Any] = {
+        "group.id": "serde-chain-inspect",
+        **configuration.client_config(config),
+        "enable.auto.commit": False,
+    }
+    console = Console()
+    consumer = confluent_kafka.Consumer(client)
+    try:
+        for offset in offsets:
+            consumer.assign([confluent_kafka.TopicPartition(topic, partition, offset)])
+            message = consumer.poll(timeout)
+            if message is None or message.error() is not None:
+                why = f"no record within {timeout} s" if message is None else str(message.error())
+                raise RecordUnavailableError(
+                    f"the record cannot be shown: {why}",
+                    hint="Check topic, partition, offset and bootstrap.servers",
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
+                )
+            seen = describe(message, ACCEPT.read(config))
+            if as_json:
+                console.print(json.dumps(seen), soft_wrap=True, highlight=False, markup=False)
+            else:
+                console.print(table(seen))
+    finally:
+        consumer.close()
+
+
+def describe(message: confluent_kafka.Message[Any, Any], formats: Iterable[str] = ("kip1159",)) -> dict[str, Any]:
+    """Say what a raw record is.
+
+    Args:
+        message: The record as it came from the broker.
+        formats: Large-message formats to recognize.
+
+    Returns:
+        Its place, headers, and for key and value the size in the record and either the reference with the payload's
+        size and digest, or what the bytes look like.
+    """
+    headers = [(name, _text(value)) for name, value in _pairs(message.headers())]
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp_ms": message.timestamp()[1],
+        "headers": headers,
+        "key": _field(message.key(), message, KEY, formats),
+        "value": _field(message.value(), message, VALUE, formats),
+    }
+
+
+def table(seen: dict[str, Any]) -> Table:
+    """Lay out what :func:`describe` gives."""
+    layout = Table(
+        title=f"{seen['topic']} / {seen['partition']} / {seen['offset']}", title_justify="left", show_header=False
+    )
+    layout.add_row("timestamp", f"{seen['timestamp_ms']} ms")
+    for name, value in seen["headers"]:
+        layout.add_row(f"header {name}", str(value))
+    for field in (KEY, VALUE):
+        for name, value in seen[field].items():
+            layout.add_row(f"{field}: {name}", f"{value:,}" if isinstance(value, int) else str(value))
+    return layout
+
+
+def _field(
+    data: bytes | None, message: confluent_kafka.Message[Any, Any], field: str, formats: Iterable[str]
+) -> dict[str, Any]:
+    if data is None:
+        return {"is": "null" if field == KEY else "a tombstone"}
+    ctx = RecordContext(str(message.topic()), field, _pairs(message.headers()))
+    for name in formats:
+        try:
+            found = find_format(name).read(data, ctx, is_key=field == KEY)
+        except ValueError as error:
+            return {"is": f"a malformed {name} reference: {error}", "bytes": len(data)}
+        if isinstance(found, Reference):
+            offloaded = {"payload bytes": found.size, "payload digest": found.digest}
+            known = {label: value for label, value in offloaded.items() if value is not None}
+            return {"is": f"a reference ({name})", "bytes": len(data), "reference": found.url, **known}
+    return {"is": _look(data), "bytes": len(data), "begins with": _text(data[:_PREVIEW_BYTES])}
+
+
+def _look(data: bytes) -> str:
+    codec = codec_of(data)
+    if codec is not None:
+        return f"inline, compressed with {codec.name}"
+    try:
+        key, _ = split_confluent(data)
+    except ValueError:
+        return "inline"
+    return f"inline, perhaps with schema id {key}"
+
+
+def _pairs(headers: Any) -> list[tuple[str, Any]]:
+    return list(headers.items() if isinstance(headers, dict) else headers or ())
+
+
+def _text(value: bytes | str | None) -> str | None:
+    """Text where it is text, hexadecimal digits else."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return value.hex(" ")
+    return text if text.isprintable() else value.hex(" ")
