@@ -1,0 +1,125 @@
+"""The wheel in an environment that has nothing else: the core needs no third-party package."""
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("wheel")
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--wheel-dir", str(target)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True)
+    [found] = target.glob("serde_chain-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel, without any extra, and without pip."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder)
+    interpreter = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(interpreter)]
+    subprocess.run([*pip, "install", "--no-index", "--no-deps", "--quiet", str(wheel)], check=True)
+    return interpreter
+
+
+def run(python: Path, program: str) -> str:
+    """Run a program away from the repository; what it printed."""
+    done = subprocess.run([python, "-I", "-c", program], cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"serde_chain", "payload_stores"}
+    assert {name for name in names if name.endswith("py.typed")} == {"serde_chain/py.typed", "payload_stores/py.typed"}
+    assert "serde_chain/testing/services/ivy.xml" in names
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_a_chain_of_the_core_works_without_any_other_package(python: Path) -> None:
+    program = """
+from serde_chain import DeserializerChain, RecordContext, SerializerChain
+store = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 10}
+context = RecordContext(topic="topic", field="value", headers=[])
+serialize = SerializerChain.from_config({"value.serializers": "string, gzip, large-message", **store})
+deserialize = DeserializerChain.from_config({"value.deserializers": "large-message, gzip, string", **store})
+data = serialize("hello " * 100, context)
+assert len(context.headers) > 0
+print(deserialize(data, context) == "hello " * 100)
+"""
+    assert run(python, program) == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "extra"),
+    [
+        ({"value.serializers": "avro", "avro.schema": '"string"'}, "avro"),
+        ({"value.serializers": "json"}, "json"),
+        ({"value.serializers": "string, zstd"}, "compression"),
+        ({"value.serializers": "string, lz4"}, "compression"),
+        ({"value.serializers": "string, snappy"}, "compression"),
+        (
+            {
+                "value.serializers": "string, large-message",
+                "large.message.payload.store.class": "s3",
+                "s3.bucket": "bucket",
+            },
+            "s3",
+        ),
+    ],
+    ids=["avro", "json", "zstd", "lz4", "snappy", "s3"],
+)
+def test_a_missing_extra_is_named(python: Path, config: dict[str, str], extra: str) -> None:
+    program = f"""
+import serde_chain
+context = serde_chain.RecordContext(topic="topic", field="value", headers=[])
+try:
+    serde_chain.SerializerChain.from_config({config!r})("x" * 2_000_000, context)
+except serde_chain.MissingDependencyError as error:
+    print(error)
+"""
+    assert f"pip install 'serde-chain[{extra}]'" in run(python, program)
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_clients_name_their_extra(python: Path, name: str) -> None:
+    program = f"""
+import serde_chain
+try:
+    serde_chain.{name}({{"bootstrap.servers": "127.0.0.1:1", "group.id": "group"}})
+except serde_chain.MissingDependencyError as error:
+    print(error)
+"""
+    assert "pip install 'serde-chain[kafka]'" in run(python, program)
+
+
+def test_services_name_their_extra(python: Path) -> None:
+    program = """
+from serde_chain.testing import services
+for name in ("KafkaBroker", "S3Server", "spark_session"):
+    try:
+        getattr(services, name)
+    except services.ServiceMissingError as error:
+        print(error)
+"""
+    lines = run(python, program).splitlines()
+    assert len(lines) == 3
+    assert all("pip install 'serde-chain[services]'" in line for line in lines)
+
+
+def test_the_command_names_its_extra(python: Path) -> None:
+    command = python.parent / "serde-chain"
+    done = subprocess.run([command, "--help"], cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "pip install 'serde-chain[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
