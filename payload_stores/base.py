@@ -81,7 +81,7 @@ class PayloadStore(ABC):
         max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
     """
 
-    scheme: ClassVar[str]
+    scheme: str
 
     TRUSTED: ClassVar[Option[tuple[str, ...]]] = Option(
         "large.message.trusted.references", listing, (), doc="reference prefixes that may be read beside the store's own"

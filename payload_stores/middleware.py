@@ -1,0 +1,188 @@
+"""Payload stores around other payload stores: a deadline for every call, and retries of transient errors.
+
+They nest, the outermost is asked first: ``Deadline(Retry(store), 30_000)`` gives 30 s to all attempts together.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar, Final, TypeVar
+
+from payload_stores.base import Buffer, PayloadStore, PublishContext
+from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
+from payload_stores.plugins import require
+
+__all__ = ["Deadline", "Middleware", "Retry"]
+
+T = TypeVar("T")
+
+# What SupportsDelete, SupportsList and SupportsStreaming ask for.
+_OPTIONAL: Final = ("delete", "list", "publish_stream", "open")
+
+
+class Middleware(PayloadStore):
+    """A store around another. By itself it changes nothing; subclasses override :meth:`call`.
+
+    It can do what the inner store can, and no more: ``isinstance(store, SupportsDelete)`` says the same of both.
+
+    Args:
+        store: The inner store; closed with this one.
+    """
+
+    wrapped: ClassVar[frozenset[str]] = frozenset()
+    """The optional operations that go through :meth:`call`; the others are the inner store's own."""
+
+    def __init__(self, store: PayloadStore) -> None:
+        self.store = store
+        self.scheme = store.scheme
+        # On the instance, since a protocol's isinstance looks for the methods, and a class would have all of them.
+        for name in _OPTIONAL:
+            operation = getattr(store, name, None)
+            if operation is not None:
+                setattr(self, name, partial(self.call, operation) if name in self.wrapped else operation)
+
+    def call(self, operation: Callable[..., T], *args: Any) -> T:
+        """Run an operation of the inner store.
+
+        Args:
+            operation: A bound method of the inner store.
+            *args: Its arguments; the first is a topic or a reference.
+        """
+        return operation(*args)
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        """Configure the inner store."""
+        self.store.configure(config)
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        """Publish to the inner store. See :meth:`PayloadStore.publish`."""
+        return self.call(self.store.publish, topic, data, context)
+
+    def download(self, reference: str) -> bytes:
+        """Download from the inner store. See :meth:`PayloadStore.download`."""
+        return self.call(self.store.download, reference)
+
+    def id(self, data: Buffer, context: PublishContext | None = None) -> str:
+        """Ids are made by the inner store."""
+        return self.store.id(data, context)
+
+    def worst_case_ms(self) -> int | None:
+        """Worst case of one request of the inner store, in ms."""
+        return self.store.worst_case_ms()
+
+    def close(self) -> None:
+        """Close the inner store."""
+        self.store.close()
+
+
+class Deadline(Middleware):
+    """One deadline for a whole publish, download, delete or open, with all requests and retries that it takes.
+
+    It holds also when the inner store hangs: the call runs in a thread of its own, which is left behind when the time
+    is up. A publish left behind may still succeed; its payload then is an orphan until the store's lifecycle ends it.
+
+    Args:
+        store: The inner store.
+        timeout_ms: Time for one call, in ms (``large.message.store.timeout.ms``).
+    """
+
+    wrapped = frozenset({"delete", "publish_stream", "open"})
+
+    def __init__(self, store: PayloadStore, timeout_ms: int) -> None:
+        super().__init__(store)
+        self.timeout_ms = timeout_ms
+
+    def call(self, operation: Callable[..., T], *args: Any) -> T:
+        """Run an operation, for as long as it may take.
+
+        Raises:
+            PayloadStoreUnavailableError: The time is up.
+        """
+        outcome: list[tuple[T | None, BaseException | None]] = []
+        finished = threading.Event()
+        context = contextvars.copy_context()  # so that traces go on in the other thread
+
+        def run() -> None:
+            try:
+                outcome.append((context.run(operation, *args), None))
+            except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
+                outcome.append((None, error))
+            finished.set()
+
+        threading.Thread(target=run, name=f"payload-{self.scheme}", daemon=True).start()
+        if not finished.wait(self.timeout_ms / 1000):
+            raise self._expired(str(args[0]))
+        result, error = outcome.pop()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # else this frame and its traceback keep each other, and the payload, alive
+        return result  # type: ignore[return-value]  # without an error it is the operation's
+
+    def _expired(self, subject: str) -> PayloadStoreUnavailableError:
+        where = {"reference": subject} if "://" in subject else {"topic": subject}
+        return PayloadStoreUnavailableError(
+            f"the payload store did not finish within {self.timeout_ms} ms",
+            hint="Check that the store is there and how fast it is, or raise large.message.store.timeout.ms",
+            store=self.scheme,
+            **where,
+        )
+
+
+class Retry(Middleware):
+    """Repeats what failed with a transient error, with exponentially growing random waits between (tenacity).
+
+    For stores that do not do this by themselves. A stream is not repeated, since it cannot be read twice. A publish
+    with a random id whose answer was lost leaves an orphan behind.
+
+    Args:
+        store: The inner store.
+        attempts: Attempts in all.
+        timeout_ms: No attempt begins later than this after the first, in ms.
+        wait_ms: Longest wait before the second attempt, in ms; it doubles from one attempt to the next.
+        max_wait_ms: Longest of all waits, in ms.
+
+    Raises:
+        MissingDependencyError: tenacity is not installed.
+    """
+
+    wrapped = frozenset({"delete", "open"})
+
+    def __init__(
+        self,
+        store: PayloadStore,
+        attempts: int = 3,
+        *,
+        timeout_ms: int = 30_000,
+        wait_ms: int = 100,
+        max_wait_ms: int = 5_000,
+    ) -> None:
+        super().__init__(store)
+        tenacity = require("tenacity", "retry")
+        self._timeout_ms = timeout_ms
+        self._retrying = tenacity.Retrying(
+            stop=tenacity.stop_any(
+                tenacity.stop_after_attempt(attempts), tenacity.stop_before_delay(timeout_ms / 1000)
+            ),
+            wait=tenacity.wait_random_exponential(multiplier=wait_ms / 1000, max=max_wait_ms / 1000),
+            retry=tenacity.retry_if_exception(_is_transient),
+            reraise=True,
+        )
+
+    def call(self, operation: Callable[..., T], *args: Any) -> T:
+        """Run an operation until it succeeds, fails for good, or attempts or time are used up."""
+        result: T = self._retrying.copy()(operation, *args)
+        return result
+
+    def worst_case_ms(self) -> int | None:
+        """An attempt may begin as late as the time limit; in ms, None if the inner store has no bound."""
+        inner = self.store.worst_case_ms()
+        return None if inner is None else self._timeout_ms + inner
+
+
+def _is_transient(error: BaseException) -> bool:
+    return isinstance(error, PayloadStoreError) and error.transient
