@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, wait
+from contextlib import closing
 from typing import Any, BinaryIO, Final, TypeAlias
 
 from payload_stores.errors import PayloadTooLargeError
@@ -61,6 +62,10 @@ class Body:
         """Where the next read begins."""
         return self._at
 
+    def close(self) -> None:
+        """Let go of the payload: botocore's requests hold their bodies in cycles, until the garbage collector runs."""
+        self._view = memoryview(b"")
+
 
 class Uploads:
     """Uploads over one client; used by several threads at once.
@@ -96,7 +101,8 @@ class Uploads:
             view: The payload.
             condition: ``IfNoneMatch`` or nothing.
         """
-        self._client.put_object(**target, **self._create, **condition, Body=Body(view))
+        with closing(Body(view)) as body:
+            self._client.put_object(**target, **self._create, **condition, Body=body)
 
     def put_parts(
         self, target: Target, parts: Iterable[memoryview], condition: Mapping[str, str], *, ahead: int
@@ -127,7 +133,8 @@ class Uploads:
             raise
 
     def _put_part(self, upload: Mapping[str, str], number: int, part: memoryview) -> dict[str, Any]:
-        answer = self._client.upload_part(**upload, PartNumber=number, Body=Body(part))
+        with closing(Body(part)) as body:
+            answer = self._client.upload_part(**upload, PartNumber=number, Body=body)
         # Where the parts had checksums, the list of parts must have them too.
         known = {name: answer[name] for name in ("ETag", "ChecksumCRC32") if name in answer}
         return {"PartNumber": number, **known}
