@@ -62,6 +62,14 @@ def test_a_topic_cannot_be_created_twice(broker: KafkaBroker, topic: str) -> Non
         broker.create_topic(topic)
 
 
+def test_a_broker_that_cannot_start_says_why() -> None:
+    config = {"authorizer.class.name": "no.such.Authorizer"}
+    with pytest.raises(
+        ServiceStartError, match=r"(?s)kafka server ended.*ClassNotFoundException: no\.such\.Authorizer"
+    ):
+        KafkaBroker(config=config).start()
+
+
 def test_a_wrong_password_is_refused(broker: KafkaBroker) -> None:
     config = {**broker.client_config("admin"), **QUIET, "sasl.password": "wrong"}
     errors: list[KafkaError] = []

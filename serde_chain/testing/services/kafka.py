@@ -34,7 +34,7 @@ status = error
 appender.console.type = Console
 appender.console.name = console
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1} %m%n
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1} %m%n%rEx{4}
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 """
