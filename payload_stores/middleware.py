@@ -6,9 +6,11 @@ They nest, the outermost is asked first: ``Deadline(Retry(store), 30_000)`` give
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Final, TypeVar
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext
@@ -81,8 +83,8 @@ class Middleware(PayloadStore):
 class Deadline(Middleware):
     """One deadline for a whole publish, download, delete or open, with all requests and retries that it takes.
 
-    It holds also when the inner store hangs: the call runs in a thread of its own, which is left behind when the time
-    is up. A publish left behind may still succeed; its payload then is an orphan until the store's lifecycle ends it.
+    It holds also when the inner store hangs: the call runs in another thread, which is left behind when the time is
+    up. A publish left behind may still succeed; its payload then is an orphan until the store's lifecycle ends it.
 
     Args:
         store: The inner store.
@@ -112,7 +114,7 @@ class Deadline(Middleware):
                 outcome.append((None, error))
             finished.set()
 
-        threading.Thread(target=run, name=f"payload-{self.scheme}", daemon=True).start()
+        _run_elsewhere(run)
         if not finished.wait(self.timeout_ms / 1000):
             raise self._expired(str(args[0]))
         result, error = outcome.pop()
@@ -131,6 +133,39 @@ class Deadline(Middleware):
             store=self.scheme,
             **where,
         )
+
+
+# Inboxes of threads that have nothing to do. Starting a thread for every call would take longer than a small publish.
+_idle: Final[list[SimpleQueue[Callable[[], None]]]] = []
+_IDLE_SECONDS: Final = 10
+
+# The threads are not in a forked process (multiprocessing, Spark's workers).
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _run_elsewhere(job: Callable[[], None]) -> None:
+    """Run a job in a daemon thread that waits for one, or in a new one; never queue it behind one that may hang."""
+    try:
+        inbox = _idle.pop()
+    except IndexError:
+        inbox = SimpleQueue()
+        threading.Thread(target=_work, args=(inbox,), name="payload-deadline", daemon=True).start()
+    inbox.put(job)
+
+
+def _work(inbox: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        try:
+            job = inbox.get(timeout=_IDLE_SECONDS)
+        except Empty:
+            try:
+                _idle.remove(inbox)
+            except ValueError:  # somebody took it just now and is about to put a job in
+                continue
+            return
+        job()
+        del job  # it holds the payload
+        _idle.append(inbox)
 
 
 class Retry(Middleware):

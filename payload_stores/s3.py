@@ -10,7 +10,6 @@ than Kafka's default ``max.block.ms`` (KIP-1159).
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -145,10 +144,9 @@ class S3Store(PayloadStore):
             if len(first) < PART_BYTES:
                 self._uploads.put(target, first, {})
             else:
-                # Not held by this frame as well while the rest is uploaded.
-                everything = itertools.chain((first,), parts)
+                held = [first]
                 del first
-                self._uploads.put_parts(target, everything, {}, ahead=_STREAM_AHEAD)
+                self._uploads.put_parts(target, _chained(held, parts), {}, ahead=_STREAM_AHEAD)
         return reference
 
     def open(self, reference: str) -> BinaryIO:
@@ -295,6 +293,12 @@ class S3Store(PayloadStore):
             )
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(f"boto3 makes no S3 client of this: {error}", key=self.ENDPOINT.name) from error
+
+
+def _chained(held: list[memoryview], parts: Iterator[memoryview]) -> Iterator[memoryview]:
+    """The held part, which is let go of, and the others; itertools.chain would keep it to the end."""
+    yield held.pop()
+    yield from parts
 
 
 def _digest(reader: BinaryIO) -> str:
