@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from serde_chain import config as configuration
-from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
+from serde_chain.base import Data, Deserializer, Serializer, Stage
 from serde_chain.config import Config
 from serde_chain.errors import (
     ConfigError,
@@ -30,11 +30,21 @@ from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, make_stage
 __all__ = ["DeserializerChain", "SerializerChain"]
 
 
+def _as_bytes(data: Any, _ctx: Context | None) -> bytes:
+    """The client takes nothing but bytes; a view costs one copy here."""
+    if type(data) is bytes:
+        return data
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    raise EncodeError(f"gave {type(data).__name__} instead of bytes", hint="End the chain with a stage that gives bytes")
+
+
 class _Chain(Stage):
     """What both directions share."""
 
     side: ClassVar[Side]
     _failure: ClassVar[type[SerializationError]]
+    _ending: ClassVar[tuple[Callable[..., Any], ...]] = ()
 
     def __init__(self, stages: Iterable[Callable[..., Any]], *, labels: Iterable[str] | None = None) -> None:
         """Build a chain of stages that are configured already.
@@ -47,6 +57,9 @@ class _Chain(Stage):
             ConfigError: The order cannot work.
         """
         self._stages: tuple[Any, ...] = tuple(stages)
+        # Bound methods: calling an object would look its __call__ up for every record.
+        calls = (stage if inspect.isroutine(stage) else stage.__call__ for stage in self._stages)
+        self._run = (*calls, *self._ending)
         names = [_name(stage) for stage in self._stages] if labels is None else list(labels)
         self._labels = tuple(f"{name} ({at} of {len(names)})" for at, name in enumerate(names, 1))
         self._source: tuple[dict[str, object], bool] | None = None
@@ -143,11 +156,22 @@ class _Chain(Stage):
     def _check_large_message(self, at: int) -> None:
         """Refuse what cannot stand around the large-message stage at an index."""
 
-    def _apply(self, data: Any, ctx: Context | None) -> Any:
-        """The engine: the whole of what happens per record."""
+    def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
+        """Run one key or value through the stages: all that happens per record.
+
+        Args:
+            data: What the first stage takes; None (a tombstone) stays None and touches no stage and no header.
+            ctx: The record around it. Stages add headers to it, and deserializers remove transport headers.
+
+        Returns:
+            What the last stage gives.
+
+        Raises:
+            SerializationError: A stage failed; names the stage, topic, field, and position where the context has it.
+        """
         stage = None
         try:
-            for stage in self._stages:
+            for stage in self._run:
                 if data is None:
                     return None
                 data = stage(data, ctx)
@@ -160,9 +184,9 @@ class _Chain(Stage):
 
     def _error(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
         """The error to raise for what a stage raised, with the place filled in."""
-        label = next(
-            (label for label, candidate in zip(self._labels, self._stages, strict=True) if candidate is stage), None
-        )
+        # What checks the end result is no stage of its own: the last one gave it.
+        labels = (*self._labels, *(self._labels[-1:] * len(self._ending)))
+        label = next((label for label, candidate in zip(labels, self._run, strict=False) if candidate is stage), None)
         if isinstance(error, PayloadStoreError) and not isinstance(error, SerializationError):
             failure: ContextualError = in_chain(error)
         elif isinstance(error, ContextualError):
@@ -188,30 +212,7 @@ class SerializerChain(_Chain, Serializer[Any]):
 
     side = SERIALIZE
     _failure = EncodeError
-
-    def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
-        """Serialize one key or value.
-
-        Args:
-            data: The object; None (a tombstone) stays None and touches no stage and no header.
-            ctx: The record around it.
-
-        Returns:
-            Bytes for the broker, or None.
-
-        Raises:
-            SerializationError: A stage failed; names the stage, topic and field.
-        """
-        data = self._apply(data, ctx)
-        if type(data) is bytes or data is None:
-            return data
-        if isinstance(data, (bytearray, memoryview)):
-            return bytes(data)  # the client takes nothing but bytes
-        raise self._error(
-            self._stages[-1] if self._stages else None,
-            EncodeError(f"gave {type(data).__name__} instead of bytes", hint="End the chain with a stage that gives bytes"),
-            ctx,
-        )
+    _ending = (_as_bytes,)
 
     def _check_large_message(self, at: int) -> None:
         for after, label in zip(self._stages[at + 1 :], self._labels[at + 1 :], strict=True):
@@ -231,21 +232,6 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
     side = DESERIALIZE
     _failure = DecodeError
-
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
-        """Deserialize one key or value.
-
-        Args:
-            data: What came from the broker; None (a tombstone) stays None and touches no stage and no header.
-            ctx: The record around it. Transport headers are removed from its headers.
-
-        Returns:
-            What the last stage gives.
-
-        Raises:
-            SerializationError: A stage failed; names the stage, topic, field, and position where the context has it.
-        """
-        return self._apply(data, ctx)
 
     def _check_large_message(self, at: int) -> None:
         for before, label in zip(self._stages[:at], self._labels[:at], strict=True):

@@ -99,14 +99,16 @@ class AvroSerializer(Serializer[Any]):
         if data is None:
             return None
         writer = self._any_topic or self._writers.get(None if ctx is None else ctx.topic) or self._writer_for(ctx)
+        prefix, header, schema, source = writer
         buffer = io.BytesIO()
-        buffer.write(writer.prefix)
+        if prefix:
+            buffer.write(prefix)
         try:
-            self._write(buffer, writer.schema, data)
+            self._write(buffer, schema, data)
         except Exception as error:
-            raise _misfit(data, writer.source, error) from error
-        if writer.header is not None:
-            set_header(ctx, *writer.header)
+            raise _misfit(data, source, error) from error
+        if header is not None:
+            set_header(ctx, *header)
         return buffer.getvalue()
 
     def close(self) -> None:
@@ -154,6 +156,7 @@ class AvroDeserializer(Deserializer[Any]):
         self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._readers: dict[object, _Reader] = {}
         self._target = target
+        self._only: _Reader | None = None
         if self._registry is not None:
             self._target = target or schema
             self._locate: Callable[[Buffer, Context | None], tuple[_Reader, int]] = self._locate_registered
@@ -169,7 +172,7 @@ class AvroDeserializer(Deserializer[Any]):
             self._readers[schema.fingerprint] = reader
             self._locate = self._locate_single_object
         else:
-            self._locate = lambda _data, _ctx: (reader, 0)
+            self._only = reader
 
     @property
     def schema(self) -> AvroSchema | None:
@@ -180,13 +183,16 @@ class AvroDeserializer(Deserializer[Any]):
         """Read one record."""
         if data is None:
             return None
-        reader, start = self._locate(data, ctx)
         buffer = io.BytesIO(data)
-        buffer.seek(start)
+        reader, start = self._only, 0
+        if reader is None:
+            reader, start = self._locate(data, ctx)
+            buffer.seek(start)
+        writer, target, bounds = reader
         try:
-            if reader.bounds is not None:
-                avro_bounds.check_bounds(reader.bounds.parsed, reader.bounds.named, data, start)
-            value = self._read(buffer, reader.writer, reader.target)
+            if bounds is not None:
+                avro_bounds.check_bounds(bounds.parsed, bounds.named, data, start)
+            value = self._read(buffer, writer, target)
         except Exception as error:
             raise _unreadable(error) from error
         if buffer.tell() != len(data):

@@ -23,6 +23,8 @@ import gzip
 import threading
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from payload_stores.plugins import require
@@ -54,12 +56,15 @@ class Codec(ABC):
         """Import the library; raises MissingDependencyError if it is not installed."""
 
     @abstractmethod
-    def compress(self, data: Buffer, level: int) -> bytes:
-        """Compress a payload into one frame."""
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:
+        """Make a function that compresses a payload into one frame, safe for concurrent calls."""
 
     @abstractmethod
-    def decompress(self, data: Buffer, limit: int) -> bytes:
-        """Decompress one frame that gives at most ``limit`` bytes; raises DecodeError otherwise."""
+    def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
+        """Make a function that decompresses one frame, safe for concurrent calls.
+
+        The function raises DecodeError for anything but one whole frame that gives at most ``limit`` bytes.
+        """
 
     def check_level(self, level: int | None) -> int:
         """The level to use; raises ConfigError if the codec has no such level."""
@@ -84,40 +89,46 @@ class Codec(ABC):
         return DecodeError(f"the {self.name} frame is truncated or corrupt: {why}")
 
 
+class _PerThread(threading.local):
+    """Attributes that each thread makes for itself: contexts are costly to make and not safe to share."""
+
+    def __init__(self, **factories: Callable[[], Any]) -> None:
+        for name, factory in factories.items():
+            setattr(self, name, factory())
+
+
 class Zstd(Codec):
     """Zstandard through ``zstandard``."""
 
     name, magic, levels, default_level = "zstd", b"\x28\xb5\x2f\xfd", (-131072, 22), 3
 
-    def __init__(self) -> None:
-        # Compression contexts are costly to make and not safe to share between threads.
-        self._local = threading.local()
-
     def load(self) -> None:
         self._library: Any = require("zstandard", "compression")
 
-    def compress(self, data: Buffer, level: int) -> bytes:
-        try:
-            compressor = self._local.compressors[level]
-        except (AttributeError, KeyError):
-            compressor = self._library.ZstdCompressor(level)
-            self._local.__dict__.setdefault("compressors", {})[level] = compressor
-        return compressor.compress(data)  # type: ignore[no-any-return]
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:
+        local = _PerThread(compress=lambda: self._library.ZstdCompressor(level).compress)
+        return lambda data: local.compress(data)  # type: ignore[no-any-return]
 
-    def decompress(self, data: Buffer, limit: int) -> bytes:
-        try:
-            decompressor = self._local.decompressor
-        except AttributeError:
-            decompressor = self._local.decompressor = self._library.ZstdDecompressor()
-        try:
-            size = self._library.frame_content_size(data)
-            if size > limit:
-                raise self.too_large(limit)
-            if size <= 0:  # unknown; or empty, which the library takes without a look at the rest
-                return self._decompress_unknown(decompressor.decompressobj(), memoryview(data), limit)
-            return decompressor.decompress(data, allow_extra_data=False)  # type: ignore[no-any-return]
-        except self._library.ZstdError as error:
-            raise self.corrupt(error) from error
+    def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
+        local = _PerThread(library=self._library.ZstdDecompressor)
+        content_size, failure = self._library.frame_content_size, self._library.ZstdError
+
+        def decompress(data: Buffer) -> bytes:
+            library = local.library
+            try:
+                size = content_size(data)
+                if 0 < size <= limit:
+                    # By position, as keywords double the cost of a small record: no limit of the library's own,
+                    # one frame, nothing after it.
+                    return library.decompress(data, 0, False, False)  # type: ignore[no-any-return]  # noqa: FBT003
+                if size > limit:
+                    raise self.too_large(limit)
+                # Unknown; or empty, which the library takes without a look at the rest.
+                return self._decompress_unknown(library.decompressobj(), memoryview(data), limit)
+            except failure as error:
+                raise self.corrupt(error) from error
+
+        return decompress
 
     def _decompress_unknown(self, stream: Any, data: memoryview, limit: int) -> bytes:
         """For frames of streaming writers, which do not know their content's size when they begin."""
@@ -143,13 +154,15 @@ class Lz4(Codec):
     def load(self) -> None:
         self._library: Any = require("lz4.frame", "compression")
 
-    def compress(self, data: Buffer, level: int) -> bytes:
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:
         # Independent blocks: Java's LZ4 frame reader takes no others.
-        return self._library.compress(  # type: ignore[no-any-return]
-            data, compression_level=level, block_linked=False, content_checksum=True, store_size=True
-        )
+        settings = {"compression_level": level, "block_linked": False, "content_checksum": True, "store_size": True}
+        return partial(self._library.compress, **settings)
 
-    def decompress(self, data: Buffer, limit: int) -> bytes:
+    def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
+        return partial(self._decompress, limit)
+
+    def _decompress(self, limit: int, data: Buffer) -> bytes:
         try:
             size = self._library.get_frame_info(data)["content_size"]
             if size > limit:
@@ -180,10 +193,13 @@ class Gzip(Codec):
     def load(self) -> None:
         pass
 
-    def compress(self, data: Buffer, level: int) -> bytes:
-        return gzip.compress(data, level, mtime=0)
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:
+        return partial(gzip.compress, compresslevel=level, mtime=0)
 
-    def decompress(self, data: Buffer, limit: int) -> bytes:
+    def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
+        return partial(self._decompress, limit)
+
+    def _decompress(self, limit: int, data: Buffer) -> bytes:
         stream = zlib.decompressobj(wbits=31)
         try:
             payload = stream.decompress(data, limit + 1)
@@ -206,12 +222,18 @@ class Snappy(Codec):
         self._library: Any = require("cramjam", "compression").snappy
         self._failure: type[Exception] = require("cramjam", "compression").DecompressionError
 
-    def compress(self, data: Buffer, level: int) -> bytes:  # noqa: ARG002, Snappy has no levels
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:  # noqa: ARG002, Snappy has no levels
+        return self._compress
+
+    def _compress(self, data: Buffer) -> bytes:
         stream = memoryview(self._library.compress(data))
         head = self.magic + self._length_chunk + len(data).to_bytes(8, "little")
         return b"".join((head, stream[len(self.magic) :]))
 
-    def decompress(self, data: Buffer, limit: int) -> bytes:
+    def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
+        return partial(self._decompress, limit)
+
+    def _decompress(self, limit: int, data: Buffer) -> bytes:
         view = memoryview(data)
         declared = None
         if view[10:14] == self._length_chunk:

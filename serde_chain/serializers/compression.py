@@ -15,7 +15,7 @@ from payload_stores.options import Option, choice, integer
 from serde_chain.base import Buffer, Data, Deserializer, Serializer
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
-from serde_chain.serializers.codecs import CODECS, codec_of
+from serde_chain.serializers.codecs import CODECS, Codec, codec_of
 
 __all__ = [
     "CompressionDeserializer",
@@ -54,9 +54,8 @@ class CompressionSerializer(Serializer[Buffer]):
         super().configure(config, is_key)
         codec = CODECS[self.codec_name or TYPE.read(config)]
         codec.load()
-        self._level = codec.check_level(LEVEL.read(config))
         self._min_bytes = MIN_BYTES.read(config)
-        self._compress = codec.compress
+        self._compress = codec.compressor(codec.check_level(LEVEL.read(config)))
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Compress one payload."""
@@ -64,7 +63,7 @@ class CompressionSerializer(Serializer[Buffer]):
             return None
         if len(data) < self._min_bytes and codec_of(data) is None:
             return data
-        return self._compress(data, self._level)
+        return self._compress(data)
 
 
 class CompressionDeserializer(Deserializer[Buffer]):
@@ -80,22 +79,33 @@ class CompressionDeserializer(Deserializer[Buffer]):
         super().configure(config, is_key)
         self._limit = MAX_OUTPUT.read(config)
         self._pass_through = MIN_BYTES.read(config) > 0
-        CODECS[self.codec_name or TYPE.read(config)].load()  # a missing library is said now, not at the first record
+        self._codec = CODECS[self.codec_name or TYPE.read(config)]
+        self._codec.load()  # a missing library is said now, not at the first record
+        self._decompress = self._codec.decompressor(self._limit)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Decompress one payload."""
         if data is None:
             return None
-        codec = codec_of(data)
-        if codec is None:
-            if self._pass_through:
-                return data
-            raise DecodeError(
-                f"the data is not compressed: no codec begins with {bytes(data[:4]).hex() or 'nothing'}",
-                hint=f"If the writer sets {MIN_BYTES.name}, set it here too",
-            )
-        codec.load()
-        return codec.decompress(data, self._limit)
+        try:
+            return self._decompress(data)
+        except DecodeError:
+            codec = codec_of(data)
+            if codec is self._codec:
+                raise
+            return self._other(codec, data)
+
+    def _other(self, codec: Codec | None, data: Buffer) -> Buffer:
+        """What is not of the configured codec."""
+        if codec is not None:
+            codec.load()
+            return codec.decompressor(self._limit)(data)
+        if self._pass_through:
+            return data
+        raise DecodeError(
+            f"the data is not compressed: no codec begins with {bytes(data[:4]).hex() or 'nothing'}",
+            hint=f"If the writer sets {MIN_BYTES.name}, set it here too",
+        )
 
 
 # A codec's own name as the name of the stage: compression.type is not read then, and goes to the client.

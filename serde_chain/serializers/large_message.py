@@ -163,12 +163,13 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
         super().configure(config, is_key)
         self._is_key = is_key
         self._formats = [find_format(name) for name in ACCEPT.read(config)]
+        self._in_band = any(reference_format.in_band for reference_format in self._formats)
         self._open(config, STORE.read(config), *STORES.read(config))
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass an inline payload through; fetch a large one."""
-        if data is None:
-            return None
+        if data is None or not (self._in_band or (ctx is not None and ctx.headers)):
+            return data
         for reference_format in self._formats:
             try:
                 found = reference_format.read(data, ctx, is_key=self._is_key)

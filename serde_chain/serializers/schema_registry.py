@@ -99,7 +99,7 @@ class SchemaRegistry:
             settings.setdefault("basic.auth.user.info", user_info)
         numbers = {key: int(value) for key, value in settings.items() if isinstance(value, str) and value.isdigit()}
         try:
-            self._client = self._library.SchemaRegistryClient({**settings, **numbers})
+            self._client = self._library.SchemaRegistryClient.new_client({**settings, **numbers})
         except (ValueError, TypeError) as error:
             raise ConfigError(f"the schema registry client refuses its settings: {error}", key=URL.name) from error
 

@@ -27,6 +27,8 @@ _SIZE: Final = re.compile(rb"\d{1,18}")
 
 
 class _Kip1159Format:
+    in_band = False
+
     def headers(self, *, is_key: bool) -> Collection[str]:
         marker = KEY_MARKER if is_key else MARKER
         return marker, f"{marker}-size", f"{marker}-digest"
@@ -44,10 +46,11 @@ class _Kip1159Format:
         return reference.url.encode()
 
     def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
-        marker, size_name, digest_name = self.headers(is_key=is_key)
+        marker = KEY_MARKER if is_key else MARKER
         mark = get_header(ctx, marker)
         if mark is None:
             return None
+        _, size_name, digest_name = self.headers(is_key=is_key)
         if mark.lower() == b"false":
             return data
         if mark.lower() != b"true":

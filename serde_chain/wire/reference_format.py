@@ -33,7 +33,13 @@ class Reference:
 
 
 class ReferenceFormat(Protocol):
-    """How one format writes and reads placeholders. Implementations keep no state."""
+    """How one format writes and reads placeholders. Implementations keep no state.
+
+    Attributes:
+        in_band: Whether the mark is in the data. Where no format's is, records without headers need no look.
+    """
+
+    in_band: bool
 
     def headers(self, *, is_key: bool) -> Collection[str]:
         """Names of the headers that the format adds, to be removed from what a reader sees."""
