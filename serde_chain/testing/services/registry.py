@@ -21,6 +21,7 @@ class SchemaRegistry(Service):
     """
 
     name = "schema-registry"
+    port_count = 2
     start_seconds = 120
 
     @property
@@ -38,6 +39,9 @@ class SchemaRegistry(Service):
             f"-Djava.io.tmpdir={folder}",
             f"-Dquarkus.http.host={HOST}",
             f"-Dquarkus.http.port={self._port()}",
+            # Health and metrics, on port 9000 unless told otherwise: two registries would meet there.
+            f"-Dquarkus.management.host={HOST}",
+            f"-Dquarkus.management.port={self._port(1)}",
             "-jar",
             str(program / "quarkus-run.jar"),
         ]
