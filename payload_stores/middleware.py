@@ -9,7 +9,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, update_wrapper
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -44,7 +44,8 @@ class Middleware(PayloadStore):
         for name in _OPTIONAL:
             operation = getattr(store, name, None)
             if operation is not None:
-                setattr(self, name, partial(self.call, operation) if name in self.wrapped else operation)
+                wrapper = update_wrapper(partial(self.call, operation), operation)
+                setattr(self, name, wrapper if name in self.wrapped else operation)
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation of the inner store.

@@ -1,0 +1,11 @@
+"""The conformance suite, by subject."""
+
+from payload_stores.testing.suite.optional import OptionalTests
+from payload_stores.testing.suite.payloads import PayloadTests
+from payload_stores.testing.suite.references import ReferenceTests
+
+__all__ = ["PayloadStoreTests"]
+
+
+class PayloadStoreTests(PayloadTests, ReferenceTests, OptionalTests):
+    """What every payload store promises; see :mod:`payload_stores.testing` for how to use it."""

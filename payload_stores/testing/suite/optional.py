@@ -1,0 +1,93 @@
+"""What only some stores can do."""
+
+# ruff: noqa: D102, S101  the name of a test says what it shows, assert is how pytest checks
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from payload_stores.base import PayloadStore, PublishContext, SupportsDelete, SupportsList, SupportsStreaming
+from payload_stores.errors import PayloadNotFoundError, PayloadTooLargeError, UntrustedReferenceError
+from payload_stores.registry import open_store
+from payload_stores.testing.suite.base import StoreTests, payload
+
+__all__ = ["OptionalTests"]
+
+
+class OptionalTests(StoreTests):
+    """Delete, list and stream; skipped where the store has no such methods."""
+
+    def test_delete(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsDelete):
+            pytest.skip("the store cannot delete")
+        gone, kept = (store.publish(self.topic, b"data") for _ in range(2))
+        store.delete(gone)
+        store.delete(gone)
+        with pytest.raises(PayloadNotFoundError):
+            store.download(gone)
+        assert store.download(kept) == b"data"
+
+    def test_delete_follows_no_foreign_reference(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsDelete):
+            pytest.skip("the store cannot delete")
+        reference = store.publish(self.topic, b"data")
+        prefix, _, payload_id = reference.rpartition("/")
+        for foreign in ("other://host/t/1", f"{prefix}/../{self.topic}/{payload_id}", f"{reference}?x"):
+            with pytest.raises(UntrustedReferenceError):
+                store.delete(foreign)
+        assert store.download(reference) == b"data"
+
+    def test_list(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsList):
+            pytest.skip("the store cannot list")
+        sizes = {store.publish(self.topic, payload(size)): size for size in (0, 1, 1000)}
+        sizes[store.publish(self.topic, payload(10), PublishContext("keyed", key=b"key"))] = 10
+        store.publish(f"{self.topic}2", b"of another topic")
+        listed = list(store.list(self.topic))
+        assert {info.reference: info.size for info in listed} == sizes
+        assert len(listed) == len(sizes)
+        assert all(abs(datetime.now(UTC) - info.modified) < timedelta(hours=1) for info in listed)
+        assert list(store.list("nothing-here")) == []
+
+    @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
+    @pytest.mark.parametrize("strategy", ["random", "content"])
+    def test_stream(self, store: PayloadStore, size: int | None, strategy: Any) -> None:
+        if not isinstance(store, SupportsStreaming):
+            pytest.skip("the store cannot stream")
+        data = payload(self.large_bytes if size is None else size)
+        context = PublishContext(strategy)
+        reference = store.publish_stream(self.topic, _Trickle(data), context)
+        assert store.download(reference) == data
+        with store.open(reference) as file:
+            start = file.read(10)
+            assert start + b"".join(iter(lambda: file.read(70_000), b"")) == data
+        if strategy == "content":
+            assert store.publish(self.topic, data, context) == reference
+
+    def test_open_refuses_what_download_refuses(self, store: PayloadStore, config: Mapping[str, object]) -> None:
+        if not isinstance(store, SupportsStreaming):
+            pytest.skip("the store cannot stream")
+        reference = store.publish(self.topic, b"data")
+        prefix = reference.rpartition("/")[0]
+        with pytest.raises(PayloadNotFoundError):
+            store.open(f"{prefix}/{uuid.uuid4()}")
+        with pytest.raises(UntrustedReferenceError):
+            store.open(f"{prefix}/../x")
+        limited = open_store(self.store_class, {**config, PayloadStore.MAX_PAYLOAD.name: 3})
+        assert isinstance(limited, SupportsStreaming)
+        with pytest.raises(PayloadTooLargeError):
+            limited.open(reference)
+        limited.close()
+
+
+class _Trickle(io.BytesIO):
+    """Gives less than it is asked for, as pipes and sockets do."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(min(size, 1000) if size is not None and size > 0 else size)

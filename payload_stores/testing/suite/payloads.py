@@ -1,0 +1,143 @@
+"""What goes in comes out, also for several threads at once; and what cannot come out is a typed error."""
+
+# ruff: noqa: D102, S101, S301  the name of a test says what it shows, assert is how pytest checks
+
+from __future__ import annotations
+
+import pickle
+import threading
+import tracemalloc
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from payload_stores.base import Buffer, PayloadStore, PublishContext
+from payload_stores.errors import PayloadNotFoundError, PayloadTooLargeError
+from payload_stores.registry import open_store
+from payload_stores.testing.suite.base import StoreTests, payload
+
+__all__ = ["PayloadTests"]
+
+T = TypeVar("T")
+
+
+class PayloadTests(StoreTests):
+    """Payloads of every size and kind."""
+
+    # What goes in comes out.
+
+    @pytest.mark.parametrize("size", [0, 1, 255, 65_537])
+    def test_round_trip(self, store: PayloadStore, size: int) -> None:
+        data = payload(size)
+        assert store.download(store.publish(self.topic, data)) == data
+
+    def test_round_trip_of_a_large_payload(self, store: PayloadStore) -> None:
+        data = payload(self.large_bytes)
+        downloaded = store.download(store.publish(self.topic, data))
+        assert type(downloaded) is bytes
+        assert downloaded == data
+
+    @pytest.mark.parametrize("kind", [bytearray, memoryview, lambda data: memoryview(b"-" + data)[1:]])
+    def test_any_buffer(self, store: PayloadStore, kind: Callable[[bytes], Buffer]) -> None:
+        data = payload(1000)
+        assert store.download(store.publish(self.topic, kind(data))) == data
+
+    def test_buffer_of_wider_items(self, store: PayloadStore) -> None:
+        data = payload(1000)
+        assert store.download(store.publish(self.topic, memoryview(data).cast("I"))) == data
+
+    def test_payload_is_what_it_was_when_it_was_published(self, store: PayloadStore) -> None:
+        data = bytearray(payload(1000))
+        reference = store.publish(self.topic, data)
+        data[:] = bytes(len(data))
+        assert store.download(reference) == payload(1000)
+
+    def test_another_store_of_the_same_configuration_reads_it(
+        self, store: PayloadStore, config: Mapping[str, object]
+    ) -> None:
+        reference = store.publish(self.topic, b"shared")
+        reader = open_store(self.store_class, config)
+        assert reader.download(reference) == b"shared"
+        reader.close()
+
+    # What is not there, or too much.
+
+    def test_a_payload_that_is_gone(self, store: PayloadStore) -> None:
+        prefix = store.publish(self.topic, b"data").rpartition("/")[0]
+        reference = f"{prefix}/{uuid.uuid4()}"
+        with pytest.raises(PayloadNotFoundError) as caught:
+            store.download(reference)
+        assert not caught.value.transient
+        assert caught.value.reference == reference
+
+    def test_errors_can_be_pickled(self, store: PayloadStore) -> None:
+        prefix = store.publish(self.topic, b"data").rpartition("/")[0]
+        with pytest.raises(PayloadNotFoundError) as caught:
+            store.download(f"{prefix}/{uuid.uuid4()}")
+        copy = pickle.loads(pickle.dumps(caught.value))
+        assert type(copy) is PayloadNotFoundError
+        assert str(copy) == str(caught.value)
+
+    @pytest.mark.parametrize("large", [False, True])
+    def test_a_payload_above_the_limit_is_not_downloaded(self, config: Mapping[str, object], large: bool) -> None:
+        size = self.large_bytes if large else 1000
+        data = payload(size)
+        just, too_small = (
+            open_store(self.store_class, {**config, PayloadStore.MAX_PAYLOAD.name: limit}) for limit in (size, size - 1)
+        )
+        reference = just.publish(self.topic, data)
+        assert just.download(reference) == data
+        with pytest.raises(PayloadTooLargeError):
+            too_small.download(reference)
+        just.close()
+        too_small.close()
+
+    # Several at once.
+
+    @pytest.mark.parametrize("large", [False, True])
+    def test_the_same_content_from_several_threads(self, store: PayloadStore, large: bool) -> None:
+        data = payload(self.large_bytes if large else 1000)
+        references = _at_once(4, lambda _: store.publish(self.topic, data, PublishContext("content")))
+        assert len(set(references)) == 1
+        assert store.download(references[0]) == data
+
+    def test_different_payloads_from_several_threads(self, store: PayloadStore) -> None:
+        def publish_and_download(number: int) -> bool:
+            data = payload(50_000 + number, seed=number)
+            return store.download(store.publish(self.topic, data)) == data
+
+        assert all(_at_once(8, publish_and_download))
+
+    def test_memory_of_a_publish(self, store: PayloadStore) -> None:
+        if self.extra_memory is None:
+            pytest.skip("the payload stays in the memory of this process")
+        size = 32 << 20
+        data = bytes(size)
+        store.publish(self.topic, data[: self.large_bytes])  # what is loaded once is no cost of a payload
+        tracemalloc.start()
+        try:
+            store.publish(self.topic, data)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak <= self.extra_memory * size
+
+    def test_closing_twice(self, config: Mapping[str, object]) -> None:
+        store = open_store(self.store_class, config)
+        store.close()
+        store.close()
+
+
+def _at_once(count: int, job: Callable[[int], T]) -> list[T]:
+    """Run a job in several threads that begin at the same moment."""
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> T:
+        barrier.wait(timeout=30)
+        return job(number)
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(run, range(count)))

@@ -1,0 +1,144 @@
+"""Ids, and the references that are made of them; references come back from the wire, where anybody may write them."""
+
+# ruff: noqa: D102, S101  the name of a test says what it shows, assert is how pytest checks
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from payload_stores.base import PayloadStore, PublishContext, SupportsList
+from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
+from payload_stores.ids import sha256_digest
+from payload_stores.testing.suite.base import StoreTests, payload
+
+__all__ = ["ReferenceTests"]
+
+_CONTENT: Final = PublishContext("content")
+
+
+class ReferenceTests(StoreTests):
+    """References and ids."""
+
+    def test_reference_is_a_url_with_topic_and_id(self, store: PayloadStore) -> None:
+        reference = store.publish(self.topic, b"data", _CONTENT)
+        digest = sha256_digest(b"data").removeprefix("sha256:")
+        assert reference.startswith(f"{store.scheme}://")
+        assert reference.endswith(f"/{self.topic}/{digest}")
+
+    def test_random_ids_differ(self, store: PayloadStore) -> None:
+        references = {store.publish(self.topic, b"same") for _ in range(5)}
+        assert len(references) == 5
+        assert all(store.download(reference) == b"same" for reference in references)
+
+    @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
+    def test_content_ids_share_one_object(self, store: PayloadStore, size: int | None) -> None:
+        data = payload(self.large_bytes if size is None else size)
+        first, second = (store.publish(self.topic, data, _CONTENT) for _ in range(2))
+        assert first == second
+        assert store.download(first) == data
+        if isinstance(store, SupportsList):
+            assert [info.reference for info in store.list(self.topic)] == [first]
+
+    def test_content_ids_take_a_known_digest(self, store: PayloadStore) -> None:
+        context = PublishContext("content", digest="sha256:" + "0" * 64)
+        assert store.publish(self.topic, b"data", context).endswith("0" * 64)
+
+    def test_keyed_ids_lie_under_one_prefix(self, store: PayloadStore) -> None:
+        first, second = (
+            store.publish(self.topic, data, PublishContext("keyed", key=b"key")) for data in (b"one", b"two")
+        )
+        other = store.publish(self.topic, b"one", PublishContext("keyed", key=b"other"))
+        assert first.rpartition("/")[0] == second.rpartition("/")[0] != other.rpartition("/")[0]
+        assert [store.download(reference) for reference in (first, second, other)] == [b"one", b"two", b"one"]
+
+    def test_keyed_ids_need_a_key(self, store: PayloadStore) -> None:
+        with pytest.raises(PayloadStoreError, match="key"):
+            store.publish(self.topic, b"data", PublishContext("keyed"))
+
+    def test_ids_can_be_overridden(self, config: Mapping[str, object]) -> None:
+        store = self.open_with_id(config, "2024/night-12.1")
+        reference = store.publish(self.topic, b"data")
+        assert reference.endswith(f"/{self.topic}/2024/night-12.1")
+        assert store.download(reference) == b"data"
+        store.close()
+
+    @pytest.mark.parametrize(
+        "payload_id",
+        [
+            "",
+            "/",
+            "/a",
+            "a/",
+            "a//b",
+            "..",
+            "../a",
+            "a/../b",
+            ".",
+            ".a",
+            "a b",
+            "ä",
+            "a\0b",
+            "a?b",
+            "a#b",
+            "%2e",
+            "a\\b",
+        ],
+    )
+    def test_odd_ids_are_refused(self, config: Mapping[str, object], payload_id: str) -> None:
+        store = self.open_with_id(config, payload_id)
+        with pytest.raises(PayloadStoreError, match="id"):
+            store.publish(self.topic, b"data")
+        store.close()
+
+    @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a b", "ä", "a\0", "x" * 250])
+    def test_what_is_no_topic_is_refused(self, store: PayloadStore, topic: str) -> None:
+        with pytest.raises(PayloadStoreError):
+            store.publish(topic, b"data")
+
+    @pytest.mark.parametrize("topic", ["a", "A.b_c-1", "..a", "x" * 249])
+    def test_every_topic_is_taken(self, store: PayloadStore, topic: str) -> None:
+        assert store.download(store.publish(topic, b"data")) == b"data"
+
+    # References come from the wire.
+
+    @pytest.mark.parametrize("change", ["../{id}", "%2e%2e/{id}", "..%2f{id}", "./{id}", "/{id}", "{id}/", "{id}%00"])
+    def test_a_path_that_leads_elsewhere_is_not_followed(self, store: PayloadStore, change: str) -> None:
+        prefix, _, payload_id = store.publish(self.topic, b"data").rpartition("/")
+        with pytest.raises(UntrustedReferenceError):
+            store.download(f"{prefix}/{change.format(id=payload_id)}")
+
+    @pytest.mark.parametrize("end", ["?versionId=1", "#part", "?", "\n", "\0", " \t"])
+    def test_more_than_a_path_is_not_followed(self, store: PayloadStore, end: str) -> None:
+        with pytest.raises(UntrustedReferenceError):
+            store.download(store.publish(self.topic, b"data") + end)
+
+    def test_another_scheme_or_host_is_not_followed(self, store: PayloadStore) -> None:
+        rest = store.publish(self.topic, b"data").partition("://")[2]
+        for reference in (f"other://{rest}", f"{store.scheme}://elsewhere/{rest}", rest, "", f"{store.scheme}:{rest}"):
+            with pytest.raises(UntrustedReferenceError):
+                store.download(reference)
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+    )
+    @given(before=st.text(max_size=3), cut=st.integers(0, 80), after=st.text(max_size=5), encoded=st.booleans())
+    def test_any_reference_gives_the_payload_or_a_typed_error(
+        self, store: PayloadStore, before: str, cut: int, after: str, encoded: bool
+    ) -> None:
+        reference = store.publish(self.topic, b"data", _CONTENT)
+        at = len(reference) - cut
+        change = quote(after, safe="", errors="replace") if encoded else after
+        fuzzed = before + reference[:at] + change + reference[at + len(after) :]
+        # Some changes only write the same reference in another way; any other error fails the test.
+        with suppress(PayloadStoreError):
+            assert store.download(fuzzed) == b"data"
