@@ -116,10 +116,16 @@ def _open(name: str, flags: int, folder: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
         # Which error a link gives differs with the flags and between systems, so look.
-        with suppress(OSError):
-            if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-                raise NotAFileError(errno.ELOOP, "a symbolic link") from error
+        if _is_link(name, folder):
+            raise NotAFileError(errno.ELOOP, "a symbolic link") from error
         raise
+
+
+def _is_link(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 def _make_root(root: Path, *, durable: bool) -> None:

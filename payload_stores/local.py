@@ -151,7 +151,7 @@ class LocalStore(PayloadStore):
         root, path = self._locate(reference, (self._own,))
         with (
             self._errors(reference=reference),
-            suppress(FileNotFoundError),
+            suppress(FileNotFoundError, NotADirectoryError),
             folders.entered(root, *path[:-1]) as folder,
         ):
             os.close(folders.open_file(path[-1], folder))  # refuses what is no regular file
