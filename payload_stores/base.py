@@ -84,7 +84,10 @@ class PayloadStore(ABC):
     scheme: str
 
     TRUSTED: ClassVar[Option[tuple[str, ...]]] = Option(
-        "large.message.trusted.references", listing, (), doc="reference prefixes that may be read beside the store's own"
+        "large.message.trusted.references",
+        listing,
+        (),
+        doc="reference prefixes that may be read beside the store's own",
     )
     MAX_PAYLOAD: ClassVar[Option[int]] = Option(
         "large.message.max.payload.bytes", integer(1), 1 << 30, doc="largest payload that is downloaded"

@@ -106,8 +106,8 @@ def _picklable(cause: BaseException | None) -> BaseException | None:
     if cause is None or isinstance(cause, ContextualError):
         return cause
     try:
-        pickle.loads(pickle.dumps(cause))
-    except Exception:  # a foreign exception may fail in its own __reduce__ or __init__ in any way it likes
+        pickle.loads(pickle.dumps(cause))  # noqa: S301, our own bytes
+    except Exception:  # noqa: BLE001, a foreign exception may fail in its own __reduce__ or __init__ in any way it likes
         return RuntimeError(f"{type(cause).__name__}: {cause}")
     return cause
 

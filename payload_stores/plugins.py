@@ -72,9 +72,7 @@ class Catalogue:
     def _unknown(self, name: str) -> ConfigError:
         near = nearest(name, self.names())
         known = f"Known are {', '.join(sorted(self.names()))}, and dotted paths"
-        return ConfigError(
-            f"there is no {self.kind} {name!r}", hint=f"Did you mean {near}? {known}" if near else known
-        )
+        return ConfigError(f"there is no {self.kind} {name!r}", hint=f"Did you mean {near}? {known}" if near else known)
 
 
 def import_object(path: str, kind: str = "object") -> object:

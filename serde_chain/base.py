@@ -75,7 +75,7 @@ class Stage(ABC):
         """Release what the stage holds. Calling it again does nothing."""
 
 
-def _reconfigure(cls: type[Stage], config: Mapping[str, object], is_key: bool) -> Stage:  # noqa: FBT001, for pickle
+def _reconfigure(cls: type[Stage], config: Mapping[str, object], is_key: bool) -> Stage:
     stage = cls()
     stage.configure(config, is_key)
     return stage

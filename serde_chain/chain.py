@@ -7,6 +7,7 @@ order, and about errors that say which stage failed for which record.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +37,9 @@ def _as_bytes(data: Any, _ctx: Context | None) -> bytes:
         return data
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
-    raise EncodeError(f"gave {type(data).__name__} instead of bytes", hint="End the chain with a stage that gives bytes")
+    raise EncodeError(
+        f"gave {type(data).__name__} instead of bytes", hint="End the chain with a stage that gives bytes"
+    )
 
 
 class _Chain(Stage):
@@ -245,7 +248,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
 def _check_neighbours(stages: tuple[object, ...], labels: tuple[str, ...]) -> None:
     """Refuse neighbours that do not fit; foreign callables are taken at their word."""
-    for at, (stage, following) in enumerate(zip(stages, stages[1:], strict=False)):
+    for at, (stage, following) in enumerate(itertools.pairwise(stages)):
         gives = stage.gives if isinstance(stage, Stage) else None
         takes = following.takes if isinstance(following, Stage) else None
         if gives is not None and takes is not None and gives is not takes:
@@ -268,7 +271,7 @@ def _text(field: object) -> str | None:
     return None if field is None else str(field)
 
 
-def _from_config(cls: type[_Chain], config: dict[str, object], is_key: bool) -> _Chain:  # noqa: FBT001, for pickle
+def _from_config(cls: type[_Chain], config: dict[str, object], is_key: bool) -> _Chain:
     return cls.from_config(config, is_key=is_key)
 
 

@@ -28,11 +28,67 @@ Config: TypeAlias = Mapping[str, object]
 # First segments of librdkafka's keys. A key under one of these may be the client's, so only near misses of a stage's
 # option are refused there; under any other prefix that an option owns, every unknown key is.
 _CLIENT_PREFIXES: Final = frozenset(
-    "acks allow api auto batch bootstrap broker check client compression connections coordinator debug default delivery "
-    "enable enabled error fetch group heartbeat https interceptor internal isolation linger log max message metadata "
-    "oauthbearer offset on_delivery opaque partition partitioner partitions plugin produce queue queued rebalance "
-    "receive reconnect request retries retry sasl security session socket ssl statistics stats sticky throttle topic "
-    "transaction transactional".split()  # noqa: SIM905, fifty quoted words would hide the list
+    [
+        "acks",
+        "allow",
+        "api",
+        "auto",
+        "batch",
+        "bootstrap",
+        "broker",
+        "check",
+        "client",
+        "compression",
+        "connections",
+        "coordinator",
+        "debug",
+        "default",
+        "delivery",
+        "enable",
+        "enabled",
+        "error",
+        "fetch",
+        "group",
+        "heartbeat",
+        "https",
+        "interceptor",
+        "internal",
+        "isolation",
+        "linger",
+        "log",
+        "max",
+        "message",
+        "metadata",
+        "oauthbearer",
+        "offset",
+        "on_delivery",
+        "opaque",
+        "partition",
+        "partitioner",
+        "partitions",
+        "plugin",
+        "produce",
+        "queue",
+        "queued",
+        "rebalance",
+        "receive",
+        "reconnect",
+        "request",
+        "retries",
+        "retry",
+        "sasl",
+        "security",
+        "session",
+        "socket",
+        "ssl",
+        "statistics",
+        "stats",
+        "sticky",
+        "throttle",
+        "topic",
+        "transaction",
+        "transactional",
+    ]
 )
 _NEAR: Final = 0.9
 

@@ -91,7 +91,7 @@ class SchemaRegistryError(SerializationError):
     transient: bool = False
 
 
-class _StoreErrorInChain(SerializationError):
+class _StoreErrorInChain(SerializationError):  # noqa: N818, the combined classes have names of their own
     """What a store's error gains inside a chain; combined with the error's own class by :func:`in_chain`."""
 
     context_fields = (*SerializationError.context_fields, "store", "reference")

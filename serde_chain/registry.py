@@ -145,7 +145,7 @@ def stage_type(item: StageItem, side: Side) -> object:
     if isinstance(item.target, str) and item.target in side.other_catalogue.aliases:
         raise _wrong_side(item, side)
     found = side.catalogue.find(item.target) if isinstance(item.target, str) else item.target
-    if isinstance(found, tuple) and len(found) == 2:  # noqa: PLR2004, a StagePair, or a plain pair
+    if isinstance(found, tuple) and len(found) == 2:
         found = found[side.pair_index]
     kind = found if isinstance(found, type) else type(found)
     if issubclass(kind, side.other) and not issubclass(kind, side.base):

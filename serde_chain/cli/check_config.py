@@ -71,13 +71,13 @@ def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
 
 def _settings(option: Option[Any], config: Config) -> list[tuple[str, object]]:
     """The option's keys that are set, and its default if that says something."""
-    given = [(key, _HIDDEN if _hide(option, key) else _shown(key, config[key])) for key in config if option.matches(key)]
+    given = [(key, _HIDDEN if _hide(option) else _shown(key, config[key])) for key in config if option.matches(key)]
     if given or option.default in (None, "", ()) or callable(option.default):
         return given
     return [(option.name, f"{option.default} (default)")]
 
 
-def _hide(option: Option[Any], key: str) -> bool:
+def _hide(option: Option[Any]) -> bool:
     return option.secret and not option.name.endswith("*")
 
 

@@ -45,7 +45,7 @@ def check_config(file: Path, as_json: bool) -> None:
 @click.option("--count", default=1, show_default=True, type=click.IntRange(1), help="How many records.")
 @click.option("--timeout", default=10.0, show_default=True, help="Longest wait for a record, in seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-def inspect(
+def inspect(  # noqa: PLR0917, click passes them by name
     file: Path, topic: str, partition: int, offset: int, count: int, timeout: float, as_json: bool
 ) -> None:
     """Show records as they lie in the topic, without downloading payloads."""

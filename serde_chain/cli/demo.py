@@ -221,8 +221,10 @@ def _report(console: Console, config: dict[str, Any], payloads: Path) -> None:
     inline = [record for record in seen if "reference" not in record["value"]]
     table = Table("", "records", "bytes in Kafka", "bytes in the payload store", title="What went where")
     table.title_justify = "left"
-    table.add_row("inline", str(len(inline)), f"{_sum(inline, 'bytes'):,}", "–")
-    table.add_row("offloaded", str(len(offloaded)), f"{_sum(offloaded, 'bytes'):,}", f"{_sum(offloaded, 'payload bytes'):,}")
+    table.add_row("inline", str(len(inline)), f"{_sum(inline, 'bytes'):,}", "-")
+    table.add_row(
+        "offloaded", str(len(offloaded)), f"{_sum(offloaded, 'bytes'):,}", f"{_sum(offloaded, 'payload bytes'):,}"
+    )
     console.print(table)
     if offloaded:
         files = sum(1 for path in payloads.rglob("*") if path.is_file())

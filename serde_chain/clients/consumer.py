@@ -269,7 +269,7 @@ class Consumer:
         self,
         message: Message | None = None,
         offsets: list[TopicPartition] | None = None,
-        asynchronous: bool = True,  # noqa: FBT001, FBT002, the original's signature
+        asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
         """Commit the offsets of a message, the given offsets, or all that are stored."""
         what: dict[str, Any] = {"asynchronous": asynchronous}
@@ -288,7 +288,7 @@ class Consumer:
         self._consumer.store_offsets(**what)
 
     def get_watermark_offsets(
-        self, partition: TopicPartition, timeout: float = -1, cached: bool = False  # noqa: FBT001, FBT002
+        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
         """First and next offset of a partition; ``timeout`` in seconds."""
         return self._consumer.get_watermark_offsets(partition, timeout=timeout, cached=cached)

@@ -56,7 +56,7 @@ class Producer:
         self._setup = setup
         self._key, self._value = setup.key, setup.value
 
-    def produce(
+    def produce(  # noqa: PLR0917, the original's signature
         self,
         topic: str,
         value: Any = None,
@@ -147,7 +147,7 @@ class Producer:
         """Wait until all records are delivered, for up to a number of seconds. Returns how many are left."""
         return self._producer.flush(timeout)
 
-    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:  # noqa: FBT001, FBT002
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Drop records that are queued or in flight."""
         self._producer.purge(in_queue, in_flight, blocking)
 

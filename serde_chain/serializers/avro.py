@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from payload_stores.options import Option, choice
@@ -118,10 +118,9 @@ class AvroSerializer(Serializer[Any]):
 
     def _writer_for(self, ctx: Context | None) -> _Writer:
         """Ask the registry, once per topic."""
-        assert self._registry is not None
-        name = self._schema.name if self._schema is not None else ""
-        subject = self._registry.subject(ctx, name)
-        found = self._registry.schema_for(subject, self._schema.text if self._schema else None, "AVRO")
+        registry = cast(SchemaRegistry, self._registry)  # without one, there is a writer for any topic
+        subject = registry.subject(ctx, self._schema.name if self._schema is not None else "")
+        found = registry.schema_for(subject, self._schema.text if self._schema else None, "AVRO")
         own = self._schema is not None and found.text == self._schema.text
         schema = self._schema if own and self._schema is not None else _parse_registered(found)
         prefix, header = self._name_schema(found)
@@ -130,12 +129,11 @@ class AvroSerializer(Serializer[Any]):
         return writer
 
     def _name_schema(self, found: RegisteredSchema) -> tuple[bytes, tuple[str, bytes] | None]:
-        assert isinstance(found.key, int)
+        by_id = schema_id.encode_id(cast(int, found.key))
         if self._framing == CONFLUENT:
-            return schema_id.encode_id(found.key), None
+            return by_id, None
         # Registries that have GUIDs expect them in headers; readers take the id there as well.
-        name = schema_id.encode_guid(UUID(found.guid)) if found.guid else schema_id.encode_id(found.key)
-        return b"", (self._header_name, name)
+        return b"", (self._header_name, schema_id.encode_guid(UUID(found.guid)) if found.guid else by_id)
 
 
 class AvroDeserializer(Deserializer[Any]):
@@ -156,6 +154,7 @@ class AvroDeserializer(Deserializer[Any]):
         self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._readers: dict[object, _Reader] = {}
         self._target = target
+        self._own = schema
         self._only: _Reader | None = None
         if self._registry is not None:
             self._target = target or schema
@@ -177,7 +176,7 @@ class AvroDeserializer(Deserializer[Any]):
     @property
     def schema(self) -> AvroSchema | None:
         """The schema that all records are read into; None if each is read with its own."""
-        return self._target
+        return self._target or self._own
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one record."""
@@ -213,13 +212,11 @@ class AvroDeserializer(Deserializer[Any]):
         try:
             key, size = schema_id.split_confluent(data if in_header is None else in_header)
         except ValueError as error:
-            raise DecodeError(
-                str(error), hint="Was it written without a schema registry? See avro.framing"
-            ) from error
+            raise DecodeError(str(error), hint="Was it written without a schema registry? See avro.framing") from error
         reader = self._readers.get(key)
         if reader is None:
-            assert self._registry is not None
-            reader = self._readers[key] = self._reader(_parse_registered(self._registry.get(key)))
+            found = cast(SchemaRegistry, self._registry).get(key)
+            reader = self._readers[key] = self._reader(_parse_registered(found))
         return reader, 0 if in_header is not None else size
 
     def _locate_single_object(self, data: Buffer, _ctx: Context | None) -> tuple[_Reader, int]:
@@ -277,8 +274,8 @@ def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
             f"the value does not fit the schema: {', '.join(fields)} is {_shown(value)}, "
             f"expected {' or '.join(dict.fromkeys(expected))}"
         )
-    except Exception:  # noqa: BLE001, validation itself may stumble over what cannot be written
-        pass
+    except Exception as stumble:  # noqa: BLE001, validation may stumble over what cannot be written
+        error.add_note(f"validation failed too: {stumble!r}")
     return EncodeError(f"the value does not fit the schema {schema.name}: {error}")
 
 

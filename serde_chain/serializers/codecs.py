@@ -107,7 +107,8 @@ class Zstd(Codec):
 
     def compressor(self, level: int) -> Callable[[Buffer], bytes]:
         local = _PerThread(compress=lambda: self._library.ZstdCompressor(level).compress)
-        return lambda data: local.compress(data)  # type: ignore[no-any-return]
+        # Looked up at each call, in the thread that calls.
+        return lambda data: local.compress(data)  # noqa: PLW0108
 
     def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
         local = _PerThread(library=self._library.ZstdDecompressor)
@@ -120,7 +121,7 @@ class Zstd(Codec):
                 if 0 < size <= limit:
                     # By position, as keywords double the cost of a small record: no limit of the library's own,
                     # one frame, nothing after it.
-                    return library.decompress(data, 0, False, False)  # type: ignore[no-any-return]  # noqa: FBT003
+                    return library.decompress(data, 0, False, False)  # type: ignore[no-any-return]
                 if size > limit:
                     raise self.too_large(limit)
                 # Unknown; or empty, which the library takes without a look at the rest.
@@ -222,7 +223,7 @@ class Snappy(Codec):
         self._library: Any = require("cramjam", "compression").snappy
         self._failure: type[Exception] = require("cramjam", "compression").DecompressionError
 
-    def compressor(self, level: int) -> Callable[[Buffer], bytes]:  # noqa: ARG002, Snappy has no levels
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:
         return self._compress
 
     def _compress(self, data: Buffer) -> bytes:
@@ -272,7 +273,7 @@ def _varint(data: memoryview) -> int:
     value = 0
     for position, byte in enumerate(data):
         value |= (byte & 0x7F) << (7 * position)
-        if byte < 0x80:  # noqa: PLR2004, the bit that says "more follows"
+        if byte < 0x80:
             return value
     raise ValueError("a chunk declares no size")
 

@@ -32,9 +32,15 @@ def _several_stores(value: object) -> tuple[Any, ...]:
 
 
 STORE: Final = Option(
-    "large.message.payload.store.class", _store, None, required=True, doc="Name a payload store: memory, local, s3, or a class"
+    "large.message.payload.store.class",
+    _store,
+    None,
+    required=True,
+    doc="Name a payload store: memory, local, s3, or a class",
 )
-STORES: Final[Option[tuple[Any, ...]]] = Option("large.message.payload.store.classes", _several_stores, (), doc="further payload stores to read from")
+STORES: Final[Option[tuple[Any, ...]]] = Option(
+    "large.message.payload.store.classes", _several_stores, (), doc="further payload stores to read from"
+)
 THRESHOLD: Final = Option(
     "large.message.threshold.bytes", integer(0), None, doc="larger payloads go to the store (default 1048576)"
 )
@@ -141,9 +147,7 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         topic = topic_of(ctx, "large-message")
         require_headers(ctx)  # before the upload, which would be orphaned
         digest = sha256_digest(data)
-        context = PublishContext(
-            self._id_strategy, key=getattr(ctx, "key", None), digest=digest, is_key=self._is_key
-        )
+        context = PublishContext(self._id_strategy, key=getattr(ctx, "key", None), digest=digest, is_key=self._is_key)
         url = self._store.publish(topic, data, context)
         return self._format.write_reference(Reference(url, size, digest), ctx, is_key=self._is_key)
 

@@ -1,4 +1,4 @@
-"""The schema registry behind the Avro, Protobuf and JSON stages: Confluent's client, with deadlines and typed errors."""
+"""The schema registry behind stages with schemas: Confluent's client, with deadlines and typed errors."""
 
 from __future__ import annotations
 
@@ -138,9 +138,7 @@ class SchemaRegistry:
                 normalize_schemas=self._normalize,
             )
         else:
-            found = self._ask(
-                f"the schema of {subject}", self._client.lookup_schema, subject, wanted, self._normalize
-            )
+            found = self._ask(f"the schema of {subject}", self._client.lookup_schema, subject, wanted, self._normalize)
         return RegisteredSchema(found.schema_id, schema, guid=getattr(found, "guid", None))
 
     def get(self, key: SchemaKey) -> RegisteredSchema:
@@ -167,7 +165,9 @@ class SchemaRegistry:
         for reference in schema.references or ():
             at = (reference.subject, reference.version)
             if at not in texts:
-                found = self._ask(f"schema {reference.subject} version {reference.version}", self._client.get_version, *at)
+                found = self._ask(
+                    f"schema {reference.subject} version {reference.version}", self._client.get_version, *at
+                )
                 texts[at] = ""
                 self._collect(found.schema, texts)
                 texts.pop(at)

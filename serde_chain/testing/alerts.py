@@ -54,7 +54,10 @@ ALERT_SCHEMA: Final[dict[str, Any]] = {
                         {"name": "mjd", "type": "double"},
                         {"name": "flux", "type": "float"},
                         {"name": "flux_error", "type": "float"},
-                        {"name": "band", "type": {"type": "enum", "name": "Band", "symbols": ["u", "g", "r", "i", "z"]}},
+                        {
+                            "name": "band",
+                            "type": {"type": "enum", "name": "Band", "symbols": ["u", "g", "r", "i", "z"]},
+                        },
                     ],
                 },
             },
@@ -83,7 +86,7 @@ def alert(number: int, size: int) -> dict[str, Any]:
     source = random.Random(number)  # noqa: S311, reproducible test data
     detections = min(size // 3, 3000) // _BYTES_PER_DETECTION
     pixels = max(size - detections * _BYTES_PER_DETECTION - 150, 0) // 3
-    has_images = size > 4096  # noqa: PLR2004, brokers of small alerts leave images out
+    has_images = size > 4096
     return {
         "alert_id": 10_000_000 + number,
         "object_id": f"SRV26{source.randrange(36**5):07d}",
@@ -111,9 +114,9 @@ def demo_sizes(count: int, seed: int = 1159) -> Iterator[int]:
     """
     source = random.Random(seed)  # noqa: S311, reproducible test data
     for number in range(count):
-        if number % 100 == 50:  # noqa: PLR2004, the largest ones
-            yield 20_000_000 if number < 100 else source.randrange(8_000_000, 14_000_000)  # noqa: PLR2004
-        elif number % 12 == 5:  # noqa: PLR2004, above the limit
+        if number % 100 == 50:
+            yield 20_000_000 if number < 100 else source.randrange(8_000_000, 14_000_000)
+        elif number % 12 == 5:
             yield source.randrange(1_200_000, 6_000_000)
         else:
             yield int(10 ** source.uniform(3, 5.3))

@@ -33,7 +33,7 @@ class _Kip1159Format:
         marker = KEY_MARKER if is_key else MARKER
         return marker, f"{marker}-size", f"{marker}-digest"
 
-    def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:  # noqa: ARG002, no mark
+    def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
         return data
 
     def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
