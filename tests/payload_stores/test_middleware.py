@@ -1,0 +1,300 @@
+"""Deadlines and retries around stores."""
+
+import contextvars
+import gc
+import io
+import multiprocessing
+import pickle
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from payload_stores import (
+    ConfigError,
+    PayloadAccessDeniedError,
+    PayloadNotFoundError,
+    PayloadStore,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+    PublishContext,
+    SupportsDelete,
+    SupportsList,
+    SupportsStreaming,
+    open_store,
+)
+from payload_stores.base import Buffer
+from payload_stores.memory import MemoryStore
+from payload_stores.middleware import Deadline, Middleware, Retry
+from payload_stores.testing import FaultyStore, PayloadStoreTests
+
+AWAY = PayloadStoreUnavailableError("away")
+
+
+class PlainStore(PayloadStore):
+    """A store that can do no more than it must."""
+
+    scheme = "plain"
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        return f"plain:///{topic}/{self.id(data, context)}"
+
+    def download(self, reference: str) -> bytes:
+        raise PayloadNotFoundError("the payload is gone", store=self.scheme, reference=reference)
+
+
+class DeadlineOnMemory(Middleware):
+    """A store by its class alone, as the suite opens it."""
+
+    def __init__(self) -> None:
+        super().__init__(Deadline(Retry(MemoryStore()), 30_000))
+
+
+class TestDeadlineAndRetry(PayloadStoreTests):
+    store_class = DeadlineOnMemory
+    extra_memory = None
+
+    @pytest.fixture
+    def config(self) -> Mapping[str, object]:
+        MemoryStore.clear()
+        return {}
+
+    def open_with_id(self, config: Mapping[str, object], payload_id: str) -> PayloadStore:
+        class WithId(MemoryStore):
+            def id(self, data: Buffer, context: PublishContext | None = None) -> str:
+                return payload_id
+
+        return Deadline(open_store(WithId, config), 30_000)
+
+
+@pytest.fixture
+def faulty() -> Iterator[FaultyStore]:
+    MemoryStore.clear()
+    yield FaultyStore(open_store("memory", {}))
+    MemoryStore.clear()
+
+
+# Wrapping
+
+
+@pytest.mark.parametrize("wrap", [Middleware, FaultyStore, Retry, lambda store: Deadline(store, 1000)])
+@pytest.mark.parametrize("protocol", [SupportsDelete, SupportsList, SupportsStreaming])
+def test_a_wrapped_store_can_do_what_the_inner_one_can(wrap: type[Middleware], protocol: type) -> None:
+    assert isinstance(wrap(MemoryStore()), protocol)
+    assert not isinstance(wrap(PlainStore()), protocol)
+    assert not isinstance(wrap(wrap(PlainStore())), protocol)
+
+
+def test_a_wrapped_store_has_the_scheme_and_the_worst_case_of_the_inner_one() -> None:
+    class Slow(PlainStore):
+        def worst_case_ms(self) -> int:
+            return 7000
+
+    store = Deadline(Slow(), 1000)
+    assert store.scheme == "plain"
+    assert store.worst_case_ms() == 7000
+    assert Retry(Slow(), timeout_ms=1000).worst_case_ms() == 8000
+    assert Retry(PlainStore()).worst_case_ms() is None
+
+
+def test_configure_and_close_reach_the_inner_store() -> None:
+    class Closing(PlainStore):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    inner = Closing()
+    store = Deadline(inner, 1000)
+    store.configure({"large.message.max.payload.bytes": "5"})
+    assert inner.max_payload_bytes == 5
+    store.close()
+    assert inner.closed
+
+
+# Deadline
+
+
+def test_a_store_that_hangs_is_left_behind(faulty: FaultyStore) -> None:
+    store: Any = Deadline(faulty, 50)
+    reference = store.publish("topic", b"data")
+    operations = {
+        "publish": ("topic", b"data"),
+        "download": (reference,),
+        "delete": (reference,),
+        "open": (reference,),
+        "publish_stream": ("topic", io.BytesIO(b"data")),
+    }
+    for name, arguments in operations.items():
+        started = time.monotonic()
+        with faulty.hanging(), pytest.raises(PayloadStoreUnavailableError) as caught:
+            getattr(store, name)(*arguments)
+        assert time.monotonic() - started < 5
+        assert "50 ms" in str(caught.value)
+        assert "large.message.store.timeout.ms" in str(caught.value)
+        assert (caught.value.topic, caught.value.reference) in {("topic", None), (None, reference)}
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301  made right here
+    assert faulty.calls == ["publish", *operations]
+
+
+def test_calls_after_one_that_hangs_do_not_wait_for_it(faulty: FaultyStore) -> None:
+    reference = faulty.publish("topic", b"data")
+    with faulty.hanging(), pytest.raises(PayloadStoreUnavailableError):
+        Deadline(faulty, 20).download(reference)
+    store = Deadline(open_store("memory", {}), 10_000)
+    assert [store.download(reference) for _ in range(20)] == [b"data"] * 20
+
+
+def test_errors_cross_intact(faulty: FaultyStore) -> None:
+    error = PayloadAccessDeniedError("no", topic="topic")
+    faulty.fail(error)
+    with pytest.raises(PayloadAccessDeniedError) as caught:
+        Deadline(faulty, 10_000).publish("topic", b"data")
+    assert caught.value is error
+    assert [frame.name for frame in caught.traceback][-1] == "call"
+
+
+def test_a_timeout_of_the_store_itself_is_not_the_deadline(faulty: FaultyStore) -> None:
+    faulty.fail(TimeoutError("of the store"))
+    with pytest.raises(TimeoutError, match="of the store"):
+        Deadline(faulty, 10_000).publish("topic", b"data")
+
+
+def test_context_variables_are_seen_inside() -> None:
+    trace = contextvars.ContextVar[str]("trace")
+    seen: list[str] = []
+
+    class Traced(PlainStore):
+        def id(self, data: Buffer, context: PublishContext | None = None) -> str:
+            seen.append(trace.get())
+            return "id"
+
+    trace.set("outer")
+    Deadline(Traced(), 10_000).publish("topic", b"data")
+    assert seen == ["outer"]
+
+
+def test_many_threads_share_a_deadline(faulty: FaultyStore) -> None:
+    store = Deadline(faulty, 10_000)
+    references = [store.publish("topic", bytes([number])) for number in range(8)]
+    results: dict[int, bytes] = {}
+
+    def download(number: int) -> None:
+        for _ in range(50):
+            results[number] = store.download(references[number])
+
+    threads = [threading.Thread(target=download, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert results == {number: bytes([number]) for number in range(8)}
+
+
+def test_a_payload_is_let_go_when_the_call_ends() -> None:
+    class Payload(bytearray):
+        pass
+
+    store = Deadline(MemoryStore(), 10_000)
+    gc.disable()
+    try:
+        for topic in ("topic", "no topic"):
+            data = Payload(b"data")
+            alive = weakref.ref(data)
+            with suppress(PayloadStoreError):
+                store.publish(topic, data)
+            del data
+            deadline = time.monotonic() + 5
+            while alive() is not None and time.monotonic() < deadline:
+                time.sleep(0.001)  # the other thread is about to let go
+            assert alive() is None
+    finally:
+        gc.enable()
+
+
+def _download_in_child(reference: str, results: "multiprocessing.Queue[bytes]") -> None:
+    MemoryStore().publish("topic", b"data")
+    results.put(Deadline(MemoryStore(), 10_000).download(reference))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # that is what it is about
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    store = Deadline(MemoryStore(), 10_000)
+    reference = store.publish("topic", b"data")  # its thread now waits for more
+    fork = multiprocessing.get_context("fork")
+    results: multiprocessing.Queue[bytes] = fork.Queue()
+    child = fork.Process(target=_download_in_child, args=(reference, results))
+    child.start()
+    assert results.get(timeout=30) == b"data"
+    child.join(30)
+
+
+# Retry
+
+
+def retry(store: PayloadStore, attempts: int = 3, timeout_ms: int = 30_000) -> Retry:
+    return Retry(store, attempts, timeout_ms=timeout_ms, wait_ms=1)
+
+
+def test_transient_errors_are_tried_again(faulty: FaultyStore) -> None:
+    faulty.fail(AWAY, times=2)
+    assert retry(faulty).publish("topic", b"data").startswith("memory:///topic/")
+    assert faulty.calls == ["publish"] * 3
+
+
+def test_attempts_end(faulty: FaultyStore) -> None:
+    faulty.fail(AWAY, times=5)
+    with pytest.raises(PayloadStoreUnavailableError) as caught:
+        retry(faulty).download("memory:///topic/id")
+    assert caught.value is AWAY
+    assert len(faulty.calls) == 3
+
+
+@pytest.mark.parametrize("error", [PayloadNotFoundError("gone"), ConfigError("wrong"), ValueError("other")])
+def test_other_errors_are_not_tried_again(faulty: FaultyStore, error: Exception) -> None:
+    faulty.fail(error)
+    with pytest.raises(type(error)):
+        retry(faulty).download("memory:///topic/id")
+    assert len(faulty.calls) == 1
+
+
+def test_no_attempt_begins_after_the_time_limit(faulty: FaultyStore) -> None:
+    faulty.fail(AWAY, times=1000)
+    store = Retry(faulty, 1000, timeout_ms=100, wait_ms=20, max_wait_ms=20)
+    started = time.monotonic()
+    with pytest.raises(PayloadStoreUnavailableError):
+        store.download("memory:///topic/id")
+    assert time.monotonic() - started < 5
+    assert 1 < len(faulty.calls) < 1000
+
+
+def test_a_stream_is_not_read_twice(faulty: FaultyStore) -> None:
+    faulty.fail(AWAY)
+    store = retry(faulty)
+    assert isinstance(store, SupportsStreaming)
+    with pytest.raises(PayloadStoreUnavailableError):
+        store.publish_stream("topic", io.BytesIO(b"data"))
+    assert faulty.calls == ["publish_stream"]
+
+
+def test_a_deadline_covers_all_attempts(faulty: FaultyStore) -> None:
+    faulty.fail(AWAY, times=1000)
+    store = Deadline(Retry(faulty, 1000, timeout_ms=60_000, wait_ms=10_000), 50)
+    started = time.monotonic()
+    with pytest.raises(PayloadStoreUnavailableError, match="50 ms"):
+        store.download("memory:///topic/id")
+    assert time.monotonic() - started < 5
+
+
+# The store that fails on demand
+
+
+def test_a_faulty_store_damages_payloads(faulty: FaultyStore) -> None:
+    reference = faulty.publish("topic", b"data")
+    faulty.damage()
+    faulty.flip_bit(1)
+    assert [faulty.download(reference) for _ in range(3)] == [b"dat", b"d`ta", b"data"]
