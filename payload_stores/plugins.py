@@ -115,5 +115,7 @@ def require(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingDependencyError(
-            f"{module.partition('.')[0]} is not installed", hint=f"pip install 'serde-chain[{extra}]'"
+            # The module may be there, and miss one that the same extra brings.
+            f"{(error.name or module).partition('.')[0]} is not installed",
+            hint=f"pip install 'serde-chain[{extra}]'",
         ) from error

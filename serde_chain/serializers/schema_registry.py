@@ -87,7 +87,6 @@ class SchemaRegistry:
             ConfigError: The client refuses its settings.
             MissingDependencyError: The extra ``registry`` is not installed.
         """
-        require("httpx", "registry")
         self._library: Any = require("confluent_kafka.schema_registry", "registry")
         self._field = "key" if is_key else "value"
         self._strategy = (KEY_STRATEGY if is_key else VALUE_STRATEGY).read(config) or STRATEGY.read(config)
