@@ -1,0 +1,25 @@
+"""Chains in Spark: Kafka columns into typed columns, in batch and in structured streaming."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from payload_stores.plugins import require
+
+if TYPE_CHECKING:
+    from serde_chain.spark.columns import deserialize, deserialize_udf
+    from serde_chain.spark.frames import decode
+
+__all__ = ["decode", "deserialize", "deserialize_udf"]
+
+_MODULES = {"decode": "frames", "deserialize": "columns", "deserialize_udf": "columns"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("pyspark", "spark")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,165 @@
+"""DataFrames of Spark's Kafka source into DataFrames of typed columns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from serde_chain.config import Config
+from serde_chain.errors import ConfigError
+from serde_chain.spark.columns import pickled
+from serde_chain.spark.functions import make_function
+from serde_chain.spark.plan import (
+    DROPMALFORMED,
+    FAILFAST,
+    PERMISSIVE,
+    FieldPlan,
+    Plan,
+    check_engine,
+    check_mode,
+    load,
+    plan_field,
+)
+from serde_chain.spark.prerequisites import check_packages, check_worker_python
+from serde_chain.spark.schemas import as_nullable, spark_of
+
+__all__ = ["decode"]
+
+_ERROR: Final = "serde_error"
+_DECODED: Final = "__serde_chain"
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+# What Spark's Kafka source gives, and in which order the workers get it.
+_TYPES: Final[dict[str, DataType]] = {
+    "value": BinaryType(),
+    "headers": ArrayType(_HEADER),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "key": BinaryType(),
+    "timestamp": TimestampType(),
+}
+
+
+def decode(
+    config: Config | str | Path, *, mode: str = "FAILFAST", engine: str = "auto"
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a transformation for DataFrames of Spark's Kafka source, in batch and in structured streaming.
+
+    Example:
+        >>> records = spark.read.format("kafka").option("includeHeaders", "true")...load()  # doctest: +SKIP
+        >>> alerts = records.transform(decode(config))  # doctest: +SKIP
+
+    Args:
+        config: The configuration of a consumer: a mapping, or the path of a TOML or Java ``.properties`` file.
+        mode: For records that cannot be read: ``FAILFAST`` ends the query with an error that names topic, partition and
+            offset; ``PERMISSIVE`` leaves null, and adds the string column ``serde_error`` (null for good records);
+            ``DROPMALFORMED`` drops the row. Where a store or the registry is not there, all modes end with an error.
+        engine: ``auto`` or ``arrow``, which are the same in this version.
+
+    Returns:
+        A function from DataFrame to DataFrame. ``value`` becomes the typed column of ``value.deserializers``, and
+        ``key`` that of ``key.deserializers``; without these they stay binary. Headers that stages have used are taken
+        out of ``headers``. All other columns stay.
+
+    Raises:
+        ConfigError: The configuration or an argument is wrong; from the function: a column is missing or of a wrong
+            type.
+        MissingDependencyError: A package is missing, also in the workers' interpreter where that can be seen.
+    """
+    check_packages()
+    check_engine(engine)
+    mode = check_mode(mode)
+    loaded = load(config)
+    value = plan_field(loaded, is_key=False)
+    key = plan_field(loaded, is_key=True)
+    if value is None and key is None:
+        raise ConfigError(
+            "the configuration names neither value.deserializers nor key.deserializers", key="value.deserializers"
+        )
+
+    def transform(frame: DataFrame) -> DataFrame:
+        """Decode the Kafka columns of a DataFrame."""
+        _check_columns(frame, value, key)
+        check_worker_python(frame.sparkSession)
+        columns = tuple(name for name in _TYPES if name in frame.columns)
+        plan = Plan(loaded, columns, value, key, whole=True, mode=mode, python=sys.executable)
+        function = make_function("decode", pickled(plan), sys.executable, _result(plan))
+        decoded = frame.withColumn(_DECODED, function(*map(_argument, columns)))
+        if mode == DROPMALFORMED:
+            decoded = decoded.where(functions.col(_DECODED).getField("error").isNull())
+        replaced = {name for name, field in (("value", value), ("key", key)) if field is not None} | {"headers"}
+        selected = [
+            functions.col(_DECODED).getField(name).alias(name) if name in replaced else functions.col(f"`{name}`")
+            for name in frame.columns
+        ]
+        if mode == PERMISSIVE:
+            selected.append(functions.col(_DECODED).getField("error").alias(_ERROR))
+        return decoded.select(*selected)
+
+    return transform
+
+
+def _argument(name: str) -> Column:
+    column = functions.col(name)
+    return functions.unix_millis(column) if name == "timestamp" else column
+
+
+def _result(plan: Plan) -> StructType:
+    """The type of what the workers give."""
+    fields = []
+    for name, field in (("key", plan.key), ("value", plan.value)):
+        if field is not None:
+            kind = spark_of(field.arrow_type)
+            fields.append(StructField(name, as_nullable(kind) if plan.mode == PERMISSIVE else kind))
+    if "headers" in plan.columns:
+        fields.append(StructField("headers", _TYPES["headers"]))
+    if plan.mode != FAILFAST:
+        fields.append(StructField("error", StringType()))
+    return StructType(fields)
+
+
+def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None) -> None:
+    """Refuse a DataFrame that is not one of Spark's Kafka source.
+
+    Raises:
+        ConfigError: Names the column.
+    """
+    types = {field.name: field.dataType for field in frame.schema}
+    needed = {"value"} | ({"key"} if key is not None else set())
+    if any(field is not None and field.needs_headers for field in (value, key)):
+        needed.add("headers")
+    for name, expected in _TYPES.items():
+        found = types.get(name)
+        if found is None:
+            if name not in needed:
+                continue
+            raise ConfigError(
+                f"the DataFrame has no column {name}",
+                hint='Read it with .option("includeHeaders", "true"): the chain needs the headers'
+                if name == "headers"
+                else "decode() takes what Spark's Kafka source gives",
+                key=name,
+            )
+        if as_nullable(found) != expected:
+            raise ConfigError(
+                f"the column {name} is {found.simpleString()}, expected {expected.simpleString()}",
+                hint="decode() takes the columns of Spark's Kafka source as they come, once",
+                key=name,
+            )
+    if _ERROR in types:
+        raise ConfigError(f"the DataFrame has a column {_ERROR} already", hint="Was it decoded before?", key=_ERROR)
