@@ -55,6 +55,8 @@ def print_config(path: Path, *, as_json: bool) -> None:
         if stages:
             console.print(_table(name, stages))
     settings = Table(title="for the Kafka client", title_justify="left", show_header=False)
+    settings.add_column()
+    settings.add_column(overflow="fold")
     for key, value in client.items():
         settings.add_row(key, str(value))
     console.print(settings)
@@ -74,7 +76,8 @@ def _settings(option: Option[Any], config: Config) -> list[tuple[str, object]]:
     given = [(key, _HIDDEN if _hide(option) else _shown(key, config[key])) for key in config if option.matches(key)]
     if given or option.default in (None, "", ()) or callable(option.default):
         return given
-    return [(option.name, f"{option.default} (default)")]
+    default = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
+    return [(option.name, f"{str(default).lower()} (default)")]
 
 
 def _hide(option: Option[Any]) -> bool:

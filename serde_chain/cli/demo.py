@@ -41,11 +41,13 @@ class _Tally:
 
     Attributes:
         digests: Alert id to the digest of the alert's Avro bytes.
+        pixels: Alert id to the digest of its science image's pixels.
         delivered: How many the broker has taken.
         failed: Delivery errors.
     """
 
     digests: dict[int, str] = field(default_factory=dict)
+    pixels: dict[int, str] = field(default_factory=dict)
     delivered: int = 0
     failed: list[str] = field(default_factory=list)
 
@@ -93,12 +95,12 @@ def run_demo(records: int, *, keep: bool = False) -> None:
             console.print(_config_table(config, broker.bootstrap_servers))
             tally = _produce(console, config, records)
             _consume(console, config, tally)
-            rows = _read_in_spark(console, config, len(tally.digests), folder)
+            rows = _read_in_spark(console, config, tally.pixels, folder)
             _report(console, config, payloads)
             console.print(rows)
         console.print(
-            f"[bold green]All {records} records came back unchanged[/], from the consumer and in the Spark DataFrame. "
-            "The broker and Spark are stopped."
+            f"[bold green]All {records} records came back unchanged[/], from the consumer and in the Spark DataFrame "
+            "(digests compared). The broker and Spark are stopped."
         )
         where = f"{payloads} (remove it when you have looked)" if keep else "removed; keep them with --keep"
         console.print(f"Payloads: {where}", soft_wrap=True)
@@ -110,7 +112,7 @@ def run_demo(records: int, *, keep: bool = False) -> None:
 def _config_table(config: dict[str, Any], servers: str) -> Table:
     table = Table(title=f"The configuration, of producer, consumer and Spark (broker {servers})", title_justify="left")
     table.add_column("key")
-    table.add_column("value")
+    table.add_column("value", overflow="fold")
     for key, value in config.items():
         table.add_row(key, "(a nested record schema)" if key == "avro.schema" else str(value))
     return table
@@ -126,6 +128,7 @@ def _produce(console: Console, config: dict[str, Any], records: int) -> _Tally:
         for number, size in enumerate(demo_sizes(records)):
             record = alert(number, size)
             tally.digests[record["alert_id"]] = _digest(digest, record)
+            tally.pixels[record["alert_id"]] = hashlib.sha256((record["science"] or {}).get("pixels", b"")).hexdigest()
             producer.produce(TOPIC, record, on_delivery=tally.on_delivery)
             producer.poll(0)
             advance()
@@ -158,7 +161,7 @@ def _consume(console: Console, config: dict[str, Any], tally: _Tally) -> None:
         raise DemoError(f"{len(missing)} records did not come back")
 
 
-def _read_in_spark(console: Console, config: dict[str, Any], records: int, folder: Path) -> Table:
+def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, str], folder: Path) -> Table:
     from serde_chain.spark import decode
     from serde_chain.testing.services import spark_session
 
@@ -179,12 +182,12 @@ def _read_in_spark(console: Console, config: dict[str, Any], records: int, folde
             stream.transform(decode(config))
             .selectExpr(
                 "offset",
+                "value.alert_id",
                 "value.object_id",
-                "value.observed_at",
-                "round(value.position.ra, 4) AS ra",
-                "value.magnitude",
+                "date_format(value.observed_at, 'yyyy-MM-dd HH:mm:ss') AS observed_at",
                 "size(value.light_curve) AS detections",
-                "coalesce(length(value.science.pixels), 0) AS cutout_bytes",
+                "coalesce(length(value.science.pixels), 0) AS pixel_bytes",
+                "sha2(coalesce(value.science.pixels, X''), 256) AS digest",
             )
             .writeStream.format("memory")
             .queryName("decoded")
@@ -197,21 +200,27 @@ def _read_in_spark(console: Console, config: dict[str, Any], records: int, folde
             query.stop()
             raise DemoError(f"the streaming query did not end within {_DEADLINE_S} s")
         seconds = time.monotonic() - started
-        decoded = spark.sql("SELECT * FROM decoded ORDER BY offset")
-        count = decoded.count()
-        if count != records:
-            raise DemoError(f"Spark decoded {count} of {records} records")
-        largest = spark.sql("SELECT max(cutout_bytes) AS bytes FROM decoded").first()
-        table = Table(
-            title=f"The Spark DataFrame: {count} rows, streamed and decoded in {seconds:.0f} s; "
-            f"the largest cut-out has {largest['bytes']:,} bytes",  # type: ignore[index]
-            title_justify="left",
-        )
-        for name in decoded.columns:
-            table.add_column(name)
-        for row in decoded.limit(6).collect():
-            table.add_row(*(str(value) for value in row))
-        return table
+        decoded = {row["alert_id"]: row for row in spark.table("decoded").orderBy("offset").collect()}
+        wrong = [
+            number for number, digest in pixels.items() if decoded.get(number, {"digest": None})["digest"] != digest
+        ]
+        if wrong or len(decoded) != len(pixels):
+            raise DemoError(
+                f"Spark decoded {len(decoded)} of {len(pixels)} records, {len(wrong)} of them changed or lost"
+            )
+    rows = list(decoded.values())
+    largest = sorted(rows, key=lambda row: row["pixel_bytes"])[-3:]
+    table = Table(
+        title=f"The Spark DataFrame: {len(rows)} rows in {seconds:.0f} s; the first and the largest",
+        title_justify="left",
+    )
+    columns = ("offset", "object_id", "observed_at", "detections", "pixel_bytes")
+    for name in columns:
+        table.add_column(name, justify="left" if name in {"object_id", "observed_at"} else "right")
+    for row in (*rows[:5], None, *largest):
+        values = ["…"] * len(columns) if row is None else [row[name] for name in columns]
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in values))
+    return table
 
 
 def _report(console: Console, config: dict[str, Any], payloads: Path) -> None:

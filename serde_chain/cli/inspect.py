@@ -104,6 +104,8 @@ def table(seen: dict[str, Any]) -> Table:
     layout = Table(
         title=f"{seen['topic']} / {seen['partition']} / {seen['offset']}", title_justify="left", show_header=False
     )
+    layout.add_column()
+    layout.add_column(overflow="fold")
     layout.add_row("timestamp", f"{seen['timestamp_ms']} ms")
     for name, value in seen["headers"]:
         layout.add_row(f"header {name}", str(value))
