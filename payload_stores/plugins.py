@@ -6,9 +6,11 @@ Stages and stores are looked up by the same rules. Only what is asked for is imp
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from payload_stores.errors import ConfigError, MissingDependencyError
@@ -46,7 +48,7 @@ class Catalogue:
             ConfigError: Nothing is known by that name, or two things are.
         """
         name = self.aliases.get(name, name)
-        registered = [point for point in entry_points(group=self.group) if point.name == name]
+        registered = [point for point in _entry_points(self.group, tuple(sys.path)) if point.name == name]
         if name in self.builtins:
             if registered:
                 raise ConfigError(
@@ -67,12 +69,18 @@ class Catalogue:
 
     def names(self) -> Iterable[str]:
         """All short names, built-in and registered."""
-        return [*self.builtins, *(point.name for point in entry_points(group=self.group))]
+        return [*self.builtins, *(point.name for point in _entry_points(self.group, tuple(sys.path)))]
 
     def _unknown(self, name: str) -> ConfigError:
         near = nearest(name, self.names())
         known = f"Known are {', '.join(sorted(self.names()))}, and dotted paths"
         return ConfigError(f"there is no {self.kind} {name!r}", hint=f"Did you mean {near}? {known}" if near else known)
+
+
+@cache
+def _entry_points(group: str, _path: tuple[str, ...]) -> EntryPoints:
+    """The entry points of a group; looking through all installed packages takes some milliseconds, so once a path."""
+    return entry_points(group=group)
 
 
 def import_object(path: str, kind: str = "object") -> object:
