@@ -134,6 +134,8 @@ class Zstd(Codec):
     def _decompress_unknown(self, stream: Any, data: memoryview, limit: int) -> bytes:
         """For frames of streaming writers, which do not know their content's size when they begin."""
         step = 1024  # of input; bounds what one step may give, as a block of 4 bytes can stand for 128 KiB
+        if data[: len(self.magic)] != self.magic:  # the library takes skippable frames for an empty payload
+            raise self.corrupt("it does not begin with a frame")
         pieces: list[bytes] = []
         size = at = 0
         while at < len(data) and not stream.eof:
@@ -236,6 +238,8 @@ class Snappy(Codec):
 
     def _decompress(self, limit: int, data: Buffer) -> bytes:
         view = memoryview(data)
+        if view[:10] != self.magic:  # the library takes no bytes at all for an empty payload
+            raise self.corrupt("it does not begin with a stream identifier")
         declared = None
         if view[10:14] == self._length_chunk:
             declared = int.from_bytes(view[14:22], "little")
