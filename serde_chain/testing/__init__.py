@@ -1,1 +1,29 @@
-"""What authors of stages and stores, and users who test their chains, can use in tests of their own."""
+"""What authors of stages and stores, and users who test their chains, can use in tests of their own.
+
+A new stage is tested against the whole contract with a few lines; see
+:class:`~serde_chain.testing.serializers.SerializerTests`. It needs pytest and hypothesis, so it is loaded when it
+is asked for: the servers of :mod:`serde_chain.testing.services` need neither.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from serde_chain.testing.serializers import SerializerTests
+
+__all__ = ["SerializerTests"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pytest
+
+    # Before the import, so that a failed assert shows its values.
+    pytest.register_assert_rewrite("serde_chain.testing.serializers")
+    from serde_chain.testing import serializers
+
+    return getattr(serializers, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

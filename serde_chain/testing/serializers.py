@@ -1,0 +1,292 @@
+"""The conformance suite for stages.
+
+A pair of stages is tested against the whole contract of :mod:`serde_chain.base` with a few lines::
+
+    from hypothesis import strategies as st
+    from serde_chain.testing import SerializerTests
+
+    class TestReverse(SerializerTests):
+        stage = StagePair(ReverseSerializer, ReverseDeserializer)     # or the name that it is registered under
+        values = st.binary()                                          # what a user may pass
+        detects_truncation = False                                    # a shorter text is a text too
+"""
+# ruff: noqa: S101, S301  assert is how pytest checks, and what is unpickled are our own bytes
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, StagePair
+from serde_chain.errors import ConfigError, DecodeError, EncodeError, PayloadStoreError, SerializationError
+from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage
+
+__all__ = ["SerializerTests"]
+
+# The same examples in every run: a failure that nobody can repeat helps nobody.
+_SETTINGS: Final = settings(
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+_THREADS: Final = 8
+# What a store raises becomes a SerializationError when a chain is around the stage.
+_DOCUMENTED: Final = (SerializationError, PayloadStoreError)
+_TOPIC: Final = "conformance"
+
+# A serializer and a deserializer; perhaps foreign callables.
+Stages = tuple[Any, Any]
+
+
+class SerializerTests:
+    """Tests that every pair of stages passes; subclass it in a test file.
+
+    Attributes:
+        stage: The name under which the pair is registered, or the pair itself.
+        values: Hypothesis strategy for what the serializer takes. None need not be among it: it is tested anyway.
+        misfits: Values that the serializer must refuse with an EncodeError.
+        foreign: Bytes that the deserializer must refuse with a DecodeError.
+        detects_truncation: Whether the deserializer refuses what is cut off. Where it cannot (a shorter text is a text
+            too), it must still give a value or a SerializationError.
+        expects_type: Exact type of the values that the deserializer gives; None where they differ.
+    """
+
+    stage: ClassVar[str | StagePair]
+    values: ClassVar[st.SearchStrategy[Any]]
+    misfits: ClassVar[tuple[object, ...]] = ()
+    foreign: ClassVar[tuple[bytes, ...]] = ()
+    detects_truncation: ClassVar[bool] = True
+    expects_type: ClassVar[type | None] = None
+
+    @pytest.fixture
+    def config(self) -> Mapping[str, object]:
+        """What a user would configure; override for stages that need keys."""
+        return {}
+
+    @pytest.fixture(params=[False, True], ids=[VALUE, KEY])
+    def is_key(self, request: pytest.FixtureRequest) -> bool:
+        """Whether the stages are for keys."""
+        return bool(request.param)
+
+    @pytest.fixture
+    def stages(self, config: Mapping[str, object], is_key: bool) -> Iterator[Stages]:
+        """The serializer and the deserializer, configured."""
+        serializer = self._make(SERIALIZE, config, is_key=is_key)
+        deserializer = self._make(DESERIALIZE, config, is_key=is_key)
+        yield serializer, deserializer
+        for stage in (serializer, deserializer):
+            if isinstance(stage, Stage):
+                stage.close()
+
+    def equal(self, given_: Any, got: Any) -> bool:
+        """Whether a value came back; override where ``==`` does not say so."""
+        return bool(given_ == got)
+
+    def context(self, *, is_key: bool = False) -> RecordContext:
+        """The record around a value."""
+        return RecordContext(_TOPIC, KEY if is_key else VALUE, [("user", b"header")], b"key")
+
+    def _make(self, side: Side, config: Mapping[str, object], *, is_key: bool) -> Any:
+        pair = self.stage
+        target = pair if isinstance(pair, str) else pair[side.pair_index]
+        return make_stage(StageItem.of(target), config, is_key=is_key, side=side)
+
+    def _examples(self) -> list[Any]:
+        """Some values, the same in every run."""
+        found: list[Any] = []
+
+        @settings(_SETTINGS, max_examples=12)
+        @given(self.values)
+        def collect(value: Any) -> None:
+            found.append(value)
+
+        collect()
+        return found
+
+    def _round_trip(self, stages: Stages, value: Any) -> Any:
+        serialize, deserialize = stages
+        ctx = self.context()
+        data = serialize(value, ctx)
+        assert isinstance(data, (bytes, bytearray, memoryview)), f"{value!r} became {type(data).__name__}"
+        return deserialize(bytes(data), ctx)
+
+    # What it is
+
+    def test_it_declares_what_it_is(self, stages: Stages) -> None:
+        """Classes say what they take and give, and their options have names and explanations."""
+        for stage, base in zip(stages, (Serializer, Deserializer), strict=True):
+            if not isinstance(stage, Stage):
+                continue
+            assert isinstance(stage, base)
+            assert isinstance(stage.takes, Data)
+            assert isinstance(stage.gives, Data)
+            assert (stage.gives if base is Serializer else stage.takes) is Data.BYTES
+            assert [option.name for option in stage.options if not option.doc] == []
+
+    def test_an_option_that_it_does_not_have_is_refused(self, config: Mapping[str, object]) -> None:
+        """Options of one stage are checked against what it declares."""
+        if not isinstance(self.stage, str):
+            return
+        for side in (SERIALIZE, DESERIALIZE):
+            item = StageItem(self.stage, {"no.such.option": "1"})
+            with pytest.raises(ConfigError, match=r"no\.such\.option"):
+                make_stage(item, config, is_key=False, side=side)
+
+    # Round trips
+
+    def test_values_come_back(self, stages: Stages) -> None:
+        """What was serialized is deserialized to the same value."""
+
+        @_SETTINGS
+        @given(self.values)
+        def check(value: Any) -> None:
+            before = copy.deepcopy(value)
+            got = self._round_trip(stages, value)
+            assert self.equal(before, got), f"{before!r} came back as {got!r}"
+            assert self.equal(before, value), "the serializer changed its input"
+            if self.expects_type is not None:
+                assert type(got) is self.expects_type
+
+        check()
+
+    def test_none_stays_none(self, stages: Stages, is_key: bool) -> None:
+        """A tombstone is None, and adds no header."""
+        for stage in stages:
+            ctx = self.context(is_key=is_key)
+            assert stage(None, ctx) is None
+            assert stage(None, None) is None
+            assert ctx == self.context(is_key=is_key)
+
+    def test_headers_of_others_are_kept(self, stages: Stages) -> None:
+        """Headers that the user or another stage wrote stay, and the list stays the same object."""
+        serialize, deserialize = stages
+        for value in self._examples():
+            ctx = self.context()
+            headers = ctx.headers
+            deserialize(serialize(value, ctx), ctx)
+            assert ctx.headers is headers
+            assert ("user", b"header") in list(headers or ())
+
+    def test_any_buffer_is_taken(self, stages: Stages) -> None:
+        """Bytes, bytearrays and views are the same to a stage, and are not changed."""
+        serialize, deserialize = stages
+        takes_bytes = getattr(serialize, "takes", None) is Data.BYTES
+        for value in self._examples():
+            ctx = self.context()
+            data = bytes(serialize(value, ctx))
+            inputs: tuple[Buffer, ...] = (bytearray(data), memoryview(data), memoryview(b"<" + data + b">")[1:-1])
+            for buffer in inputs:
+                assert self.equal(value, deserialize(buffer, copy.deepcopy(ctx)))
+                assert bytes(buffer) == data
+            for kind in (bytearray, memoryview) if takes_bytes else ():
+                again = self.context()
+                assert self.equal(value, deserialize(bytes(serialize(kind(value), again)), again))
+
+    # Many at once, and elsewhere
+
+    def test_threads_share_a_stage(self, stages: Stages) -> None:
+        """One pair serves several threads at once."""
+        values = self._examples()
+        start = threading.Barrier(_THREADS)
+
+        def work(seed: int) -> list[tuple[Any, Any]]:
+            mine = random.Random(seed).choices(values, k=40)  # noqa: S311, an order, not a secret
+            start.wait(30)
+            return [(value, self._round_trip(stages, value)) for value in mine]
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for results in pool.map(work, range(_THREADS), timeout=60):
+                assert all(self.equal(value, got) for value, got in results)
+
+    def test_it_can_be_pickled(self, stages: Stages) -> None:
+        """Spark sends stages to its executors."""
+        serialize, deserialize = (pickle.loads(pickle.dumps(stage)) for stage in stages)
+        try:
+            for value in self._examples():
+                assert self.equal(value, self._round_trip((stages[0], deserialize), value))
+                assert self.equal(value, self._round_trip((serialize, stages[1]), value))
+        finally:
+            for stage in (serialize, deserialize):
+                if isinstance(stage, Stage):
+                    stage.close()
+
+    def test_it_can_be_closed_again(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Closing twice is closing once."""
+        for side in (SERIALIZE, DESERIALIZE):
+            stage = self._make(side, config, is_key=is_key)
+            if isinstance(stage, Stage):
+                stage.close()
+                stage.close()
+
+    # Bad input
+
+    def test_values_that_do_not_fit_are_refused(self, stages: Stages) -> None:
+        """The error names what is wrong; nothing is converted in silence."""
+        for misfit in self.misfits:
+            with pytest.raises(EncodeError) as caught:
+                stages[0](misfit, self.context())
+            assert str(caught.value)
+
+    def test_foreign_bytes_are_refused(self, stages: Stages) -> None:
+        """What another program wrote is an error, not a value."""
+        for data in self.foreign:
+            with pytest.raises(DecodeError):
+                stages[1](data, self.context())
+
+    def test_what_is_cut_off_is_refused(self, stages: Stages) -> None:
+        """Every cut raises a DecodeError, where the format allows to see it."""
+        serialize, deserialize = stages
+        for value in self._examples():
+            ctx = self.context()
+            data = bytes(serialize(value, ctx))
+            for end in _some(len(data)):
+                if self.detects_truncation:
+                    with pytest.raises(DecodeError):
+                        deserialize(data[:end], copy.deepcopy(ctx))
+                else:
+                    _tolerate(deserialize, data[:end], copy.deepcopy(ctx))
+
+    def test_damaged_bytes_give_a_value_or_a_documented_error(self, stages: Stages) -> None:
+        """Flipped, inserted and missing bytes, and noise: never another exception, a crash or a hang."""
+        serialize, deserialize = stages
+
+        @_SETTINGS
+        @given(self.values, st.randoms(use_true_random=False), st.binary(max_size=40))
+        def check(value: Any, source: random.Random, noise: bytes) -> None:
+            ctx = self.context()
+            data = bytearray(serialize(value, ctx))
+            at = source.randrange(len(data) + 1)
+            for damaged in (
+                bytes(data[:at] + noise + data[at:]),
+                bytes(data[:at] + data[at + 1 + len(noise) :]),
+                bytes(data[:at] + bytes([source.randrange(256)]) + data[at + 1 :]),
+                noise,
+                bytes(data[: source.randrange(17)]) + noise,
+            ):
+                _tolerate(deserialize, damaged, copy.deepcopy(ctx))
+
+        check()
+
+
+def _tolerate(deserialize: Callable[..., Any], data: bytes, ctx: RecordContext) -> None:
+    try:
+        deserialize(data, ctx)
+    except _DOCUMENTED as error:
+        assert str(error)  # noqa: PT017, whatever else is raised fails the test by itself
+
+
+def _some(size: int) -> list[int]:
+    """Lengths shorter than a size: all of them for small ones."""
+    return list(range(size)) if size <= 64 else [*range(32), *range(32, size, size // 32), size - 1]
