@@ -37,6 +37,9 @@ _ENCRYPTION: Final = {"aes256": "AES256", "aws:kms": "aws:kms", "aws:kms:dsse": 
 _MAX_BACKOFF_MS: Final = 20_000
 _MAX_RETRY_AFTER_MS: Final = 5_000
 
+# Before a body is sent, botocore waits this long for the server to agree ("Expect: 100-continue").
+_EXPECT_MS: Final = 1_000
+
 # Uploads (8 by default) and their parts share the connections; more would wait for each other, or be made anew.
 _CONNECTIONS: Final = 64
 
@@ -70,7 +73,7 @@ class S3Store(PayloadStore):
     ATTEMPTS: ClassVar[Option[int]] = Option("s3.retry.attempts", integer(1), 3, doc="attempts per request, in all")
     CONNECT_MS: ClassVar[Option[int]] = Option("s3.connection.timeout.ms", integer(1), 5_000, doc="to connect")
     REQUEST_MS: ClassVar[Option[int]] = Option(
-        "s3.request.timeout.ms", integer(1), 10_000, doc="for the server to answer, or to go on with its answer"
+        "s3.request.timeout.ms", integer(1), 9_000, doc="for the server to answer, or to go on with its answer"
     )
     THRESHOLD: ClassVar[Option[int]] = Option(
         "s3.multipart.threshold.bytes", integer(1), 16 << 20, doc="payloads above it are uploaded in parts"
@@ -179,7 +182,7 @@ class S3Store(PayloadStore):
         A server that answers, but a few bytes at a time, is bounded by ``large.message.store.timeout.ms`` alone.
         """
         waits = (min(1000 << number, _MAX_BACKOFF_MS) + _MAX_RETRY_AFTER_MS for number in range(self._attempts - 1))
-        return self._attempts * sum(self._timeouts_ms) + sum(waits)
+        return self._attempts * (sum(self._timeouts_ms) + _EXPECT_MS) + sum(waits)
 
     def close(self) -> None:
         """Close the connections; what is under way ends by its own timeouts. See :meth:`PayloadStore.close`."""

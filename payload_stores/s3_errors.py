@@ -134,7 +134,7 @@ def _other_error(error: Exception) -> _Meaning:
     if isinstance(error, boto.SSLError):
         return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and the server's certificate"
     # All that is left of OSError and urllib3 is the network.
-    network = (boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError)
+    network = (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError)
     if isinstance(error, network) or not isinstance(error, boto.BotoCoreError):
         return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and that the server is there"
     return PayloadStoreError, message, None

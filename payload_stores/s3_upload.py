@@ -26,6 +26,7 @@ PARALLEL: Final = 8
 # "Amazon S3 multipart upload limits" in its user guide.
 _MAX_PARTS: Final = 10_000
 _READ_BYTES: Final = 256 << 10
+_SEND_BYTES: Final = 128 << 10
 
 # Arguments of a request that name an object: Bucket and Key.
 Target: TypeAlias = Mapping[str, str]
@@ -46,8 +47,8 @@ class Body:
         return len(self._view)
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read up to ``size`` bytes, or the rest."""
-        end = len(self._view) if size is None or size < 0 else self._at + size
+        """Read up to ``size`` bytes, or the rest; little at a time, since each part under way takes that memory."""
+        end = len(self._view) if size is None or size < 0 else self._at + min(size, _SEND_BYTES)
         block = bytes(self._view[self._at : end])
         self._at += len(block)
         return block

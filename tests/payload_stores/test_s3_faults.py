@@ -1,0 +1,364 @@
+"""The store in S3 when S3 refuses, breaks off, lies, hangs or is not there."""
+
+import io
+import itertools
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
+from botocore.exceptions import NoCredentialsError
+
+from payload_stores import (
+    PayloadAccessDeniedError,
+    PayloadIntegrityError,
+    PayloadNotFoundError,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+    PayloadTooLargeError,
+    PublishContext,
+    open_store,
+)
+from payload_stores.s3 import S3Store
+from serde_chain.testing.services import S3Server
+
+CONTENT = PublishContext("content")
+LARGE = 17 << 20
+
+
+def opened(config: Mapping[str, object], **more: object) -> S3Store:
+    store = open_store("s3", {"s3.retry.attempts": 1, **config, **more})
+    assert isinstance(store, S3Store)
+    return store
+
+
+@pytest.fixture
+def config(s3_server: S3Server, bucket: str) -> dict[str, str]:
+    return s3_server.store_config(bucket)
+
+
+@pytest.fixture
+def store(config: dict[str, str]) -> Iterator[S3Store]:
+    store = opened(config)
+    yield store
+    store.close()
+
+
+def foreign_config(url: str) -> dict[str, object]:
+    """Configuration for a server that is no S3 server; its timeouts are short."""
+    keys = {"s3.access.key": "access", "s3.secret.key": "hush"}
+    times = {"s3.connection.timeout.ms": 1000, "s3.request.timeout.ms": 300}
+    return {"s3.bucket": "bucket", "s3.endpoint.url": url, **keys, **times}
+
+
+class _Raw(io.BytesIO):
+    """A body, as botocore expects it of urllib3."""
+
+    def stream(self, *_args: object, **_options: object) -> Iterator[bytes]:
+        yield self.read()
+
+
+def answers(store: S3Store, request: str, status: int, code: str, when: Callable[[Any], bool] = lambda _: True) -> None:
+    """Let requests of a kind be answered with an error, instead of being sent.
+
+    Args:
+        store: The store.
+        request: Which requests, as ``PutObject``.
+        status: HTTP status of the answers.
+        code: S3's code of the error.
+        when: Which of these requests; it is given each.
+    """
+    body = f"<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>" if code else ""
+
+    def answer(request: Any, **_: object) -> AWSResponse | None:
+        return AWSResponse(request.url, status, HTTPHeaders(), _Raw(body.encode())) if when(request) else None
+
+    events: Any = store._client.meta.events
+    events.register(f"before-send.s3.{request}", answer)
+
+
+def uploads_left(store: S3Store) -> int:
+    return len(store._client.list_multipart_uploads(Bucket=store._bucket).get("Uploads", []))
+
+
+# Errors of S3
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (403, "AccessDenied", PayloadAccessDeniedError),
+        (403, "InvalidAccessKeyId", PayloadAccessDeniedError),
+        (403, "SignatureDoesNotMatch", PayloadAccessDeniedError),
+        (400, "ExpiredToken", PayloadAccessDeniedError),
+        (403, "CodeOfSomeOtherServer", PayloadAccessDeniedError),
+        (404, "NoSuchKey", PayloadNotFoundError),
+        (404, "NoSuchBucket", PayloadStoreError),
+        (400, "EntityTooLarge", PayloadTooLargeError),
+        (503, "SlowDown", PayloadStoreUnavailableError),
+        (500, "InternalError", PayloadStoreUnavailableError),
+        (429, "TooManyRequests", PayloadStoreUnavailableError),
+        (502, "", PayloadStoreUnavailableError),
+        (400, "RequestTimeout", PayloadStoreUnavailableError),
+        (400, "BadDigest", PayloadStoreUnavailableError),
+        (501, "NotImplemented", PayloadStoreError),
+        (400, "InvalidArgument", PayloadStoreError),
+    ],
+)
+def test_errors_of_s3_are_typed(store: S3Store, status: int, code: str, expected: type[PayloadStoreError]) -> None:
+    reference = store.publish("topic", b"data")
+    for request in ("PutObject", "GetObject"):
+        answers(store, request, status, code)
+    for operation in (lambda: store.publish("topic", b"data"), lambda: store.download(reference)):
+        with pytest.raises(expected) as caught:
+            operation()
+        assert type(caught.value) is expected
+        assert caught.value.store == "s3"
+        assert caught.value.reference is not None
+        copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  made right here
+        assert str(copy) == str(caught.value)
+        assert copy.__cause__ is not None
+
+
+def test_no_credentials(config: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(config)
+
+    def no_credentials(*_args: object, **_options: object) -> None:
+        raise NoCredentialsError
+
+    monkeypatch.setattr(store._client, "put_object", no_credentials)
+    with pytest.raises(PayloadAccessDeniedError, match=r"s3\.access\.key"):
+        store.publish("topic", b"data")
+    store.close()
+
+
+# Uploads
+
+
+def test_a_failed_upload_leaves_no_parts(store: S3Store) -> None:
+    answers(store, "UploadPart", 403, "AccessDenied", lambda request: "partNumber=2" in request.url)
+    with pytest.raises(PayloadAccessDeniedError):
+        store.publish("topic", bytes(LARGE))
+    assert uploads_left(store) == 0
+    assert list(store.list("topic")) == []
+
+
+def test_a_failed_completion_leaves_no_parts(store: S3Store) -> None:
+    answers(store, "CompleteMultipartUpload", 500, "InternalError")
+    with pytest.raises(PayloadStoreUnavailableError):
+        store.publish("topic", bytes(LARGE))
+    assert uploads_left(store) == 0
+
+
+def test_a_stream_that_breaks_leaves_no_parts(store: S3Store) -> None:
+    class Breaking(io.RawIOBase):
+        blocks = itertools.count()
+
+        def read(self, size: int = -1, /) -> bytes:
+            if next(self.blocks) > 20 << 2:
+                raise ZeroDivisionError
+            return bytes(min(size, 256 << 10))
+
+    with pytest.raises(ZeroDivisionError):
+        store.publish_stream("topic", Breaking())  # type: ignore[arg-type]  # a raw file is a BinaryIO but in name
+    assert uploads_left(store) == 0
+
+
+def test_a_failed_abort_does_not_hide_the_error(store: S3Store, caplog: pytest.LogCaptureFixture) -> None:
+    answers(store, "UploadPart", 403, "AccessDenied")
+    answers(store, "AbortMultipartUpload", 500, "InternalError")
+    with pytest.raises(PayloadAccessDeniedError):
+        store.publish("topic", bytes(LARGE))
+    assert "lifecycle" in caplog.text
+
+
+def test_a_completion_whose_answer_was_lost(store: S3Store) -> None:
+    sent: list[str] = []
+
+    def first_is_lost(request: Any, **_: object) -> AWSResponse | None:
+        if sent:
+            return None
+        sent.append(request.url)
+        lost = store._client.complete_multipart_upload
+        events.unregister("before-send.s3.CompleteMultipartUpload", first_is_lost)
+        upload_id = request.url.partition("uploadId=")[2]
+        key = request.url.partition("?")[0].split("/", 4)[4]
+        parts = store._client.list_parts(Bucket=store._bucket, Key=key, UploadId=upload_id)["Parts"]
+        known: Any = [{"PartNumber": part["PartNumber"], "ETag": part["ETag"]} for part in parts]
+        lost(Bucket=store._bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": known})
+        return None  # and now it is sent a second time
+
+    events: Any = store._client.meta.events
+    events.register("before-send.s3.CompleteMultipartUpload", first_is_lost)
+    data = bytes(LARGE)
+    assert store.download(store.publish("topic", data)) == data
+
+
+@pytest.mark.parametrize(("status", "code"), [(501, "NotImplemented"), (409, "ConditionalRequestConflict")])
+@pytest.mark.parametrize("size", [100, LARGE])
+def test_content_ids_without_conditional_writes(store: S3Store, status: int, code: str, size: int) -> None:
+    for request in ("PutObject", "CompleteMultipartUpload"):
+        answers(store, request, status, code, lambda sent: "If-None-Match" in sent.headers)
+    data = bytes(size)
+    first = store.publish("topic", data, CONTENT)
+    assert store.download(first) == data
+    assert store.publish("topic", data, CONTENT) == first
+    assert uploads_left(store) == 0
+
+
+@pytest.mark.parametrize("size", [100, LARGE])
+def test_content_ids_of_a_producer_that_may_not_read(store: S3Store, size: int) -> None:
+    answers(store, "HeadObject", 403, "")
+    data = bytes(size)
+    first = store.publish("topic", data, CONTENT)
+    assert store.publish("topic", data, CONTENT) == first
+    assert store.download(first) == data
+
+
+# Downloads
+
+
+def test_an_object_that_is_replaced_while_it_is_read(store: S3Store, bucket: str) -> None:
+    reference = store.publish("topic", bytes(LARGE))
+
+    def replace(**_: object) -> None:
+        store._client.meta.events.unregister("after-call.s3.GetObject", replace)
+        store._client.put_object(Bucket=bucket, Key=reference.split("/", 3)[3], Body=b"x" * LARGE)
+
+    store._client.meta.events.register("after-call.s3.GetObject", replace)
+    with pytest.raises(PayloadIntegrityError, match="replaced"):
+        store.download(reference)
+
+
+def lying(body: bytes, said: int, total: int | None, cut: int | None = None) -> Callable[[Any], None]:
+    """An answer with a body, of a length that it says, out of an object of a total size."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200 if total is None else 206)
+        request.send_header("Content-Length", str(said))
+        if total is not None:
+            request.send_header("Content-Range", f"bytes 0-{said - 1}/{total}")
+        request.end_headers()
+        request.wfile.write(body[:cut])
+        request.close_connection = True
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (lying(b"whole", 5, None), None),
+        (lying(b"whole", 5, 5), None),
+        (lying(b"broken off", 10, 10, cut=4), PayloadStoreUnavailableError),
+        (lying(b"", 10, 10), PayloadStoreUnavailableError),
+        (lying(b"longer than it says", 3, 3), None),  # what comes after belongs to nobody
+        (lying(b"longer than the object", 22, 3), PayloadIntegrityError),
+        (lying(b"x" * 50, 50, 500), PayloadStoreUnavailableError),  # it gives no more when asked for the rest
+        (lying(b"x" * 50, 50, 60), PayloadIntegrityError),  # it gives more when asked for the rest
+        (lying(b"x" * 5000, 5000, 5000), PayloadTooLargeError),
+        (lying(b"x" * 5000, 5000, None), PayloadTooLargeError),
+        (lying(b"x", 1, 10**15), PayloadTooLargeError),
+    ],
+)
+def test_what_a_server_says_about_sizes_is_checked(
+    serve: Any, answer: Callable[[Any], None], expected: type[PayloadStoreError] | None
+) -> None:
+    with serve(answer) as url:
+        store = opened(foreign_config(url), **{"large.message.max.payload.bytes": 1000})
+        if expected is None:
+            assert store.download("s3://bucket/topic/id")[:3] in {b"who", b"lon"}
+        else:
+            with pytest.raises(expected) as caught:
+                store.download("s3://bucket/topic/id")
+            assert caught.value.reference == "s3://bucket/topic/id"
+        store.close()
+
+
+def test_a_body_that_breaks_off_is_asked_for_again(serve: Any) -> None:
+    counter = itertools.count()
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        lying(b"0123456789", 10, 10, cut=10 if next(counter) else 4)(request)
+
+    with serve(answer) as url:
+        store = opened(foreign_config(url), **{"s3.retry.attempts": 2})
+        assert store.download("s3://bucket/topic/id") == b"0123456789"
+        assert next(counter) == 2
+        store.close()
+
+
+def test_what_answers_is_no_s3(serve: Any) -> None:
+    def page(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(404)
+        request.send_header("Content-Length", "28")
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(b"<html>Nothing here.</html>\r\n")
+        request.close_connection = True
+
+    with serve(page) as url:
+        store = opened(foreign_config(url))
+        for operation in (
+            lambda: store.publish("topic", b"data"),
+            lambda: store.publish("topic", bytes(LARGE)),
+            lambda: store.download("s3://bucket/topic/id"),
+            lambda: list(store.list("topic")),
+        ):
+            with pytest.raises(PayloadStoreError):
+                operation()
+        store.close()
+
+
+# The network
+
+
+def test_a_server_that_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    store = opened(foreign_config(url), **{"s3.retry.attempts": 2})
+    started = time.monotonic()
+    with pytest.raises(PayloadStoreUnavailableError, match="EndpointConnectionError") as caught:
+        store.publish("topic", b"data")
+    assert time.monotonic() - started <= store.worst_case_ms() / 1000
+    assert caught.value.transient
+    assert "hush" not in str(caught.value) + repr(caught.value.__cause__)
+    store.close()
+
+
+@pytest.mark.parametrize("size", [100, LARGE])
+def test_a_server_that_accepts_and_says_nothing(size: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        store = opened(foreign_config(f"http://127.0.0.1:{listener.getsockname()[1]}"), **{"s3.retry.attempts": 2})
+        for operation in (lambda: store.publish("topic", bytes(size)), lambda: store.download("s3://bucket/topic/id")):
+            started = time.monotonic()
+            with pytest.raises(PayloadStoreUnavailableError):
+                operation()
+            assert time.monotonic() - started <= store.worst_case_ms() / 1000
+        store.close()
+
+
+def test_a_server_that_stops_in_the_middle_of_its_answer(serve: Any) -> None:
+    ends = threading.Event()
+
+    def stop(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(206)
+        request.send_header("Content-Length", "10")
+        request.send_header("Content-Range", "bytes 0-9/10")
+        request.end_headers()
+        request.wfile.write(b"0123")
+        request.wfile.flush()
+        ends.wait(30)
+
+    with serve(stop) as url:
+        store = opened(foreign_config(url))
+        with pytest.raises(PayloadStoreUnavailableError):
+            store.download("s3://bucket/topic/id")
+        ends.set()
+        store.close()
