@@ -117,12 +117,18 @@ class _Chain(Stage):
         _close_all(self._stages)
 
     async def aclose(self) -> None:
-        """Close all stages from a coroutine, awaiting those that close asynchronously."""
+        """Close all stages from a coroutine, awaiting those that close asynchronously; errors as of :meth:`close`."""
+        first: Exception | None = None
         for stage in self._stages:
             close = getattr(stage, "aclose", None) or getattr(stage, "close", None)
-            result = close() if close is not None else None
-            if inspect.isawaitable(result):
-                await result
+            try:
+                result = close() if close is not None else None
+                if inspect.isawaitable(result):
+                    await result
+            except Exception as error:  # noqa: BLE001, the other stages must be closed too
+                first = first or error
+        if first is not None:
+            raise first
 
     def set_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
         """Hand a resolver of the cluster id to the stages that want one (confluent_kafka duck-types this)."""
@@ -276,7 +282,7 @@ def _from_config(cls: type[_Chain], config: dict[str, object], is_key: bool) -> 
 
 
 def _close_all(stages: Iterable[object]) -> None:
-    first: BaseException | None = None
+    first: Exception | None = None
     for stage in stages:
         close = getattr(stage, "close", None)
         if close is None:
