@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from pyspark import cloudpickle
 from pyspark.sql import Column, functions
 from pyspark.sql.types import DataType
 
@@ -18,7 +17,7 @@ from serde_chain.spark.plan import PERMISSIVE, Plan, check_mode, load, plan_fiel
 from serde_chain.spark.prerequisites import check_packages
 from serde_chain.spark.schemas import arrow_of, as_nullable, spark_of
 
-__all__ = ["ColumnOrName", "deserialize", "deserialize_udf", "pickled"]
+__all__ = ["ColumnOrName", "deserialize", "deserialize_udf"]
 
 ColumnOrName: TypeAlias = Column | str
 
@@ -118,23 +117,7 @@ def _function(
     returns = spark_of(field.arrow_type)
     if mode == PERMISSIVE:
         returns = as_nullable(returns)
-    return make_function("deserialize", pickled(plan), sys.executable, returns), field.needs_headers
-
-
-def pickled(plan: Plan) -> bytes:
-    """Pickle what the workers are to know.
-
-    Raises:
-        ConfigError: Something in the configuration cannot be pickled.
-    """
-    try:
-        found: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
-    except Exception as error:
-        raise ConfigError(
-            f"the configuration cannot travel to Spark's workers: {error}",
-            hint="Give stages and stores by name or class, not as instances that hold connections",
-        ) from error
-    return found
+    return make_function("deserialize", plan, returns), field.needs_headers
 
 
 def _column(given: ColumnOrName) -> Column:

@@ -22,7 +22,6 @@ from pyspark.sql.types import (
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
-from serde_chain.spark.columns import pickled
 from serde_chain.spark.functions import make_function
 from serde_chain.spark.plan import (
     DROPMALFORMED,
@@ -98,7 +97,7 @@ def decode(
         check_worker_python(frame.sparkSession)
         columns = tuple(name for name in _TYPES if name in frame.columns)
         plan = Plan(loaded, columns, value, key, whole=True, mode=mode, python=sys.executable)
-        function = make_function("decode", pickled(plan), sys.executable, _result(plan))
+        function = make_function("decode", plan, _result(plan))
         decoded = frame.withColumn(_DECODED, function(*map(_argument, columns)))
         if mode == DROPMALFORMED:
             decoded = decoded.where(functions.col(_DECODED).getField("error").isNull())

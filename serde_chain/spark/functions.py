@@ -1,6 +1,6 @@
 """Functions for Spark's workers: Arrow UDFs where pyspark has them (4.1), pandas UDFs else.
 
-Both run the same code on Arrow arrays; the pandas UDF wraps them in Series whose data stays in Arrow.
+Both run the same code on Arrow arrays; around the pandas UDF they are converted.
 """
 
 from __future__ import annotations
@@ -9,32 +9,55 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark.sql import functions
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from payload_stores.plugins import require
+from serde_chain.spark.plan import Plan, pickled
 
 __all__ = ["make_function"]
 
 
-def make_function(name: str, pickled: bytes, python: str, returns: DataType) -> Callable[..., Any]:
+def make_function(name: str, plan: Plan, returns: DataType) -> Callable[..., Any]:
     """Make the function that Spark ships to its workers.
 
     Args:
         name: What a query's plan shows.
-        pickled: A :class:`~serde_chain.spark.plan.Plan`.
-        python: The driver's interpreter, for a message.
+        plan: What the function does.
         returns: Type of the column.
 
     Returns:
-        A function of columns.
+        A function of columns, in the order of the plan's.
+
+    Raises:
+        ConfigError: Something in the configuration cannot be pickled.
     """
     spark: Any = functions  # what it has depends on the version
-    run = _arrow_function(pickled, python)
+    run = _arrow_function(pickled(plan), plan.python)
     if hasattr(spark, "arrow_udf"):
-        run.__name__ = name
-        made = spark.arrow_udf(run, returns, spark.ArrowUDFType.SCALAR_ITER)
-    else:
-        made = spark.pandas_udf(_pandas_function(name, run, is_struct=isinstance(returns, StructType)), returns)
+        array = require("pyarrow", "spark").Array
+        return _once(spark.arrow_udf, _named(run, name, array, array), returns)
+    pandas: Any = require("pandas", "spark")
+    # In a struct, since a pandas.DataFrame, which stands for a struct, has no way to say that a whole row is null.
+    function = _once(
+        spark.pandas_udf,
+        _named(_pandas_function(run, plan.columns), name, pandas.Series, pandas.DataFrame),
+        StructType([StructField("result", returns)]),
+    )
+    return lambda *columns: function(*columns).getField("result")
+
+
+def _named(run: Callable[..., Any], name: str, takes: Any, gives: Any) -> Callable[..., Any]:
+    hints: Any = Iterator
+    run.__name__ = name
+    # Spark reads from the annotations that the function works on iterators.
+    run.__annotations__ = {"batches": hints[tuple[takes, ...]], "return": hints[gives]}
+    return run
+
+
+def _once(udf: Any, run: Callable[..., Any], returns: DataType) -> Callable[..., Any]:
+    made = udf(run, returns)
+    # They would be pickled with the function, and a worker without the package could not even unpickle it.
+    run.__annotations__ = {}
     # As Spark understands it: evaluate it once per row and nowhere else. Spark copies deterministic functions into
     # filters that it pushes down, and every copy would fetch all payloads again.
     function: Callable[..., Any] = made.asNondeterministic()
@@ -59,30 +82,14 @@ def _arrow_function(pickled: bytes, python: str) -> Callable[..., Iterator[Any]]
     return run
 
 
-def _pandas_function(name: str, run: Callable[..., Iterator[Any]], *, is_struct: bool) -> Callable[..., Any]:
-    pandas: Any = require("pandas", "spark")
-    result: Any = pandas.DataFrame if is_struct else pandas.Series
+def _pandas_function(run: Callable[..., Iterator[Any]], columns: tuple[str, ...]) -> Callable[..., Iterator[Any]]:
+    def run_pandas(batches: Iterator[Any]) -> Iterator[Any]:
+        # Imported when it runs: where this package is missing, this says so.
+        first = run(iter(()))
+        next(first, None)
+        from serde_chain.spark.pandas_edge import to_arrow, to_frame
 
-    def run_pandas(batches: Any) -> Any:
-        import pandas as pd
-        import pyarrow as pa
+        arrays = (to_arrow(columns, batch if isinstance(batch, tuple) else (batch,)) for batch in batches)
+        yield from map(to_frame, run(arrays))
 
-        def to_arrow(column: Any) -> Any:
-            return pa.Array.from_pandas(column)
-
-        def to_series(array: Any) -> Any:
-            return pd.Series(array, dtype=pd.ArrowDtype(array.type))
-
-        arrays = (tuple(map(to_arrow, batch if isinstance(batch, tuple) else (batch,))) for batch in batches)
-        for array in run(arrays):
-            if is_struct:
-                names = [array.type.field(at).name for at in range(array.type.num_fields)]
-                yield pd.DataFrame(dict(zip(names, map(to_series, array.flatten()), strict=True)))
-            else:
-                yield to_series(array)
-
-    run_pandas.__name__ = name
-    # Spark reads from the annotations which kind of function this is.
-    hints: Any = Iterator
-    run_pandas.__annotations__ = {"batches": hints[tuple[pandas.Series, ...]], "return": hints[result]}
     return run_pandas

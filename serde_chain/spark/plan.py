@@ -32,6 +32,7 @@ __all__ = [
     "check_engine",
     "check_mode",
     "load",
+    "pickled",
     "plan_field",
 ]
 
@@ -93,6 +94,22 @@ class Plan:
     whole: bool
     mode: str
     python: str
+
+
+def pickled(plan: Plan) -> bytes:
+    """Pickle what the workers are to know.
+
+    Raises:
+        ConfigError: Something in the configuration cannot be pickled.
+    """
+    try:
+        found: bytes = require("pyspark.cloudpickle", "spark").dumps(plan)
+    except Exception as error:
+        raise ConfigError(
+            f"the configuration cannot travel to Spark's workers: {error}",
+            hint="Give stages and stores by name or class, not as instances that hold connections",
+        ) from error
+    return found
 
 
 def check_mode(mode: str) -> str:
