@@ -62,7 +62,7 @@ class Catalogue:
                 hint="Name the class by its dotted path instead",
             )
         if registered:
-            return registered[0].load()
+            return import_object(f"{registered[0].module}:{registered[0].attr}", self.kind)
         if "." in name or ":" in name:
             return import_object(name, self.kind)
         raise self._unknown(name)
@@ -98,7 +98,7 @@ def import_object(path: str, kind: str = "object") -> object:
         found: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # a module of others may fail in any way while it is imported
         raise ConfigError(
             f"the {kind} {path!r} cannot be imported: {error}",
             hint="Check the spelling, and that its package is installed in this interpreter",
