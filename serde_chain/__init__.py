@@ -67,10 +67,12 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of these
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 __all__ = ["SerializerTests"]
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import pytest
+if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of these
 
-    # Before the import, so that a failed assert shows its values.
-    pytest.register_assert_rewrite("serde_chain.testing.serializers")
-    from serde_chain.testing import serializers
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import pytest
 
-    return getattr(serializers, name)
+        # Before the import, so that a failed assert shows its values.
+        pytest.register_assert_rewrite("serde_chain.testing.serializers")
+        from serde_chain.testing import serializers
+
+        return getattr(serializers, name)
 
 
 def __dir__() -> list[str]:
