@@ -25,7 +25,7 @@ def name_of(record: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("record", records("kafka_primitives"), ids=name_of)
 def test_primitives_are_those_of_kafka(record: dict[str, Any]) -> None:
-    value = UUID(record["value"]) if record["stage"] == "uuid" else record["value"]
+    value: Any = UUID(record["value"]) if record["stage"] == "uuid" else record["value"]
     expected = bytes.fromhex(record["hex"])
     assert SerializerChain.from_config({"value.serializer": record["stage"]})(value) == expected
     got = DeserializerChain.from_config({"value.deserializer": record["stage"]})(expected)

@@ -1,0 +1,98 @@
+"""Errors: what they say, what they are, and that they survive pickling."""
+
+import pickle
+
+import pytest
+
+import payload_stores
+import serde_chain
+from serde_chain import (
+    ConfigError,
+    DecodeError,
+    PayloadNotFoundError,
+    PayloadStoreUnavailableError,
+    SerializationError,
+)
+from serde_chain.errors import ContextualError, PayloadStoreError, in_chain
+
+KINDS = [
+    getattr(serde_chain, name)
+    for name in serde_chain.__all__
+    if isinstance(getattr(serde_chain, name), type) and issubclass(getattr(serde_chain, name), ContextualError)
+]
+
+
+def travelled(error: ContextualError) -> ContextualError:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert isinstance(copy, ContextualError)
+    return copy
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_survives_pickling(kind: type[ContextualError]) -> None:
+    context = dict.fromkeys(kind.context_fields, "here")
+    error = kind("it failed", hint="Do this", **context)
+    error.__cause__ = ValueError("why")
+    copy = travelled(error)
+    assert type(copy) is kind
+    assert str(copy) == str(error)
+    assert copy.context == context
+    assert repr(copy.__cause__) == "ValueError('why')"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if issubclass(kind, PayloadStoreError)])
+def test_a_stores_error_in_a_chain_is_both_kinds(kind: type[PayloadStoreError]) -> None:
+    original = kind("it failed", hint="Do this", store="s3", reference="s3://b/t/1")
+    error = in_chain(original)
+    for copy in (error, travelled(error), travelled(travelled(error))):
+        assert isinstance(copy, SerializationError)
+        assert isinstance(copy, kind)
+        assert type(copy).__name__ == kind.__name__
+        assert copy.add_context(stage="large-message (1 of 1)").stage == "large-message (1 of 1)"
+        assert (copy.store, copy.reference, copy.transient) == ("s3", "s3://b/t/1", kind.transient)
+        assert isinstance(copy.__cause__, kind)
+        assert not isinstance(copy.__cause__, SerializationError)
+    assert error.__cause__ is original
+
+
+def test_only_unavailable_is_transient() -> None:
+    transient = [kind for kind in KINDS if getattr(kind, "transient", False)]
+    assert transient == [PayloadStoreUnavailableError]
+
+
+def test_a_cause_that_cannot_travel_becomes_its_text() -> None:
+    class ForeignError(Exception):
+        def __init__(self, one: int, two: int) -> None:
+            super().__init__(f"{one} {two}")
+
+    error = DecodeError("it failed")
+    error.__cause__ = ForeignError(1, 2)
+    assert repr(travelled(error).__cause__) == "RuntimeError('ForeignError: 1 2')"
+
+
+def test_the_record_does_not_travel() -> None:
+    error = DecodeError("it failed", topic="t", partition=1, offset=2)
+    error.record = lambda: None
+    copy = travelled(error)
+    assert isinstance(copy, DecodeError)
+    assert (copy.record, copy.topic, copy.partition, copy.offset) == (None, "t", 1, 2)
+
+
+def test_what_is_known_stays_when_more_is_added() -> None:
+    error = DecodeError("it failed", stage="inner").add_context(stage="outer", topic="t", unheard_of="ignored")
+    assert str(error) == "it failed [topic=t, stage=inner]"
+    with pytest.raises(TypeError, match="no context"):
+        DecodeError("it failed", unheard_of="refused")
+
+
+def test_built_in_kinds_catch_them_too() -> None:
+    assert issubclass(ConfigError, ValueError)
+    assert issubclass(serde_chain.MissingDependencyError, ImportError)
+    assert serde_chain.PayloadNotFoundError is payload_stores.PayloadNotFoundError is PayloadNotFoundError
+
+
+def test_public_names_are_loaded_when_they_are_used() -> None:
+    assert set(dir(serde_chain)) == set(serde_chain.__all__)
+    assert all(getattr(serde_chain, name) is not None for name in serde_chain.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = serde_chain.Nothing  # type: ignore[attr-defined]
