@@ -91,6 +91,7 @@ _CLIENT_PREFIXES: Final = frozenset(
     ]
 )
 _NEAR: Final = 0.9
+_SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
 
 
 def load(source: Config | str | Path) -> dict[str, object]:
@@ -98,7 +99,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
 
     Args:
         source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file.
-            Nested TOML tables become dotted keys, save for items of serializer lists (tables with ``class``).
+            Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``).
 
     Returns:
         A new dictionary.
@@ -134,12 +135,13 @@ def _parse(path: Path, content: bytes) -> dict[str, object]:
 
 def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in table.items():
-        if isinstance(value, Mapping) and "class" not in value:
-            yield from _flatten(value, f"{prefix}{key}.")
+        name = prefix + key
+        if isinstance(value, Mapping) and name not in _SINGLE_FORMS:
+            yield from _flatten(value, f"{name}.")
         elif isinstance(value, list):
-            yield prefix + key, [_flat_item(item) for item in value]
+            yield name, [_flat_item(item) for item in value]
         else:
-            yield prefix + key, _flat_item(value)
+            yield name, _flat_item(value)
 
 
 def _flat_item(item: object) -> object:
@@ -202,12 +204,7 @@ def check_keys(config: Config) -> None:
     """
     used = used_options(config)
     known = [*_builtin_options(), *used]
-    names = {option.name for option in known} | {
-        f"{field}.{side}{plural}"
-        for field in ("key", "value")
-        for side in ("serializer", "deserializer")
-        for plural in ("", "s")
-    }
+    names = {option.name for option in known} | {form + plural for form in _SINGLE_FORMS for plural in ("", "s")}
     owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
     for key in config:
         prefix = key.partition(".")[0]
@@ -231,11 +228,10 @@ def client_config(config: Config) -> dict[str, object]:
     """
     used = used_options(config)
     exclusive = [option for option in _builtin_options() if option.name.partition(".")[0] not in _CLIENT_PREFIXES]
-    chains = ("key.serializer", "key.deserializer", "value.serializer", "value.deserializer")
     return {
         key: value
         for key, value in config.items()
-        if key.removesuffix("s") not in chains and not any(option.matches(key) for option in (*used, *exclusive))
+        if key.removesuffix("s") not in _SINGLE_FORMS and not any(option.matches(key) for option in (*used, *exclusive))
     }
 
 
