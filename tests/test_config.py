@@ -1,0 +1,280 @@
+"""Configurations: files, lists and single forms, misspelt keys, what goes to the client, secrets."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from serde_chain import ConfigError, DeserializerChain, EncodeError, SerializerChain
+from serde_chain.config import check_keys, client_config, load
+from serde_chain.testing.services import S3Server
+
+STORE_CLASS = "large.message.payload.store.class"
+STORE = {STORE_CLASS: "memory"}
+LARGE = {"value.serializers": "large-message", **STORE}
+SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+
+TOML = """
+"bootstrap.servers" = "localhost:9092"
+
+[value]
+serializers = ["avro", {class = "zstd", compression.level = 19}, "large-message"]
+
+[avro]
+schema = '''{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'''
+
+[large.message]
+threshold.bytes = 0
+payload.store.class = "memory"
+"""
+
+PROPERTIES = """\
+# As a Java client has it.
+bootstrap.servers = localhost:9092
+value.serializers = avro, zstd, \\
+                    large-message
+avro.schema : {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+large.message.threshold.bytes=0
+large.message.payload.store.class=memory
+"""
+
+
+# Files
+
+
+@pytest.mark.parametrize(("name", "content"), [("client.toml", TOML), ("client.properties", PROPERTIES)])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_chain_is_read_from_a_file(tmp_path: Path, name: str, content: str, kind: type) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    chain = SerializerChain.from_config(kind(path))
+    assert chain.labels == ("avro (1 of 3)", "zstd (2 of 3)", "large-message (3 of 3)")
+    assert client_config(load(path)) == {"bootstrap.servers": "localhost:9092"}
+
+
+def test_toml_tables_are_dotted_keys(tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    tables = "[a.b]\nc = 1\n[a.b.d]\ne = [1, 2]\nclass = 'x'\n[i]\n'j.k' = {l = true}\n"
+    path.write_text(tables + "[value]\nserializer = {class = 'x', y.z = 2}\n")
+    flat = {"a.b.c": 1, "a.b.d.e": [1, 2], "a.b.d.class": "x", "i.j.k.l": True}
+    assert load(path) == {**flat, "value.serializer": {"class": "x", "y.z": 2}}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.toml", None, "missing.toml cannot be read: .*No such file"),
+        ("bad.toml", b"a = ", r"bad\.toml cannot be read: Invalid value"),
+        ("latin.toml", b"a = '\xe4'", r"latin\.toml cannot be read: .*utf-8"),
+        ("bad.properties", b"a = \\u12", r"bad\.properties cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path / name)
+
+
+def test_a_mapping_is_copied_and_its_keys_are_strings() -> None:
+    config = {"value.serializer": "string"}
+    assert load(config) == config
+    assert load(config) is not config
+    with pytest.raises(ConfigError, match="the configuration key 1 is not a string"):
+        load({1: "a"})  # type: ignore[dict-item]
+
+
+# Lists
+
+
+@pytest.mark.parametrize(
+    "many", ["json, zstd", "json,zstd,", ["json", "zstd"], ("json", " zstd "), [{"class": "json"}, "zstd"]]
+)
+def test_forms_of_a_list(many: object) -> None:
+    assert SerializerChain.from_config({"value.serializers": many}).labels == ("json (1 of 2)", "zstd (2 of 2)")
+
+
+def test_the_single_form() -> None:
+    assert SerializerChain.from_config({"key.serializer": "string"}, is_key=True)("a") == b"a"
+    assert DeserializerChain.from_config({"value.deserializer": {"class": "string"}})(b"a") == "a"
+
+
+@pytest.mark.parametrize("side", ["serializer", "deserializer"])
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_both_forms_exclude_each_other(field: str, side: str) -> None:
+    chain = SerializerChain if side == "serializer" else DeserializerChain
+    config = {f"{field}.{side}": "string", f"{field}.{side}s": "string"}
+    with pytest.raises(ConfigError, match=rf"{field}\.{side} and {field}\.{side}s exclude each other"):
+        chain.from_config(config, is_key=field == "key")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"value.serializers": ""}, "value.serializers is not a list of stages"),
+        ({"value.serializers": []}, "value.serializers is not a list of stages"),
+        ({"value.serializers": " , "}, "value.serializers is not a list of stages"),
+        ({"value.serializers": 7}, "value.serializers is not a list of stages"),
+        ({"value.serializer": "json, zstd"}, "names several stages.*Set value.serializers"),
+        ({"value.serializer": ["json"]}, "value.serializer is a list.*Set value.serializers"),
+        ({"value.serializers": "large-message"}, "large.message.payload.store.class is required"),
+        ({**LARGE, "large.message.threshold.bytes": "1MB"}, "'1MB': expected a whole"),
+        ({"value.serializers": "zstd", "compression.level": 23}, "zstd has levels .* to 22, not 23"),
+        ({"value.serializers": "snappy", "compression.level": 1}, "snappy has no levels"),
+        ({"value.serializers": "compress", "compression.type": "zip"}, "expected one of zstd, lz4, gzip, snappy.*gzip"),
+        ({"value.serializers": "avro"}, "avro has no schema to write with"),
+        ({"value.serializers": "avro", "avro.schema": "{"}, "the schema is not JSON"),
+        ({"value.serializers": "avro", "avro.schema": "strin"}, "not an Avro schema"),
+        ({"value.serializers": "avro", "avro.schema": '{"type": "record"}'}, "not an Avro schema"),
+        ({"value.serializers": "avro", "avro.schema.file": "/no/such.avsc"}, "'/no/such.avsc' cannot be read"),
+        ({"value.serializers": "avro", "avro.schema": "int", "avro.schema.file": "x"}, "exclude each other"),
+        ({"value.serializers": "avro", "avro.schema": "int", "avro.framing": "confluent"}, "needs a schema registry"),
+        ({"value.serializers": "avro", "avro.schema": "int", "avro.framing": "soe"}, "expected one of confluent"),
+        ({"value.serializers": "json", "json.validate": True}, "json.validate needs a schema"),
+        ({"value.serializers": "json", "json.schema": "{"}, "json.schema is not a JSON Schema"),
+        ({"value.serializers": "json", "json.schema": '{"type": "thing"}'}, "json.schema is not a JSON Schema"),
+        ({**LARGE, STORE_CLASS: "s4"}, "no payload store 's4'.*s3"),
+        ({**LARGE, STORE_CLASS: "json.loads"}, "not a payload store"),
+        ({**LARGE, "large.message.format": "kip"}, "no large-message format 'kip'"),
+        ({**LARGE, "large.message.id": "uuid"}, "expected one of random, content"),
+        ({**LARGE, STORE_CLASS: "s3"}, "s3.bucket is required"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_refused(config: Mapping[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SerializerChain.from_config(config)
+
+
+def test_deserializers_need_a_schema_too() -> None:
+    with pytest.raises(ConfigError, match="avro has no schema to read with"):
+        DeserializerChain.from_config({"value.deserializers": "avro"})
+
+
+def test_two_stores_of_one_scheme_are_refused() -> None:
+    config = {"value.deserializers": "large-message", **STORE, "large.message.payload.store.classes": "memory"}
+    with pytest.raises(ConfigError, match="two payload stores have the scheme memory"):
+        DeserializerChain.from_config(config)
+
+
+# Misspelt keys
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("avro.shema", "avro.schema"),
+        ("json.validat", "json.validate"),
+        ("large.message.treshold.bytes", "large.message.threshold.bytes"),
+        ("large.message.payload.store", "large.message.payload.store.class"),
+        ("s3.buckets", "s3.bucket"),
+        ("local.pth", "local.path"),
+        ("value.serialisers", "value.serializers"),
+        ("key.deserialisers", "key.deserializers"),
+        ("compression.min.byte", "compression.min.bytes"),
+        ("auto.register.schema", "auto.register.schemas"),
+        ("use.latest.versions", "use.latest.version"),
+        ("subject.name.strategies", "subject.name.strategy"),
+        ("basic.auth.user.infos", "basic.auth.user.info"),
+        ("schema.registri.url", "schema.registry."),
+    ],
+)
+def test_a_misspelt_key_names_the_nearest(key: str, near: str) -> None:
+    config = {"value.serializers": "avro, zstd, large-message", "avro.schema": SCHEMA, **STORE, key: "1"}
+    with pytest.raises(ConfigError, match=f"'{key}' is not a configuration key.*Did you mean {near}") as caught:
+        SerializerChain.from_config(config)
+    assert caught.value.key == key
+
+
+def test_keys_of_stages_that_are_not_used_are_no_error() -> None:
+    config = {"value.serializers": "json", "avro.schema": SCHEMA, **STORE, "s3.bucket": "b"}
+    assert SerializerChain.from_config(config)({}) == b"{}"
+
+
+def test_librdkafkas_own_keys_are_never_refused() -> None:
+    import confluent_kafka
+
+    keys = [
+        "acks", "batch.size", "linger.ms", "compression.codec", "compression.type", "compression.level",
+        "message.max.bytes", "max.poll.interval.ms",
+        "max.in.flight", "sasl.username", "ssl.ca.location", "security.protocol", "group.id",
+        "auto.offset.reset", "enable.idempotence", "transactional.id", "retries", "retry.backoff.ms", "topic.blacklist",
+        "statistics.interval.ms", "session.timeout.ms", "fetch.message.max.bytes", "receive.message.max.bytes", "debug",
+        "metadata.max.age.ms", "message.copy.max.bytes", "message.send.max.retries", "allow.auto.create.topics",
+        "request.timeout.ms", "message.timeout.ms", "delivery.timeout.ms", "queue.buffering.max.kbytes", "client.rack",
+        "key.of.the.user", "error_cb", "stats_cb", "on_delivery", "logger", "plugin.library.paths",
+    ]  # fmt: skip
+    config: dict[str, object] = {"value.serializers": "avro, compress, large-message", "avro.schema": SCHEMA, **STORE}
+    check_keys({**config, **dict.fromkeys((key for key in keys if not key.startswith("key.")), "1")})
+    assert confluent_kafka.libversion()[0]
+
+
+# For the client
+
+
+def test_what_is_left_goes_to_the_client() -> None:
+    config = {
+        "bootstrap.servers": "b:9092",
+        "linger.ms": 5,
+        "compression.type": "lz4",
+        "compression.level": 3,
+        "value.serializers": "avro, zstd, large-message",
+        "key.serializer": "string",
+        "avro.schema": SCHEMA,
+        "schema.registry.url": "http://registry",
+        "auto.register.schemas": "false",
+        **STORE,
+        "s3.bucket": "not used",
+        "some.interceptor": "x",
+    }
+    assert client_config(config) == {
+        "bootstrap.servers": "b:9092",
+        "linger.ms": 5,
+        # zstd as a stage takes its level from here; the codec is the client's.
+        "compression.type": "lz4",
+        "some.interceptor": "x",
+    }
+
+
+def test_compression_type_is_the_stages_when_one_reads_it() -> None:
+    config = {"value.serializers": "json, compress", "compression.type": "gzip", "acks": "all"}
+    assert client_config(config) == {"acks": "all"}
+    assert SerializerChain.from_config(config)({})[:2] == b"\x1f\x8b"
+    assert client_config({"value.serializers": "json", "compression.type": "gzip"}) == {"compression.type": "gzip"}
+
+
+def test_both_sides_in_one_configuration() -> None:
+    config = {"value.serializers": "json, zstd", "value.deserializers": "zstd, json", "group.id": "g"}
+    assert DeserializerChain.from_config(config)(SerializerChain.from_config(config)([1])) == [1]
+    assert client_config(config) == {"group.id": "g"}
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", " True "])
+def test_booleans_and_numbers_as_text(text: str) -> None:
+    schema = '{"type": "integer"}'
+    chain = SerializerChain.from_config({"value.serializer": "json", "json.schema": schema, "json.validate": text})
+    with pytest.raises(EncodeError, match=r"does not fit json\.schema: \$: 'text' is not of type 'integer'"):
+        chain("text")
+
+
+# Secrets
+
+
+def test_secrets_are_never_shown(s3_server: S3Server, bucket: str) -> None:
+    config = {
+        "value.serializers": "bytes, large-message",
+        "large.message.payload.store.class": "s3",
+        **s3_server.store_config(bucket),
+        "s3.secret.key": "hush-hush",
+        "sasl.password": "hush-hush",
+        "basic.auth.user.info": "me:hush-hush",
+    }
+    with SerializerChain.from_config(config) as chain:
+        shown = [repr(chain), *map(repr, chain.stages), *map(str, chain.stages)]
+    for wrong in ({"s3.secret.key": ["hush-hush"]}, {"s3.bucket": 1}, {"large.message.threshold.bytes": "x"}):
+        with pytest.raises(ConfigError) as caught:
+            SerializerChain.from_config({**config, **wrong})
+        error: BaseException | None = caught.value
+        while error is not None:
+            shown.append(repr(error) + str(error))
+            error = error.__cause__ or error.__context__
+    assert not [text for text in shown if "hush" in text]
