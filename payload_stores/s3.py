@@ -23,7 +23,7 @@ from payload_stores.ids import DIGEST_PREFIX
 from payload_stores.options import Option, boolean, choice, integer, text
 from payload_stores.plugins import require
 from payload_stores.s3_download import Downloads
-from payload_stores.s3_errors import CONFLICT, EXISTS, FORBIDDEN, NOT_IMPLEMENTED, error_code, translated
+from payload_stores.s3_errors import CONFLICT, EXISTS, FORBIDDEN, NOT_IMPLEMENTED, error_code, field, translated
 from payload_stores.s3_upload import PARALLEL, PART_BYTES, Target, Uploads, read_parts, slices
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ class S3Store(PayloadStore):
         with translated(topic=topic):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
+                field(page, "IsTruncated")  # else an answer without a body would be a list without entries
                 for found in page.get("Contents", ()):
                     path = tuple(found["Key"].split("/"))
                     if all(path):  # not what some tools put there to show a folder

@@ -6,10 +6,11 @@ import io
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
+from http import HTTPStatus
 from typing import Any, BinaryIO, Final
 
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreUnavailableError
-from payload_stores.s3_errors import EMPTY, error_code, translated
+from payload_stores.s3_errors import EMPTY, error_code, field, translated
 from payload_stores.s3_upload import PART_BYTES, Target, settle
 
 __all__ = ["Downloads"]
@@ -65,7 +66,7 @@ class Downloads:
             with view[start:end] as part:
                 self.fill(target, part, start, condition, answer)
 
-        began = min(int(first["ContentLength"]), len(view))
+        began = min(int(field(first, "ContentLength")), len(view))
         rest = [
             self._threads.submit(fill, start, min(start + PART_BYTES, len(view)))
             for start in range(began, len(view), PART_BYTES)
@@ -111,7 +112,7 @@ class Downloads:
     def open(self, target: Target, check: Callable[[int], None], reference: str) -> BinaryIO:
         """Open an object for reading and seeking; about one part of it is held in memory."""
         head = self._client.head_object(**target)
-        size = int(head["ContentLength"])
+        size = int(field(head, "ContentLength"))
         check(size)
         return io.BufferedReader(RangedFile(self, target, size, _same(head.get("ETag")), reference), PART_BYTES)
 
@@ -180,10 +181,12 @@ def _read(answer: Mapping[str, Any], part: memoryview) -> None:
 
 def _total(answer: Mapping[str, Any]) -> int:
     """Size of the whole object, by the answer to a request for a range of it."""
-    # A server that does not know ranges sends the whole object and no Content-Range (RFC 9110, section 14.2).
-    total = str(answer.get("ContentRange") or answer["ContentLength"]).rpartition("/")[2]
+    if answer["ResponseMetadata"]["HTTPStatusCode"] != HTTPStatus.PARTIAL_CONTENT:
+        return int(field(answer, "ContentLength"))  # the server does not know ranges (RFC 9110, section 14.2)
+    content_range = str(field(answer, "ContentRange"))
+    total = content_range.rpartition("/")[2]
     if not total.isdecimal():
-        raise PayloadIntegrityError(f"the answer's Content-Range is {answer.get('ContentRange')!r}")
+        raise PayloadIntegrityError(f"the answer's Content-Range is {content_range!r}")
     return int(total)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from payload_stores.errors import (
     PayloadAccessDeniedError,
@@ -25,6 +25,7 @@ __all__ = [
     "NOT_IMPLEMENTED",
     "NO_UPLOAD",
     "error_code",
+    "field",
     "translated",
 ]
 
@@ -63,6 +64,17 @@ def error_code(error: BaseException) -> str:
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
+def field(answer: Mapping[str, Any], name: str) -> Any:
+    """A field that every complete answer has.
+
+    Raises:
+        PayloadStoreUnavailableError: It is missing: Python's HTTP client takes a header that was cut off for a whole.
+    """
+    if name not in answer:
+        raise PayloadStoreUnavailableError(f"S3's answer was cut off, it has no {name}")
+    return answer[name]
+
+
 @contextmanager
 def translated(*, topic: str | None = None, reference: str | None = None) -> Iterator[None]:
     """Turn every error of botocore and of what lies below it into one of payload stores.
@@ -84,7 +96,8 @@ def translated(*, topic: str | None = None, reference: str | None = None) -> Ite
     except PayloadStoreError as error:
         error.add_context(**where)
         raise
-    except (ClientError, BotoCoreError, HTTPError, OSError) as error:
+    # ValueError: botocore's own parsers let it through, for a date that was cut off.
+    except (ClientError, BotoCoreError, HTTPError, OSError, ValueError) as error:
         kind, message, hint = _client_error(error) if isinstance(error, ClientError) else _other_error(error)
         raise kind(message, hint=hint, **where) from error
 
@@ -118,6 +131,7 @@ def _client_error(error: Exception) -> _Meaning:
 
 def _other_error(error: Exception) -> _Meaning:
     from botocore import exceptions as boto
+    from botocore.parsers import ResponseParserError
 
     message = f"{type(error).__name__}: {error}"
     no_credentials = (
@@ -133,6 +147,8 @@ def _other_error(error: Exception) -> _Meaning:
         return PayloadIntegrityError, message, None
     if isinstance(error, boto.SSLError):
         return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and the server's certificate"
+    if isinstance(error, (ResponseParserError, ValueError)):
+        return PayloadStoreUnavailableError, message, "If this stays, s3.endpoint.url is not that of an S3 server"
     # All that is left of OSError and urllib3 is the network.
     network = (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError)
     if isinstance(error, network) or not isinstance(error, boto.BotoCoreError):

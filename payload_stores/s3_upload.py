@@ -14,8 +14,8 @@ from concurrent.futures import Executor, Future, wait
 from contextlib import closing
 from typing import Any, BinaryIO, Final, TypeAlias
 
-from payload_stores.errors import PayloadTooLargeError
-from payload_stores.s3_errors import MISSING, NO_UPLOAD, error_code
+from payload_stores.errors import PayloadStoreError, PayloadTooLargeError
+from payload_stores.s3_errors import MISSING, NO_UPLOAD, error_code, field
 
 __all__ = ["PARALLEL", "PART_BYTES", "Target", "Uploads", "read_parts", "settle", "slices"]
 
@@ -88,7 +88,7 @@ class Uploads:
     def size_of(self, target: Target) -> int | None:
         """Size of an object in bytes, None if it is not there."""
         try:
-            return int(self._client.head_object(**target)["ContentLength"])
+            return int(field(self._client.head_object(**target), "ContentLength"))
         except Exception as error:
             if error_code(error) in MISSING:
                 return None
@@ -117,7 +117,7 @@ class Uploads:
             ahead: How many parts may be under way, and so in memory, at once.
         """
         created = self._client.create_multipart_upload(**target, **self._create, **self._checksum)
-        upload = {**target, "UploadId": created["UploadId"]}
+        upload = {**target, "UploadId": field(created, "UploadId")}
         running: deque[Future[dict[str, Any]]] = deque()
         done: list[dict[str, Any]] = []
         size = 0
@@ -137,8 +137,8 @@ class Uploads:
         with closing(Body(part)) as body:
             answer = self._client.upload_part(**upload, PartNumber=number, Body=body)
         # Where the parts had checksums, the list of parts must have them too.
-        known = {name: answer[name] for name in ("ETag", "ChecksumCRC32") if name in answer}
-        return {"PartNumber": number, **known}
+        checksum = {"ChecksumCRC32": answer["ChecksumCRC32"]} if "ChecksumCRC32" in answer else {}
+        return {"PartNumber": number, "ETag": field(answer, "ETag"), **checksum}
 
     def _complete(
         self,
@@ -180,12 +180,16 @@ def read_parts(reader: BinaryIO) -> Iterator[memoryview]:
     """Read a file in parts; raw files, sockets and pipes may give less at a time than they are asked for.
 
     Raises:
+        PayloadStoreError: The file cannot be read; that is not the store's fault, and no reason to try again.
         PayloadTooLargeError: It is larger than S3 takes in parts of this size, 78 GiB.
     """
     for _ in range(_MAX_PARTS):
         part = bytearray()
-        while len(part) < PART_BYTES and (block := reader.read(min(_READ_BYTES, PART_BYTES - len(part)))):
-            part += block
+        try:
+            while len(part) < PART_BYTES and (block := reader.read(min(_READ_BYTES, PART_BYTES - len(part)))):
+                part += block
+        except (OSError, ValueError) as error:
+            raise PayloadStoreError(f"the payload's own stream cannot be read: {error}") from error
         if part:
             yield memoryview(part)
         if len(part) < PART_BYTES:

@@ -2,13 +2,9 @@
 
 import errno
 import io
-import multiprocessing
 import os
-import signal
 import stat
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -201,6 +197,12 @@ def test_a_trusted_prefix_must_be_a_url(root: Path) -> None:
         opened(root, **{"large.message.trusted.references": "file:///a/../b"})
 
 
+def test_deleting_below_a_payload_is_deleting_nothing(store: LocalStore) -> None:
+    reference = store.publish("topic", b"data")
+    store.delete(reference + "/below")
+    assert store.download(reference) == b"data"
+
+
 # Writing
 
 
@@ -336,75 +338,3 @@ def test_a_payload_that_shrinks_while_it_is_read(
     monkeypatch.setattr(LocalStore, "open", open_shrinking)
     with pytest.raises(PayloadIntegrityError, match="4 bytes"):
         store.download(reference)
-
-
-# Several processes
-
-
-def _publish_same(root: str, count: int) -> None:
-    store = opened(Path(root), **{"local.fsync": "false"})
-    for number in range(count):
-        data = bytes([number]) * 50_000
-        assert store.download(store.publish("topic", data, CONTENT)) == data
-
-
-def test_deleting_below_a_payload_is_deleting_nothing(store: LocalStore) -> None:
-    reference = store.publish("topic", b"data")
-    store.delete(reference + "/below")
-    assert store.download(reference) == b"data"
-
-
-def test_several_processes_publish_the_same(root: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=_publish_same, args=(str(root), 60)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert len(list(opened(root).list("topic"))) == len(files_below(root)) == 60
-
-
-def _stop_halfway(root: str) -> None:
-    """Publish a payload, and be killed when half of it is written."""
-
-    def half(file: int, view: memoryview) -> None:
-        os.write(file, view[: len(view) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    folders.write_all = half
-    opened(Path(root)).publish("topic", b"data" * 1000, CONTENT)
-
-
-def test_a_process_killed_halfway_leaves_nothing_readable(store: LocalStore, root: Path) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=_stop_halfway, args=(str(root),))
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
-    (left,) = files_below(root)
-    assert left.stat().st_size == 2000
-    assert list(store.list("topic")) == []
-    with pytest.raises(UntrustedReferenceError):
-        store.download(url(left))
-    assert store.download(store.publish("topic", b"data" * 1000, CONTENT)) == b"data" * 1000
-
-
-def test_a_reader_never_sees_half_of_a_payload(store: LocalStore) -> None:
-    data = b"x" * 300_000
-    reference = store.publish("topic", data, CONTENT)
-    ends = threading.Event()
-
-    def publish_and_delete() -> None:
-        while not ends.is_set():
-            store.delete(reference)
-            store.publish("topic", data, CONTENT)
-
-    writer = threading.Thread(target=publish_and_delete)
-    writer.start()
-    try:
-        for _ in range(300):
-            with suppress(PayloadNotFoundError):
-                assert store.download(reference) == data
-    finally:
-        ends.set()
-        writer.join()

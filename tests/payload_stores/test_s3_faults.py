@@ -170,6 +170,23 @@ def test_a_stream_that_breaks_leaves_no_parts(store: S3Store) -> None:
     assert uploads_left(store) == 0
 
 
+@pytest.mark.parametrize("blocks", [0, 50])
+def test_a_stream_that_cannot_be_read_is_not_the_stores_fault(store: S3Store, blocks: int) -> None:
+    class Failing(io.BytesIO):
+        left = blocks
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError("disk on fire")
+            return bytes(size or 0)
+
+    with pytest.raises(PayloadStoreError, match="disk on fire") as caught:
+        store.publish_stream("topic", Failing())
+    assert not caught.value.transient
+    assert uploads_left(store) == 0
+
+
 def test_a_failed_abort_does_not_hide_the_error(store: S3Store, caplog: pytest.LogCaptureFixture) -> None:
     answers(store, "UploadPart", 403, "AccessDenied")
     answers(store, "AbortMultipartUpload", 500, "InternalError")
@@ -278,6 +295,22 @@ def test_what_a_server_says_about_sizes_is_checked(
             with pytest.raises(expected) as caught:
                 store.download("s3://bucket/topic/id")
             assert caught.value.reference == "s3://bucket/topic/id"
+        store.close()
+
+
+def test_a_header_that_was_cut_off(serve: Any) -> None:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(206)
+        request.send_header("Last-Modified", "F")
+        request.send_header("Content-Length", "0")
+        request.end_headers()
+
+    with serve(answer) as url:
+        store = opened(foreign_config(url))
+        with pytest.raises(PayloadStoreUnavailableError):
+            store.download("s3://bucket/topic/id")
+        with pytest.raises(PayloadStoreUnavailableError):
+            list(store.list("topic"))
         store.close()
 
 

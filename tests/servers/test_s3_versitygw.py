@@ -1,0 +1,207 @@
+"""The store in S3 on a server that is strict about credentials, checksums and conditions, and over a bad network."""
+
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from payload_stores import (
+    PayloadAccessDeniedError,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+    PublishContext,
+    open_store,
+)
+from payload_stores.s3 import S3Store
+from payload_stores.testing import PayloadStoreTests
+from serde_chain.testing.services import Proxy, VersityGateway
+
+CONTENT = PublishContext("content")
+LARGE = 17 << 20
+
+
+class TestS3Store(PayloadStoreTests):
+    store_class = "s3"
+    large_bytes = LARGE
+
+    @pytest.fixture
+    def config(self, versity: VersityGateway, versity_bucket: str) -> Mapping[str, object]:
+        return {**versity.store_config(versity_bucket), "s3.prefix": "some/pre fix/"}
+
+
+class TestS3StoreWithoutChecksums(PayloadStoreTests):
+    store_class = "s3"
+    large_bytes = LARGE
+
+    @pytest.fixture
+    def config(self, versity: VersityGateway, versity_bucket: str) -> Mapping[str, object]:
+        return {**versity.store_config(versity_bucket), "s3.checksum.calculation": "when_required"}
+
+
+def opened(config: Mapping[str, object], **more: object) -> S3Store:
+    store = open_store("s3", {**config, **more})
+    assert isinstance(store, S3Store)
+    return store
+
+
+@pytest.fixture
+def config(versity: VersityGateway, versity_bucket: str) -> dict[str, str]:
+    return versity.store_config(versity_bucket)
+
+
+@pytest.fixture
+def store(config: dict[str, str]) -> Iterator[S3Store]:
+    store = opened(config)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def proxied(config: dict[str, str], versity_proxy: Proxy) -> Iterator[S3Store]:
+    """The store by way of the proxy, with short timeouts and two attempts."""
+    store = opened(
+        config,
+        **{
+            "s3.endpoint.url": f"http://{versity_proxy.address}",
+            "s3.retry.attempts": 2,
+            "s3.connection.timeout.ms": 1000,
+            "s3.request.timeout.ms": 500,
+        },
+    )
+    yield store
+    store.close()
+
+
+# Credentials
+
+
+@pytest.mark.parametrize("wrong", ["s3.access.key", "s3.secret.key"])
+def test_wrong_credentials(store: S3Store, config: dict[str, str], wrong: str) -> None:
+    reference = store.publish("topic", b"data")
+    impostor: Any = opened({**config, wrong: "something-else-entirely"})
+    for operation, arguments in (
+        (impostor.publish, ("topic", b"data")),
+        (impostor.publish, ("topic", bytes(LARGE))),
+        (impostor.publish, ("topic", b"data", CONTENT)),
+        (impostor.download, (reference,)),
+        (impostor.open, (reference,)),
+        (impostor.delete, (reference,)),
+        (lambda topic: list(impostor.list(topic)), ("topic",)),
+    ):
+        with pytest.raises(PayloadAccessDeniedError) as caught:
+            operation(*arguments)
+        assert "something-else-entirely" not in str(caught.value)
+        assert config["s3.secret.key"] not in str(caught.value)
+    impostor.close()
+    assert store.download(reference) == b"data"
+
+
+# Checksums and conditions
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_what_is_changed_on_the_way_is_refused(store: S3Store, size: int) -> None:
+    def change(request: Any, **_: object) -> None:
+        request.headers["x-amz-checksum-crc32"] = "AAAAAA=="
+
+    for request in ("PutObject", "UploadPart"):
+        store._client.meta.events.register(f"before-sign.s3.{request}", change)
+    with pytest.raises(PayloadStoreError):
+        store.publish("topic", bytes([1]) * size)
+    assert list(store.list("topic")) == []
+    assert not store._client.list_multipart_uploads(Bucket=store._bucket).get("Uploads")
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_only_one_of_several_writes_the_same_content(config: dict[str, str], size: int) -> None:
+    stores = [opened(config) for _ in range(4)]
+    written: list[str] = []
+    for store in stores:
+        for request in ("PutObject", "CompleteMultipartUpload"):
+            store._client.meta.events.register(
+                f"after-call.s3.{request}",
+                lambda http_response, model, **_: (
+                    written.append(model.name) if http_response.status_code < 300 else None
+                ),
+            )
+    data = bytes([2]) * size
+    with ThreadPoolExecutor(len(stores)) as threads:
+        references = set(threads.map(lambda store: store.publish("topic", data, CONTENT), stores))
+    assert len(references) == 1
+    assert len(written) == 1
+    assert stores[0].download(references.pop()) == data
+    assert not stores[0]._client.list_multipart_uploads(Bucket=stores[0]._bucket).get("Uploads")
+    for store in stores:
+        store.close()
+
+
+# The network
+
+
+def test_a_slow_network(proxied: S3Store, versity_proxy: Proxy) -> None:
+    data = bytes(range(256)) * 4000
+    with versity_proxy.toxic("latency", latency=100):
+        assert proxied.download(proxied.publish("topic", data)) == data
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+@pytest.mark.parametrize(
+    ("fault", "attributes"),
+    [
+        ("timeout upstream", {"timeout": 0}),
+        ("timeout downstream", {"timeout": 0}),
+        ("timeout upstream", {"timeout": 100}),
+        ("reset_peer downstream", {"timeout": 0}),
+        ("limit_data downstream", {"bytes": 10}),
+        ("limit_data upstream", {"bytes": 500}),
+    ],
+)
+def test_faults_of_the_network(
+    proxied: S3Store, versity_proxy: Proxy, size: int, fault: str, attributes: dict[str, int]
+) -> None:
+    kind, stream = cast("tuple[Any, Any]", fault.split())
+    data = bytes([3]) * size
+    reference = proxied.publish("topic", data)
+    with versity_proxy.toxic(kind, stream=stream, **attributes):
+        for operation in (lambda: proxied.publish("topic", data), lambda: proxied.download(reference)):
+            started = time.monotonic()
+            with pytest.raises(PayloadStoreUnavailableError):
+                operation()
+            # Creating the upload, or the abort after a part: two requests at most.
+            assert time.monotonic() - started <= 2 * proxied.worst_case_ms() / 1000
+    assert proxied.download(reference) == data
+    assert proxied.download(proxied.publish("topic", data)) == data
+
+
+# From 50 on: where "100 Continue" itself is cut off, botocore reads for ever, and only a deadline helps.
+@pytest.mark.parametrize("kept", [50, 100, 150, 200, 250, 300, 400, 600])
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_answers_that_are_cut_off_anywhere(proxied: S3Store, versity_proxy: Proxy, size: int, kept: int) -> None:
+    data = bytes([5]) * size
+    reference = proxied.publish("topic", data)
+    with versity_proxy.toxic("limit_data", bytes=kept):
+        # A status alone says that a payload is stored; nothing but all of it is a payload that was read.
+        with suppress(PayloadStoreUnavailableError):
+            reference = proxied.publish("topic", data)
+        with suppress(PayloadStoreUnavailableError):
+            assert proxied.download(reference) == data
+        with suppress(PayloadStoreUnavailableError):
+            assert list(proxied.list("topic"))
+    assert proxied.download(reference) == data
+
+
+def test_a_server_that_is_away_for_a_while(proxied: S3Store, versity_proxy: Proxy) -> None:
+    reference = proxied.publish("topic", b"data")
+    with versity_proxy.down(), pytest.raises(PayloadStoreUnavailableError):
+        proxied.download(reference)
+    assert proxied.download(reference) == b"data"
+
+
+def test_payloads_survive_a_crash_of_the_server(versity: VersityGateway, store: S3Store) -> None:
+    data = bytes([4]) * LARGE
+    references = [store.publish("topic", data), store.publish("topic", b"small")]
+    versity.restart()
+    assert [store.download(reference) for reference in references] == [data, b"small"]
