@@ -1,0 +1,35 @@
+"""The code on the page for Spark users runs, block after block."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from serde_chain import Producer
+from serde_chain.testing.services import KafkaBroker
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+
+
+def test_the_page(spark: SparkSession, broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) >= 6
+    broker.create_topic("alerts")
+    names: dict[str, object] = {}
+    for block in blocks:
+        code = block.replace("localhost:9092", broker.bootstrap_servers).replace("/data/", f"{tmp_path}/")
+        exec(compile(code, "docs/spark.md", "exec"), names)  # noqa: S102, our own text
+        if "config = {" in block and "written" not in names:
+            names["written"] = write(names["config"], broker)  # type: ignore[arg-type]
+            exec(compile(code, "docs/spark.md", "exec"), names)  # noqa: S102, as above
+    assert capsys.readouterr().out.count("|  5|") == 2
+    assert [row["id"] for row in spark.read.parquet(str(tmp_path / "table")).collect()] == [5]
+
+
+def write(reading: dict[str, object], broker: KafkaBroker) -> bool:
+    kept = {name: value for name, value in reading.items() if "deserializer" not in name}
+    chains = {"key.serializer": "string", "value.serializers": "avro, zstd, large-message"}
+    with Producer({**broker.client_config(), **chains, **kept}) as producer:
+        producer.produce("alerts", {"id": 5}, key="five")
+    return True
