@@ -103,6 +103,8 @@ class AvroSerializer(Serializer[Any]):
         buffer = io.BytesIO()
         if prefix:
             buffer.write(prefix)
+        if source.unbounded:
+            _check_depth(data)
         try:
             self._write(buffer, schema, data)
         except Exception as error:
@@ -260,6 +262,13 @@ def _parse_registered(found: RegisteredSchema) -> AvroSchema:
         return AvroSchema.parse(found.text, found.references)
     except ValueError as error:
         raise SchemaRegistryError(f"schema {found.key} of the registry is {error}") from error
+
+
+def _check_depth(data: Any) -> None:
+    try:
+        avro_bounds.check_depth(data)
+    except ValueError as error:
+        raise EncodeError(f"the value does not fit in an Avro record: {error}") from error
 
 
 def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:

@@ -8,12 +8,12 @@ own length, and need no look.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from serde_chain.base import Buffer
 
-__all__ = ["MAX_DEPTH", "MAX_EMPTY_ITEMS", "check_bounds", "needs_check"]
+__all__ = ["MAX_DEPTH", "MAX_EMPTY_ITEMS", "check_bounds", "check_depth", "needs_check"]
 
 MAX_DEPTH: Final = 200
 MAX_EMPTY_ITEMS: Final = 100_000
@@ -29,7 +29,7 @@ def needs_check(schema: Any, named: Mapping[str, Any]) -> bool:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
     """
-    return _recursive(schema, named, ()) or _has_empty_items(schema, named, frozenset())
+    return _recursive(schema, named, (), set()) or _has_empty_items(schema, named, set())
 
 
 def check_bounds(schema: Any, named: Mapping[str, Any], data: Buffer, start: int = 0) -> None:
@@ -47,10 +47,34 @@ def check_bounds(schema: Any, named: Mapping[str, Any], data: Buffer, start: int
     _Walk(named, memoryview(data)).skip(schema, start, 0)
 
 
+def check_depth(value: Any) -> None:
+    """Refuse a value that nests deeper than can be read again; native writers crash when their stack ends.
+
+    Args:
+        value: What is to be encoded with a recursive schema.
+
+    Raises:
+        ValueError: It nests too deep, or contains itself.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [part for whole in level for part in _parts(whole) if isinstance(part, (Mapping, list, tuple))]
+        if not level:
+            return
+    raise ValueError(f"the value nests deeper than {MAX_DEPTH} levels")
+
+
+def _parts(whole: Any) -> Iterable[Any]:
+    if isinstance(whole, Mapping):
+        return whole.values()
+    return whole if isinstance(whole, (list, tuple)) else ()
+
+
 class _Walk:
     def __init__(self, named: Mapping[str, Any], data: memoryview) -> None:
         self._named = named
         self._data = data
+        self._empty_items = 0
 
     def skip(self, schema: Any, at: int, depth: int) -> int:
         """The position behind one value."""
@@ -93,12 +117,15 @@ class _Walk:
                 return at
             if count < 0:
                 count, at = -count, self._long(at)[1]
-            for item in range(count):
+            for _ in range(count):
                 before = at
                 at = self.skip("string", at, depth) if kind == "map" else at
                 at = self.skip(items, at, depth)
-                if at == before and (count - item) > MAX_EMPTY_ITEMS:
-                    raise ValueError(f"a block claims {count} items that take no bytes")
+                if at == before:  # then so do all the others
+                    self._empty_items += count
+                    break
+            if self._empty_items > MAX_EMPTY_ITEMS:
+                raise ValueError(f"the record claims {self._empty_items} items that take no bytes")
 
     def _long(self, at: int) -> tuple[int, int]:
         value = shift = 0
@@ -125,35 +152,43 @@ def _children(schema: Any, named: Mapping[str, Any]) -> list[Any]:
     return [kind] if isinstance(kind, (dict, list)) else []
 
 
-def _recursive(schema: Any, named: Mapping[str, Any], above: tuple[Any, ...]) -> bool:
-    name = schema if isinstance(schema, str) else schema.get("name") if isinstance(schema, dict) else None
+def _recursive(schema: Any, named: Mapping[str, Any], above: tuple[str, ...], done: set[str]) -> bool:
+    """Whether a type contains itself; ``above`` are the named types around it, ``done`` those known not to."""
+    schema = named.get(schema, schema) if isinstance(schema, str) else schema
+    name = schema.get("name") if isinstance(schema, dict) else None
+    if name is None or name in done:
+        return name is None and any(_recursive(child, named, above, done) for child in _children(schema, named))
     if name in above:
         return True
-    inside = (*above, name) if name in named else above
-    return any(_recursive(child, named, inside) for child in _children(schema, named) if child is not schema)
+    found = any(_recursive(child, named, (*above, name), done) for child in _children(schema, named))
+    done.add(name)
+    return found
 
 
-def _has_empty_items(schema: Any, named: Mapping[str, Any], seen: frozenset[str]) -> bool:
+def _has_empty_items(schema: Any, named: Mapping[str, Any], seen: set[str]) -> bool:
     if isinstance(schema, str):
         if schema in seen:
             return False
-        seen |= {schema}
-    if isinstance(schema, dict) and schema["type"] == "array" and _may_be_empty(schema["items"], named, seen):
+        seen.add(schema)
+    if isinstance(schema, dict) and schema["type"] == "array" and _may_be_empty(schema["items"], named, {}):
         return True
     return any(_has_empty_items(child, named, seen) for child in _children(schema, named))
 
 
-def _may_be_empty(schema: Any, named: Mapping[str, Any], seen: frozenset[str]) -> bool:
+def _may_be_empty(schema: Any, named: Mapping[str, Any], known: dict[str, bool]) -> bool:
     """Whether a value may take no bytes; unions and maps take at least their index or count."""
     if schema == "null":
         return True
     if isinstance(schema, str):
-        return schema in named and schema not in seen and _may_be_empty(named[schema], named, seen | {schema})
+        if schema in named and schema not in known:
+            known[schema] = False  # while it is looked into: what contains itself is not empty
+            known[schema] = _may_be_empty(named[schema], named, known)
+        return known.get(schema, False)
     if isinstance(schema, list):
         return False
     kind = schema["type"]
     if kind == "fixed":
         return bool(schema["size"] == 0)
     if kind in {"record", "error"}:
-        return all(_may_be_empty(field["type"], named, seen) for field in schema["fields"])
-    return isinstance(kind, (str, dict)) and kind not in {"array", "map", "enum"} and _may_be_empty(kind, named, seen)
+        return all(_may_be_empty(field["type"], named, known) for field in schema["fields"])
+    return isinstance(kind, (str, dict)) and kind not in {"array", "map", "enum"} and _may_be_empty(kind, named, known)
