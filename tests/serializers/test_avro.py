@@ -1,0 +1,232 @@
+"""Avro: schemas, evolution, and what does not fit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serde_chain import DecodeError, DeserializerChain, EncodeError, RecordContext, SerializationError, SerializerChain
+from serde_chain.testing.alerts import ALERT_SCHEMA, alert
+
+
+def record(*fields: tuple[str, Any], name: str = "R", **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields], **more}
+
+
+def writer(schema: Any, **config: Any) -> SerializerChain:
+    return SerializerChain.from_config({"value.serializer": "avro", "avro.schema": json.dumps(schema), **config})
+
+
+def reader(schema: Any, target: Any = None, **config: Any) -> DeserializerChain:
+    if target is not None:
+        config["avro.reader.schema"] = json.dumps(target)
+    return DeserializerChain.from_config({"value.deserializer": "avro", "avro.schema": json.dumps(schema), **config})
+
+
+# Where the schema comes from
+
+
+def test_the_schema_may_be_a_file_or_a_mapping(tmp_path: Path) -> None:
+    schema = record(("id", "long"))
+    path = tmp_path / "r.avsc"
+    path.write_text(json.dumps(schema))
+    for config in ({"avro.schema.file": str(path)}, {"avro.schema": schema}, {"avro.schema": json.dumps(schema)}):
+        chain = SerializerChain.from_config({"value.serializer": "avro", **config})
+        assert chain({"id": 1}) == b"\x02"
+
+
+def test_a_realistic_record_comes_back() -> None:
+    for framing in ("none", "single-object"):
+        write = writer(ALERT_SCHEMA, **{"avro.framing": framing})
+        read = reader(ALERT_SCHEMA, **{"avro.framing": framing})
+        for size in (1000, 50_000):
+            assert read(write(alert(7, size))) == alert(7, size)
+
+
+# Evolution
+
+OLD = record(("id", "int"), ("mag", "float"), ("gone", "string"))
+NEW = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "magnitude", "type": "double", "aliases": ["mag"]},
+        {"name": "id", "type": "long"},
+        {"name": "band", "type": "string", "default": "r"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+@pytest.mark.parametrize("framing", ["none", "single-object"])
+def test_a_readers_schema_resolves_what_was_written(framing: str) -> None:
+    data = writer(OLD, **{"avro.framing": framing})({"id": 7, "mag": 0.5, "gone": "x"})
+    got = reader(OLD, NEW, **{"avro.framing": framing})(data)
+    assert got == {"magnitude": 0.5, "id": 7, "band": "r", "note": None}
+
+
+def test_schemas_that_do_not_resolve_are_an_error() -> None:
+    data = writer(OLD)({"id": 7, "mag": 0.5, "gone": "x"})
+    for target in (record(("id", "string")), record(("id", "int"), ("new", "int"))):
+        with pytest.raises(DecodeError, match=r"not a record of the schema: SchemaResolutionError"):
+            reader(OLD, target)(data)
+
+
+def test_single_objects_of_an_unknown_schema_are_refused() -> None:
+    data = writer(OLD, **{"avro.framing": "single-object"})({"id": 7, "mag": 0.5, "gone": "x"})
+    with pytest.raises(DecodeError, match=r"fingerprint [0-9a-f]{16}, which is not configured.*avro\.schema"):
+        reader(NEW, **{"avro.framing": "single-object"})(data)
+
+
+# What does not fit
+
+NESTED = record(
+    ("id", "long"),
+    ("position", record(("ra", "double"), ("dec", "double"), name="Position")),
+    ("detections", {"type": "array", "items": record(("flux", ["null", "float"]), name="Detection")}),
+    ("band", {"type": "enum", "name": "Band", "symbols": ["g", "r"]}),
+    ("hash", {"type": "fixed", "name": "Hash", "size": 2}),
+)
+GOOD: dict[str, Any] = {
+    "id": 1,
+    "position": {"ra": 1.0, "dec": 2.0},
+    "detections": [{"flux": None}],
+    "band": "g",
+    "hash": b"ab",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": "seven"}, r"R\.id is 'seven' \(str\), expected long"),
+        ({"id": 2**63}, r"R\.id is 9223372036854775808 \(int\), expected long"),
+        ({"id": None}, r"R\.id is missing or None, expected long"),
+        ({"position": {"ra": 1.0}}, r"Position\.dec is missing or None, expected double"),
+        ({"position": {"ra": "east", "dec": 2.0}}, r"Position\.ra is 'east' \(str\), expected double"),
+        ({"detections": [{"flux": 1.0}, {"flux": "faint"}]}, r"Detection\.flux is .faint. .* expected null or float"),
+        ({"detections": {"flux": 1.0}}, r"R\.detections is .* expected array"),
+        ({"band": "z"}, r"R\.band is 'z' \(str\), expected enum Band"),
+        ({"hash": b"abc"}, r"R\.hash is b'abc' \(bytes\), expected fixed Hash"),
+    ],
+)  # fmt: skip
+def test_the_field_that_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(EncodeError, match=message) as caught:
+        writer(NESTED)({**GOOD, **change}, RecordContext("alerts", "value", []))
+    assert (caught.value.topic, caught.value.stage) == ("alerts", "avro (1 of 1)")
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(EncodeError, match=r"R\.id is missing or None"):
+        writer(NESTED)({key: value for key, value in GOOD.items() if key != "id"})
+
+
+@pytest.mark.parametrize("value", ["text", 1, [], object()])
+def test_what_is_no_record_is_refused(value: object) -> None:
+    with pytest.raises(EncodeError, match="does not fit the schema"):
+        writer(NESTED)(value)
+
+
+def test_long_values_are_cut_in_messages() -> None:
+    with pytest.raises(EncodeError) as caught:
+        writer(NESTED)({**GOOD, "id": "x" * 10_000})
+    assert len(str(caught.value)) < 400
+
+
+# Bytes
+
+
+def test_trailing_bytes_are_refused() -> None:
+    with pytest.raises(DecodeError, match="3 bytes follow the Avro record"):
+        reader(NESTED)(writer(NESTED)(GOOD) + b"abc")
+
+
+def test_truncated_bytes_are_refused() -> None:
+    data = writer(NESTED)(GOOD)
+    for end in range(len(data)):
+        with pytest.raises(DecodeError, match=r"truncated|not a record"):
+            reader(NESTED)(data[:end])
+
+
+# Any schema
+
+PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
+    "null": st.none(),
+    "boolean": st.booleans(),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "bytes": st.binary(max_size=30),
+    "string": st.text(st.characters(codec="utf-8"), max_size=20),
+}
+SIMPLE = st.sampled_from(sorted(PRIMITIVES))
+SHAPES = st.recursive(
+    SIMPLE,
+    lambda inner: st.one_of(
+        inner.map(lambda items: {"type": "array", "items": items}),
+        inner.map(lambda values: {"type": "map", "values": values}),
+        st.lists(inner, max_size=4).map(lambda types: {"type": "record", "types": types}),
+        SIMPLE.filter(lambda name: name != "null").map(lambda name: ["null", name]),
+    ),
+    max_leaves=6,
+)
+
+
+def named(shape: Any, counter: list[int]) -> Any:
+    """A schema out of a shape: records get names."""
+    if isinstance(shape, dict) and shape["type"] == "record":
+        counter[0] += 1
+        fields = [{"name": f"f{at}", "type": named(kind, counter)} for at, kind in enumerate(shape["types"])]
+        return {"type": "record", "name": f"R{counter[0]}", "fields": fields}
+    if isinstance(shape, dict):
+        return {key: part if key == "type" else named(part, counter) for key, part in shape.items()}
+    return shape
+
+
+def values(schema: Any) -> st.SearchStrategy[Any]:
+    if isinstance(schema, str):
+        return PRIMITIVES[schema]
+    if isinstance(schema, list):
+        return st.one_of([values(branch) for branch in schema])
+    if schema["type"] == "array":
+        return st.lists(values(schema["items"]), max_size=4)
+    if schema["type"] == "map":
+        return st.dictionaries(PRIMITIVES["string"], values(schema["values"]), max_size=3)
+    return st.fixed_dictionaries({field["name"]: values(field["type"]) for field in schema["fields"]})
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.data(), st.sampled_from(["zstd", "lz4", "gzip", "snappy"]), st.randoms(use_true_random=False))
+def test_any_record_goes_through_a_chain_and_damage_is_told(data: st.DataObject, codec: str, source: Any) -> None:
+    schema = named(data.draw(SHAPES), [0])
+    value = data.draw(values(schema).filter(lambda value: value is not None))
+    config = {
+        "value.serializers": f"avro, {codec}, large-message",
+        "value.deserializers": f"large-message, {codec}, avro",
+        "avro.schema": json.dumps(schema),
+        "large.message.payload.store.class": "memory",
+        "large.message.threshold.bytes": source.choice([0, 1000]),
+        "large.message.id": "content",
+    }
+    write, read = SerializerChain.from_config(config), DeserializerChain.from_config(config)
+    headers: list[Any] = []
+    encoded = write(value, RecordContext("t", "value", headers))
+    assert read(encoded, RecordContext("t", "value", list(headers))) == value
+    damaged = bytearray(encoded)
+    damaged[source.randrange(len(damaged))] ^= 1 << source.randrange(8)
+    try:
+        read(bytes(damaged), RecordContext("t", "value", list(headers)))
+    except SerializationError as error:
+        assert error.stage  # noqa: PT017, anything else that is raised fails the test by itself
+    plain = reader(schema)
+    bare = bytearray(writer(schema)(value))
+    if bare:
+        bare[source.randrange(len(bare))] ^= 1 << source.randrange(8)
+        try:
+            plain(bytes(bare))
+        except DecodeError as error:
+            assert error.message  # noqa: PT017, as above
