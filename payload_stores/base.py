@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, BinaryIO, ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, BinaryIO, ClassVar, Final, Protocol, runtime_checkable
 
 from payload_stores import ids
 from payload_stores.errors import PayloadStoreError, PayloadTooLargeError, UntrustedReferenceError
+from payload_stores.ids import Buffer, IdStrategy
 from payload_stores.options import Option, integer, listing
 
 __all__ = [
@@ -22,9 +23,6 @@ __all__ = [
     "SupportsList",
     "SupportsStreaming",
 ]
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-IdStrategy: TypeAlias = Literal["random", "content", "keyed"]
 
 # Kafka's own rule for topic names; it leaves no room for separators or for leaving a folder, save "." and "..".
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -153,7 +151,8 @@ class PayloadStore(ABC):
         Returns:
             The id, a relative URL path.
         """
-        return ids.payload_id(data, context)
+        context = context or PublishContext()
+        return ids.payload_id(data, context.id_strategy, key=context.key, digest=context.digest)
 
     def worst_case_ms(self) -> int | None:
         """Longest time in ms that one request may take by the store's own timeouts and retries; None if unbounded.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import Final, Literal, TypeAlias
 
 from payload_stores.errors import PayloadStoreError
 
-if TYPE_CHECKING:
-    from payload_stores.base import Buffer, PublishContext
+__all__ = ["DIGEST_PREFIX", "ID_STRATEGIES", "Buffer", "IdStrategy", "payload_id", "sha256_digest"]
 
-__all__ = ["DIGEST_PREFIX", "ID_STRATEGIES", "payload_id", "sha256_digest"]
+Buffer: TypeAlias = bytes | bytearray | memoryview
+IdStrategy: TypeAlias = Literal["random", "content", "keyed"]
 
 ID_STRATEGIES: Final = ("random", "content", "keyed")
 DIGEST_PREFIX: Final = "sha256:"
@@ -27,12 +27,16 @@ def sha256_digest(data: Buffer) -> str:
     return DIGEST_PREFIX + hashlib.sha256(data).hexdigest()
 
 
-def payload_id(data: Buffer, context: PublishContext | None = None) -> str:
-    """Make the id of a payload as the context asks for it.
+def payload_id(
+    data: Buffer, strategy: IdStrategy = "random", *, key: bytes | None = None, digest: str | None = None
+) -> str:
+    """Make the id of a payload.
 
     Args:
         data: The payload.
-        context: Strategy, record key, and the payload's digest if it is known already; None means random.
+        strategy: What the id is made of.
+        key: The record's encoded key, for ``keyed``.
+        digest: The payload's digest if it is known already; the payload is not looked at then.
 
     Returns:
         ``<uuid4>``, ``<sha256 of the payload>`` or ``<sha256 of the key>/<sha256 of the payload>``.
@@ -40,14 +44,14 @@ def payload_id(data: Buffer, context: PublishContext | None = None) -> str:
     Raises:
         PayloadStoreError: The strategy is ``keyed`` and there is no record key.
     """
-    if context is None or context.id_strategy == "random":
+    if strategy == "random":
         return str(uuid.uuid4())
-    content = (context.digest or sha256_digest(data)).removeprefix(DIGEST_PREFIX)
-    if context.id_strategy == "content":
+    content = (digest or sha256_digest(data)).removeprefix(DIGEST_PREFIX)
+    if strategy == "content":
         return content
-    if context.key is None:
+    if key is None:
         raise PayloadStoreError(
             "keyed payload ids need the record's key, and this record has none",
             hint="Produce the record with a key, or set large.message.id = content",
         )
-    return f"{hashlib.sha256(context.key).hexdigest()}/{content}"
+    return f"{hashlib.sha256(key).hexdigest()}/{content}"
