@@ -5,11 +5,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import settings
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# The same examples in every run, and no limit on the time of one: machines differ, and so does what else they do.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 class NewTopic(Protocol):
