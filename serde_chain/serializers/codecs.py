@@ -173,16 +173,15 @@ class Lz4(Codec):
             stream = self._library.LZ4FrameDecompressor()
             pieces = [stream.decompress(data, max_length=size or _CHUNK)]
             total = len(pieces[0])
-            while not stream.eof:
-                piece = stream.decompress(b"", max_length=_CHUNK)
-                total += len(piece)
-                if total > limit:
-                    raise self.too_large(limit)
-                if not piece and stream.needs_input:
+            while total <= limit and not stream.eof:
+                pieces.append(stream.decompress(b"", max_length=_CHUNK))
+                total += len(pieces[-1])
+                if not pieces[-1] and stream.needs_input:
                     raise self.corrupt("it ends too early")
-                pieces.append(piece)
         except (RuntimeError, ValueError, EOFError) as error:
             raise self.corrupt(error) from error
+        if total > limit:
+            raise self.too_large(limit)
         if stream.unused_data:
             raise self.corrupt("bytes follow its end")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
