@@ -79,6 +79,7 @@ class ArrowAvroDeserializer(AvroDeserializer):
         self._type = arrow_type(self.schema)
         # Milliseconds are read as such, and turned into µs a whole array at a time.
         self._type_as_read = _Types(self.schema.named, as_read=True).of(self.schema.parsed)[0]
+        self._nested_nulls = _has_nulls(self._type, nested=False)
 
     @property
     def arrow_type(self) -> Any:
@@ -91,13 +92,26 @@ class ArrowAvroDeserializer(AvroDeserializer):
         Raises:
             pyarrow.ArrowException: A value does not fit, as a timestamp beyond the range of 64 bits of µs.
         """
-        array = require("pyarrow", "spark").array(values, type=self._type_as_read)
-        return array if self._type_as_read == self._type else array.cast(self._type)
+        make = require("pyarrow", "spark").array
+        array = make(values, type=self._type_as_read)
+        if self._type_as_read == self._type:
+            return array
+        # pyarrow 26 gives columns of nulls in lists and maps a wrong length when it casts them; they are rare.
+        return make(array.to_pylist(), type=self._type) if self._nested_nulls else array.cast(self._type)
 
     def _reader(self, writer: AvroSchema) -> _Reader:
         reader = super()._reader(writer)
         plain_writer, plain_reader = plain_schemas(writer, None if reader.target is None else self.schema)
         return reader._replace(writer=plain_writer, target=plain_reader)
+
+
+def _has_nulls(found: Any, *, nested: bool) -> bool:
+    """Whether a type has the type ``null`` within a list or map."""
+    types = require("pyarrow", "spark").types
+    if types.is_null(found):
+        return nested
+    nested = nested or types.is_list(found) or types.is_map(found)
+    return any(_has_nulls(found.field(at).type, nested=nested) for at in range(found.num_fields))
 
 
 class _Types:
