@@ -1,6 +1,8 @@
 """The documentation says what is true: its code runs, and its list of keys is that of the code."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,17 @@ def test_readme_code_runs(block: str, broker: KafkaBroker, tmp_path: Path, capsy
     exec(compile(code, "README.md", "exec"), {})  # noqa: S102, our own text
     if "images" in block:
         assert capsys.readouterr().out == "M 51 5000000 None\n"
+
+
+def test_authors_guide_passes_the_suites(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "authors.md").read_text(encoding="utf-8")
+    files = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", guide, re.DOTALL)
+    assert [name for name, _ in files] == ["reverse.py", "test_reverse.py", "shelf.py", "test_shelf.py"]
+    for name, code in files:
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=prepend", str(tmp_path)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 0, run.stdout
 
 
 def test_readme_has_code_to_run() -> None:

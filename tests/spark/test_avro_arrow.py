@@ -238,14 +238,14 @@ def read(stage: ArrowAvroDeserializer, *records: bytes) -> Any:
     return array.to_pylist()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(samples())
 def test_every_value_arrives(sample: tuple[Any, list[tuple[bytes, Any]]]) -> None:
     schema, values = sample
     assert read(reader(schema), *(encoded for encoded, _ in values)) == [expected for _, expected in values]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(samples(), st.data())
 def test_every_value_arrives_in_another_schema(
     sample: tuple[Any, list[tuple[bytes, Any]]], data: st.DataObject
@@ -279,7 +279,7 @@ def test_every_value_arrives_in_another_schema(
     assert found == [{name: take(record) for name, take in expect.items()} for _, record in values]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(samples(), st.binary(max_size=40))
 def test_foreign_bytes_are_typed_errors(sample: tuple[Any, list[tuple[bytes, Any]]], data: bytes) -> None:
     stage = reader(sample[0])
