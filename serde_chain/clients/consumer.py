@@ -149,7 +149,7 @@ class Consumer:
         message.set_key(key)
         message.set_value(value)
         if headers and len(kept) != len(headers):
-            message.set_headers(kept)
+            message.set_headers(kept or None)  # as of a record that never had any
 
     def _store_offsets_of(self, messages: list[Message]) -> None:
         if not self._stores_offsets:
