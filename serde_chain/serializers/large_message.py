@@ -15,9 +15,17 @@ from payload_stores.registry import open_store, store_class
 from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.record import Context, remove_headers, require_headers, topic_of
-from serde_chain.wire.reference_format import Reference, find_format
+from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
 
-__all__ = ["KIP_THRESHOLD_BYTES", "THRESHOLD", "TIMEOUT", "LargeMessageDeserializer", "LargeMessageSerializer"]
+__all__ = [
+    "DOWNLOADS_BYTES",
+    "DOWNLOADS_IN_FLIGHT",
+    "KIP_THRESHOLD_BYTES",
+    "THRESHOLD",
+    "TIMEOUT",
+    "LargeMessageDeserializer",
+    "LargeMessageSerializer",
+]
 
 KIP_THRESHOLD_BYTES: Final = 1048576
 
@@ -51,6 +59,15 @@ ACCEPT: Final[Option[tuple[str, ...]]] = Option(
 )
 TIMEOUT: Final = Option(
     "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
+)
+DOWNLOADS_IN_FLIGHT: Final = Option(
+    "large.message.downloads.in.flight", integer(1), 8, doc="most downloads at a time, where records come in batches"
+)
+DOWNLOADS_BYTES: Final = Option(
+    "large.message.downloads.max.bytes",
+    integer(1),
+    64 << 20,
+    doc="most bytes that are downloaded ahead of their reader, where records come in batches",
 )
 
 
@@ -160,7 +177,7 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (STORE, STORES, ACCEPT, TIMEOUT)
+    options = (STORE, STORES, ACCEPT, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload stores."""
@@ -170,22 +187,63 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
         self._open(config, STORE.read(config), *STORES.read(config))
 
+        self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
+        self.downloads_bytes = DOWNLOADS_BYTES.read(config)
+
+    def marker_headers(self) -> frozenset[str] | None:
+        """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
+        if self._in_band:
+            return None
+        return frozenset(name for found in self._formats for name in found.headers(is_key=self._is_key))
+
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass an inline payload through; fetch a large one."""
-        if data is None or not (self._in_band or (ctx is not None and ctx.headers)):
+        return self.read(data, ctx, self.download)
+
+    def read(self, data: Buffer | None, ctx: Context | None, download: Callable[[Reference], Buffer]) -> Buffer | None:
+        """Do what calling the stage does, with payloads that come from elsewhere.
+
+        Args:
+            data: What came from the broker.
+            ctx: The record around it.
+            download: Gives the payload of a reference, as :meth:`download` does, perhaps fetched ahead.
+        """
+        found = None if data is None else self._locate(data, ctx)
+        if found is None:
             return data
+        reference_format, what = found
+        payload = download(what) if isinstance(what, Reference) else what
+        remove_headers(ctx, reference_format.headers(is_key=self._is_key))
+        return payload
+
+    def reference(self, data: Buffer, ctx: Context | None) -> Reference | None:
+        """What a placeholder refers to; None if the payload is in the record.
+
+        Raises:
+            DecodeError: The reference is malformed.
+        """
+        found = self._locate(data, ctx)
+        return found[1] if found is not None and isinstance(found[1], Reference) else None
+
+    def _locate(self, data: Buffer, ctx: Context | None) -> tuple[ReferenceFormat, Reference | Buffer] | None:
+        """The format whose mark a record bears, and what is in it."""
+        if not (self._in_band or (ctx is not None and ctx.headers)):
+            return None
         for reference_format in self._formats:
             try:
                 found = reference_format.read(data, ctx, is_key=self._is_key)
             except ValueError as error:
                 raise DecodeError(f"the large-message reference is malformed: {error}") from error
             if found is not None:
-                payload = self._fetch(found) if isinstance(found, Reference) else found
-                remove_headers(ctx, reference_format.headers(is_key=self._is_key))
-                return payload
-        return data
+                return reference_format, found
+        return None
 
-    def _fetch(self, reference: Reference) -> bytes:
+    def download(self, reference: Reference) -> bytes:
+        """Download a payload, and verify it.
+
+        Raises:
+            PayloadStoreError: It is gone, out of reach, or not what was published.
+        """
         store = self._store_of(reference.url)
         context = {"store": store.scheme, "reference": reference.url}
         if reference.size is not None and reference.size > self._max_bytes:

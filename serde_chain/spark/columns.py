@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import Column, functions
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
@@ -17,11 +17,12 @@ from serde_chain.spark.plan import PERMISSIVE, Plan, check_mode, load, plan_fiel
 from serde_chain.spark.prerequisites import check_packages
 from serde_chain.spark.schemas import arrow_of, as_nullable, spark_of
 
-__all__ = ["ColumnOrName", "deserialize", "deserialize_udf"]
+__all__ = ["HEADERS", "ColumnOrName", "as_column", "deserialize", "deserialize_udf"]
 
 ColumnOrName: TypeAlias = Column | str
 
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+"""The type of headers in Spark's Kafka source."""
 _ARGUMENTS: Final = ("value", "headers", "topic", "partition", "offset", "key")
 
 
@@ -73,10 +74,10 @@ def deserialize(
     given: list[Any] = [value, headers, topic, partition, offset, key]
     while given[-1] is None:
         given.pop()
-    columns = [functions.lit(None) if found is None else _column(found) for found in given]
+    columns = [functions.lit(None) if found is None else as_column(found) for found in given]
     if len(columns) > 1:
         # Other types than that of headers are refused here when the query is analyzed.
-        columns[1] = columns[1].cast(_HEADERS)
+        columns[1] = columns[1].cast(HEADERS)
     typed = zip(columns, (None, None, "string", "int", "long", "binary"), strict=False)
     result: Column = function(*(column if kind is None else column.cast(kind) for column, kind in typed))
     return result
@@ -120,5 +121,6 @@ def _function(
     return make_function("deserialize", plan, returns), field.needs_headers
 
 
-def _column(given: ColumnOrName) -> Column:
+def as_column(given: ColumnOrName) -> Column:
+    """A column by its name, or as it is."""
     return functions.col(given) if isinstance(given, str) else given

@@ -9,7 +9,6 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -22,6 +21,7 @@ from pyspark.sql.types import (
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
+from serde_chain.spark.columns import HEADERS
 from serde_chain.spark.functions import make_function
 from serde_chain.spark.plan import (
     DROPMALFORMED,
@@ -41,11 +41,10 @@ __all__ = ["decode"]
 
 _ERROR: Final = "serde_error"
 _DECODED: Final = "__serde_chain"
-_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 # What Spark's Kafka source gives, and in which order the workers get it.
 _TYPES: Final[dict[str, DataType]] = {
     "value": BinaryType(),
-    "headers": ArrayType(_HEADER),
+    "headers": HEADERS,
     "topic": StringType(),
     "partition": IntegerType(),
     "offset": LongType(),

@@ -41,7 +41,7 @@ PERMISSIVE: Final = "PERMISSIVE"
 DROPMALFORMED: Final = "DROPMALFORMED"
 _MODES: Final = (FAILFAST, PERMISSIVE, DROPMALFORMED)
 
-Reading = Literal["avro", "json text", "values"]
+Reading = Literal["avro", "json text", "values", "bytes"]
 
 _PRIMITIVES: Final[Mapping[type, str]] = {
     primitives.StringDeserializer: "string",
@@ -61,15 +61,17 @@ class FieldPlan:
     Attributes:
         is_key: Whether these are keys.
         reading: What becomes of what the chain gives: ``avro`` reads into Arrow's form at once, ``json text`` keeps the
-            text, ``values`` converts Python values.
+            text, ``values`` converts Python values, ``bytes`` keeps bytes.
         arrow_type: The ``pyarrow.DataType`` of the column.
         needs_headers: Whether a stage cannot work without the record's headers.
+        stages: How many stages are run; None for all.
     """
 
     is_key: bool
     reading: Reading
     arrow_type: Any
     needs_headers: bool
+    stages: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class Plan:
         whole: Give a struct of all that was read, with headers and error; else the value alone.
         mode: ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
         python: The driver's interpreter, for messages.
+        record: Give a struct of value, headers, key and timestamp; null where neither value nor key came.
     """
 
     config: Mapping[str, object]
@@ -94,6 +97,7 @@ class Plan:
     whole: bool
     mode: str
     python: str
+    record: bool = False
 
 
 def pickled(plan: Plan) -> bytes:

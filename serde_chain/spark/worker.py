@@ -19,6 +19,8 @@ from serde_chain.errors import ConfigError, DecodeError, MissingDependencyError,
 from serde_chain.record import KEY, VALUE, Context, Header, RecordContext
 from serde_chain.registry import DESERIALIZE
 from serde_chain.serializers.avro_arrow import ArrowAvroDeserializer
+from serde_chain.serializers.large_message import LargeMessageDeserializer
+from serde_chain.spark.downloads import AheadStage, header_lists
 from serde_chain.spark.plan import FAILFAST, FieldPlan, Plan
 from serde_chain.spark.values import converter
 
@@ -95,6 +97,9 @@ class _Row(NamedTuple):
         return RecordContext(topic, field, headers, key, self.partition, self.timestamp, self.offset)
 
 
+_NOTHING: Final = _Row(None, None, None, None, None, None, None)
+
+
 class _LastStage:
     """A chain's last stage, measured, and with its result in the form that Arrow takes."""
 
@@ -129,11 +134,31 @@ class _Field:
         self._array = require("pyarrow", "spark").array
         self._opened = DeserializerChain.from_config(config, is_key=plan.is_key)
         labels = [item.label for item in configuration.stage_items(config, DESERIALIZE, is_key=plan.is_key)]
-        *first, last = self._opened.stages
+        stages = [self._ahead(at, stage) for at, stage in enumerate(self._opened.stages[: plan.stages])]
+        self._downloads = [stage for stage in stages if isinstance(stage, AheadStage)]
+        *first, last = stages
+        # The seam to `DeserializerChain.to_arrow`: here the last stage is told to read into Arrow's form.
         self._avro = ArrowAvroDeserializer.like(last) if plan.reading == "avro" else None
-        convert = converter(plan.arrow_type) if plan.reading == "values" else None
+        convert: Callable[[Any], Any] | None = converter(plan.arrow_type) if plan.reading == "values" else None
+        if plan.reading == "bytes":
+            convert = bytes
         self._last = _LastStage(self._avro or last, convert, text=plan.reading == "json text")
         self.read = DeserializerChain([*first, self._last], labels=labels)
+
+    def _ahead(self, at: int, stage: Any) -> Any:
+        if not isinstance(stage, LargeMessageDeserializer):
+            return stage
+        return AheadStage(stage, is_key=self.name == KEY, first=at == 0)
+
+    def begin(self, columns: Mapping[str, Any]) -> None:
+        """Take a new batch."""
+        for stage in self._downloads:
+            stage.begin(columns)
+
+    def end(self) -> None:
+        """Drop what a batch has left."""
+        for stage in self._downloads:
+            stage.end()
 
     def take_bytes(self) -> int:
         """How many bytes were read since this was asked."""
@@ -144,6 +169,8 @@ class _Field:
         return self._array(values, type=self._kind) if self._avro is None else self._avro.to_arrow(values)
 
     def close(self) -> None:
+        for stage in self._downloads:
+            stage.close()
         self._opened.close()
         if self._avro is not None:
             self._avro.close()
@@ -165,11 +192,25 @@ class _Decoder:
         """Decode one batch of input into one or several of output."""
         columns = dict(zip(self._plan.columns, arrays, strict=False))
         _check(columns)
+        for field in self._fields:
+            field.begin(columns)
+        try:
+            yield from self._decode(columns)
+        finally:
+            for field in self._fields:
+                field.end()
+
+    def _decode(self, columns: Mapping[str, Any]) -> Iterator[Any]:
         done: list[Any] = []
-        size = start = read = 0
+        size = start = read = at = 0
         block = _Block(self._fields)
-        for at, row in enumerate(_rows(columns), 1):
+        for row in self._rows(columns):
+            if isinstance(row, int):
+                block.skip(row)
+                at += row
+                continue
             self._read(row, block)
+            at += 1
             read += sum(field.take_bytes() for field in self._fields)
             if read >= _BLOCK_BYTES or at - start >= _BLOCK_ROWS:
                 done.append(self._convert(block, columns, start))
@@ -181,6 +222,25 @@ class _Decoder:
         if block.rows or not done:
             done.append(self._convert(block, columns, start))
         yield self._arrow.concat_arrays(done)
+
+    def _rows(self, columns: Mapping[str, Any]) -> Iterator[_Row | int]:
+        """The records, and in place of those without anything to read their number."""
+        compute: Any = require("pyarrow.compute", "spark")
+        names = ["value", "key"] if self._plan.record else [field.name for field in self._fields]
+        wanted = columns[names[0]].is_valid()
+        for name in names[1:]:
+            wanted = compute.or_(wanted, columns[name].is_valid())
+        places = compute.indices_nonzero(wanted).to_pylist()
+        if len(places) < len(wanted):
+            columns = {name: column.filter(wanted) for name, column in columns.items()}
+        before = -1
+        for place, row in zip(places, _rows(columns), strict=True):
+            if place - before > 1:
+                yield place - before - 1
+            yield row
+            before = place
+        if len(wanted) - before > 1:
+            yield len(wanted) - before - 1
 
     def _read(self, row: _Row, block: _Block) -> None:
         headers = list(row.headers) if row.headers else None
@@ -209,10 +269,29 @@ class _Decoder:
         found = {field.name: array for field, array in zip(self._fields, arrays, strict=True)}
         if "headers" in columns:
             found["headers"] = self._headers(block, columns["headers"].slice(start, len(block.rows)))
+        if self._plan.record:
+            return self._record(found, block, columns, start)
         if self._plan.mode != FAILFAST:
             found["error"] = self._arrow.array(block.errors, type=self._arrow.string())
         fields = [self._arrow.field(name, array.type) for name, array in found.items()]
         return self._arrow.StructArray.from_arrays(list(found.values()), fields=fields)
+
+    def _record(self, found: Mapping[str, Any], block: _Block, columns: Mapping[str, Any], start: int) -> Any:
+        """A struct of all that a stored record has, null where neither value nor key came."""
+        came = {name: column.slice(start, len(block.rows)) for name, column in columns.items()}
+        times = came["timestamp"].cast(self._arrow.timestamp("ms", "UTC")).cast(self._arrow.timestamp("us", "UTC"))
+        arrays = [
+            found.get("value", came["value"]),
+            found.get("headers", came["headers"]),
+            found.get("key", came["key"]),
+            times,
+        ]
+        fields = [
+            self._arrow.field(name, array.type)
+            for name, array in zip(("value", "headers", "key", "timestamp"), arrays, strict=True)
+        ]
+        empty = self._arrow.array([row is _NOTHING for row in block.rows], type=self._arrow.bool_())
+        return self._arrow.StructArray.from_arrays(arrays, fields=fields, mask=empty)
 
     def _to_arrow(self, at: int, field: _Field, block: _Block) -> Any:
         values = block.values[at]
@@ -257,6 +336,14 @@ class _Block:
         self.errors: list[str | None] = []
         self.headers: list[list[Header] | None] = []
 
+    def skip(self, count: int) -> None:
+        """Add rows without anything to read."""
+        self.rows += [_NOTHING] * count
+        for values in self.values:
+            values.extend([None] * count)
+        self.errors += [None] * count
+        self.headers += [None] * count
+
 
 def _check(columns: Mapping[str, Any]) -> None:
     """Refuse arguments of wrong types, where the driver could not see them."""
@@ -272,7 +359,7 @@ def _rows(columns: Mapping[str, Any]) -> Iterator[_Row]:
         part = {name: column.slice(start, _SLICE_ROWS) for name, column in columns.items()}
         rows = len(part["value"])
         lists = {name: column.to_pylist() for name, column in part.items() if name != "headers"}
-        headers = _header_lists(part["headers"]) if "headers" in part else nothing
+        headers = header_lists(part["headers"]) if "headers" in part else nothing
         others = (lists.get(name, nothing) for name in ("topic", "partition", "offset", "timestamp"))
         yield from map(
             _Row._make,
@@ -284,11 +371,3 @@ def _rows(columns: Mapping[str, Any]) -> Iterator[_Row]:
                 strict=True,
             ),
         )
-
-
-def _header_lists(column: Any) -> list[list[Header] | None]:
-    flat = column.flatten()
-    pairs = zip(flat.field(0).to_pylist(), flat.field(1).to_pylist(), strict=True)
-    return [
-        None if count is None else [next(pairs) for _ in range(count)] for count in column.value_lengths().to_pylist()
-    ]
