@@ -149,7 +149,8 @@ class Consumer:
         message.set_key(key)
         message.set_value(value)
         if headers and len(kept) != len(headers):
-            message.set_headers(kept or None)  # as of a record that never had any
+            remaining: Any = kept or None  # as of a record that never had any
+            message.set_headers(remaining)
 
     def _store_offsets_of(self, messages: list[Message]) -> None:
         if not self._stores_offsets:
