@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from payload_stores.options import Option
 from serde_chain import config as configuration
@@ -58,7 +59,7 @@ def print_config(path: Path, *, as_json: bool) -> None:
     settings.add_column()
     settings.add_column(overflow="fold")
     for key, value in client.items():
-        settings.add_row(key, str(value))
+        settings.add_row(Text(key), Text(str(value)))
     console.print(settings)
 
 
@@ -98,7 +99,7 @@ def _table(name: str, stages: list[dict[str, Any]]) -> Table:
     table = Table("", "stage", "takes", "gives", "settings", title=name, title_justify="left", show_lines=True)
     for number, stage in enumerate(stages, 1):
         settings = "\n".join(f"{key} = {_short(value)}" for key, value in stage["settings"].items())
-        table.add_row(str(number), stage["stage"], stage["takes"], stage["gives"], settings)
+        table.add_row(str(number), *map(Text, (stage["stage"], stage["takes"], stage["gives"], settings)))
     return table
 
 

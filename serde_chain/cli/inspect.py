@@ -10,6 +10,7 @@ from typing import Any
 import confluent_kafka
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from serde_chain import config as configuration
 from serde_chain.errors import ContextualError
@@ -108,10 +109,11 @@ def table(seen: dict[str, Any]) -> Table:
     layout.add_column(overflow="fold")
     layout.add_row("timestamp", f"{seen['timestamp_ms']} ms")
     for name, value in seen["headers"]:
-        layout.add_row(f"header {name}", str(value))
+        # Texts, since what comes from a record may look like rich's markup.
+        layout.add_row(Text(f"header {name}"), Text(str(value)))
     for field in (KEY, VALUE):
         for name, value in seen[field].items():
-            layout.add_row(f"{field}: {name}", f"{value:,}" if isinstance(value, int) else str(value))
+            layout.add_row(f"{field}: {name}", Text(f"{value:,}" if isinstance(value, int) else str(value)))
     return layout
 
 
