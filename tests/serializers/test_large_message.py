@@ -349,7 +349,8 @@ def test_many_threads_offload_at_once(store: FaultyStore) -> None:
     for thread in threads:
         thread.join(60)
     assert wrong == []
-    assert len(list(MemoryStore().list("alerts"))) == 8
+    # By size: a publish that another test gave up may still end.
+    assert len([found for found in MemoryStore().list("alerts") if found.size == 100]) == 8
 
 
 def test_the_store_is_closed_with_the_chain() -> None:
