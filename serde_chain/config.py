@@ -91,6 +91,7 @@ _CLIENT_PREFIXES: Final = frozenset(
     ]
 )
 _NEAR: Final = 0.9
+_OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
 
 
@@ -126,6 +127,8 @@ def load(source: Config | str | Path) -> dict[str, object]:
 
 
 def _parse(path: Path, content: bytes) -> dict[str, object]:
+    if path.suffix in _OTHER_FORMATS:
+        raise ConfigError(f"the configuration {path} is neither TOML nor properties", hint="Write .toml or .properties")
     text = content.decode("utf-8")
     if path.suffix == ".toml":
         return dict(_flatten(tomllib.loads(text)))

@@ -67,6 +67,7 @@ def test_toml_tables_are_dotted_keys(tmp_path: Path) -> None:
         ("bad.toml", b"a = ", r"bad\.toml cannot be read: Invalid value"),
         ("latin.toml", b"a = '\xe4'", r"latin\.toml cannot be read: .*utf-8"),
         ("bad.properties", b"a = \\u12", r"bad\.properties cannot be read"),
+        ("client.yaml", b"a: 1", "neither TOML nor properties"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
