@@ -57,7 +57,7 @@ class Toxiproxy(Service):
         parsed: dict[str, object] = json.loads(content or b"{}")
         return parsed
 
-    def _prepare(self, folder: Path) -> list[str]:  # noqa: ARG002 - it keeps no files
+    def _prepare(self, folder: Path) -> list[str]:
         return [str(go_program(_PACKAGE, _VERSION)), "-host", HOST, "-port", str(self._port())]
 
     def _ready(self) -> bool:
