@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from payload_stores.options import Option, boolean, text
@@ -149,6 +149,27 @@ class SchemaRegistry:
         method = self._client.get_schema if isinstance(key, int) else self._client.get_schema_by_guid
         schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key))
         return self._with_references(key, schema)
+
+    def subjects(self, topics: Iterable[str], record_name: str) -> list[str]:
+        """The subjects under which the schemas of topics are registered; none where that depends on topics not given.
+
+        Args:
+            topics: The topics.
+            record_name: Full name of the record.
+        """
+        if self._strategy is _STRATEGIES["record"]:
+            return [record_name]
+        return [self._strategy(topic, self._field, record_name) for topic in topics]
+
+    def versions(self, subject: str) -> list[RegisteredSchema]:
+        """All schemas of a subject.
+
+        Raises:
+            SchemaRegistryError: The registry is down or refuses, or does not know it.
+        """
+        versions = self._ask(f"the versions of {subject}", self._client.get_versions, subject)
+        found = [self._ask(f"{subject} version {at}", self._client.get_version, subject, at) for at in versions]
+        return [self._with_references(item.schema_id, item.schema) for item in found]
 
     def close(self) -> None:
         """Close the client's connections."""

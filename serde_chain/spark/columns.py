@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from pyspark.sql import Column, functions
-from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import DataType
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
+from serde_chain.record import VALUE
+from serde_chain.spark.engine import as_topics, check_engine, choose
 from serde_chain.spark.functions import make_function
-from serde_chain.spark.plan import PERMISSIVE, Plan, check_mode, load, plan_field
+from serde_chain.spark.native import bind, read_natively
+from serde_chain.spark.plan import PERMISSIVE, FieldPlan, Plan, check_mode, load, plan_field
 from serde_chain.spark.prerequisites import check_packages
-from serde_chain.spark.schemas import arrow_of, as_nullable, spark_of
+from serde_chain.spark.references import resolve
+from serde_chain.spark.schemas import HEADERS, ColumnOrName, arrow_of, as_column, as_nullable, spark_of
 
-__all__ = ["HEADERS", "ColumnOrName", "as_column", "deserialize", "deserialize_udf"]
+__all__ = ["ColumnOrName", "deserialize", "deserialize_udf"]
 
-ColumnOrName: TypeAlias = Column | str
-
-HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-"""The type of headers in Spark's Kafka source."""
 _ARGUMENTS: Final = ("value", "headers", "topic", "partition", "offset", "key")
 
 
@@ -37,6 +37,8 @@ def deserialize(
     key: ColumnOrName | None = None,
     schema: DataType | str | None = None,
     mode: str = "FAILFAST",
+    engine: str = "auto",
+    topics: str | Sequence[str] = (),
 ) -> Column:
     """Deserialize the values of Kafka records with ``value.deserializers``.
 
@@ -53,22 +55,41 @@ def deserialize(
             names of fields. JSON without it stays text.
         mode: ``FAILFAST`` ends the query with an error; ``PERMISSIVE`` and ``DROPMALFORMED`` give null for a record
             that cannot be read (:func:`serde_chain.spark.decode` also drops rows, and says what was wrong).
+        engine: As of :func:`serde_chain.spark.decode`.
+        topics: As of :func:`serde_chain.spark.decode`.
 
     Returns:
-        A column of the type that the schema has in ``from_avro``. It counts as not deterministic, so that Spark
-        evaluates it once.
+        A column of the type that the schema has in ``from_avro``. Where it calls Python it counts as not deterministic,
+        so that Spark evaluates it once.
 
     Raises:
         ConfigError: The configuration or an argument is wrong.
         MissingDependencyError: A package is missing.
     """
-    function, needs_headers = _function(config, schema, mode)
-    if headers is None and needs_headers:
+    check_packages()
+    check_engine(engine)
+    mode, loaded = check_mode(mode), load(config)
+    field = _field(loaded, schema)
+    if headers is None and field.needs_headers:
         raise ConfigError(
             "the chain needs the record's headers",
             hint="Pass the column headers, read with includeHeaders",
             key="headers",
         )
+    choice = choose(loaded, field, engine=engine, mode=mode, topics=as_topics(topics))
+    if choice.native:
+        places = {"topic": topic, "partition": partition, "offset": offset}
+        context = {name: as_column(found) for name, found in places.items() if found is not None}
+        kind = spark_of(field.arrow_type)
+
+        def read(data: Column) -> Column:
+            """Have Spark read what came, or what a reference stood for."""
+            return read_natively(choice, data, kind, mode=mode, context=context, field=VALUE)
+
+        if headers is None or not choice.resolves:
+            return read(as_column(value))
+        return bind(resolve(value, headers, loaded, topic=topic, partition=partition, offset=offset, mode=mode), read)
+    function = _function(loaded, field, mode)
     if headers is None and any(argument is not None for argument in (topic, partition, offset, key)):
         headers = functions.lit(None)
     given: list[Any] = [value, headers, topic, partition, offset, key]
@@ -101,26 +122,21 @@ def deserialize_udf(
         ConfigError: The configuration or an argument is wrong.
         MissingDependencyError: A package is missing.
     """
-    return _function(config, schema, mode)[0]
-
-
-def _function(
-    config: Config | str | Path, schema: DataType | str | None, mode: str
-) -> tuple[Callable[..., Column], bool]:
-    """The function, and whether it needs headers."""
     check_packages()
-    mode = check_mode(mode)
-    loaded = load(config)
-    field = plan_field(loaded, is_key=False, given=None if schema is None else arrow_of(schema))
+    mode, loaded = check_mode(mode), load(config)
+    return _function(loaded, _field(loaded, schema), mode)
+
+
+def _field(config: dict[str, object], schema: DataType | str | None) -> FieldPlan:
+    field = plan_field(config, is_key=False, given=None if schema is None else arrow_of(schema))
     if field is None:
         raise ConfigError("the configuration names no value.deserializers", key="value.deserializers")
-    plan = Plan(loaded, _ARGUMENTS, field, None, whole=False, mode=mode, python=sys.executable)
+    return field
+
+
+def _function(config: dict[str, object], field: FieldPlan, mode: str) -> Callable[..., Column]:
+    plan = Plan(config, _ARGUMENTS, field, None, whole=False, mode=mode, python=sys.executable)
     returns = spark_of(field.arrow_type)
     if mode == PERMISSIVE:
         returns = as_nullable(returns)
-    return make_function("deserialize", plan, returns), field.needs_headers
-
-
-def as_column(given: ColumnOrName) -> Column:
-    """A column by its name, or as it is."""
-    return functions.col(given) if isinstance(given, str) else given
+    return make_function("deserialize", plan, returns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,26 +21,25 @@ from pyspark.sql.types import (
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
-from serde_chain.spark.columns import HEADERS
+from serde_chain.record import KEY, VALUE
+from serde_chain.spark.engine import as_topics, check_engine, choose
 from serde_chain.spark.functions import make_function
+from serde_chain.spark.native_frames import DECODED, ERROR, decode_natively
 from serde_chain.spark.plan import (
     DROPMALFORMED,
     FAILFAST,
     PERMISSIVE,
     FieldPlan,
     Plan,
-    check_engine,
     check_mode,
     load,
     plan_field,
 )
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
-from serde_chain.spark.schemas import as_nullable, spark_of
+from serde_chain.spark.schemas import HEADERS, as_nullable, spark_of
 
 __all__ = ["decode"]
 
-_ERROR: Final = "serde_error"
-_DECODED: Final = "__serde_chain"
 # What Spark's Kafka source gives, and in which order the workers get it.
 _TYPES: Final[dict[str, DataType]] = {
     "value": BinaryType(),
@@ -54,7 +53,11 @@ _TYPES: Final[dict[str, DataType]] = {
 
 
 def decode(
-    config: Config | str | Path, *, mode: str = "FAILFAST", engine: str = "auto"
+    config: Config | str | Path,
+    *,
+    mode: str = "FAILFAST",
+    engine: str = "auto",
+    topics: str | Sequence[str] = (),
 ) -> Callable[[DataFrame], DataFrame]:
     """Make a transformation for DataFrames of Spark's Kafka source, in batch and in structured streaming.
 
@@ -67,7 +70,11 @@ def decode(
         mode: For records that cannot be read: ``FAILFAST`` ends the query with an error that names topic, partition and
             offset; ``PERMISSIVE`` leaves null, and adds the string column ``serde_error`` (null for good records);
             ``DROPMALFORMED`` drops the row. Where a store or the registry is not there, all modes end with an error.
-        engine: ``auto`` or ``arrow``, which are the same in this version.
+        engine: What reads the last stage. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, as
+            ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references then pass through Python.
+            ``auto``: ``native`` where that reads all that ``arrow`` reads; :func:`serde_chain.spark.explain` says why.
+        topics: For ``native`` with a schema registry: the topics, whose subjects have the schemas. Schemas registered
+            after the query was planned are not known to it.
 
     Returns:
         A function from DataFrame to DataFrame. ``value`` becomes the typed column of ``value.deserializers``, and
@@ -93,20 +100,29 @@ def decode(
     def transform(frame: DataFrame) -> DataFrame:
         """Decode the Kafka columns of a DataFrame."""
         _check_columns(frame, value, key)
+        choices = {
+            KEY if field.is_key else VALUE: choose(
+                loaded, field, engine=engine, mode=mode, topics=as_topics(topics), session=frame.sparkSession
+            )
+            for field in (key, value)
+            if field is not None
+        }
+        if all(choice.native for choice in choices.values()):
+            return decode_natively(frame, loaded, choices, {KEY: key, VALUE: value}, mode)
         check_worker_python(frame.sparkSession)
         columns = tuple(name for name in _TYPES if name in frame.columns)
         plan = Plan(loaded, columns, value, key, whole=True, mode=mode, python=sys.executable)
         function = make_function("decode", plan, _result(plan))
-        decoded = frame.withColumn(_DECODED, function(*map(_argument, columns)))
+        decoded = frame.withColumn(DECODED, function(*map(_argument, columns)))
         if mode == DROPMALFORMED:
-            decoded = decoded.where(functions.col(_DECODED).getField("error").isNull())
+            decoded = decoded.where(functions.col(DECODED).getField("error").isNull())
         replaced = {name for name, field in (("value", value), ("key", key)) if field is not None} | {"headers"}
         selected = [
-            functions.col(_DECODED).getField(name).alias(name) if name in replaced else functions.col(f"`{name}`")
+            functions.col(DECODED).getField(name).alias(name) if name in replaced else functions.col(f"`{name}`")
             for name in frame.columns
         ]
         if mode == PERMISSIVE:
-            selected.append(functions.col(_DECODED).getField("error").alias(_ERROR))
+            selected.append(functions.col(DECODED).getField("error").alias(ERROR))
         return decoded.select(*selected)
 
     return transform
@@ -159,5 +175,5 @@ def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | N
                 hint="decode() takes the columns of Spark's Kafka source as they come, once",
                 key=name,
             )
-    if _ERROR in types:
-        raise ConfigError(f"the DataFrame has a column {_ERROR} already", hint="Was it decoded before?", key=_ERROR)
+    if ERROR in types:
+        raise ConfigError(f"the DataFrame has a column {ERROR} already", hint="Was it decoded before?", key=ERROR)

@@ -29,7 +29,6 @@ __all__ = [
     "PERMISSIVE",
     "FieldPlan",
     "Plan",
-    "check_engine",
     "check_mode",
     "load",
     "pickled",
@@ -131,18 +130,6 @@ def check_mode(mode: str) -> str:
             key="mode",
         )
     return found
-
-
-def check_engine(engine: str) -> None:
-    """Check an engine.
-
-    Raises:
-        ConfigError: There is no such engine in this version.
-    """
-    if engine == "native":
-        raise ConfigError("engine='native' is not available in this version", hint="Use engine='auto'", key="engine")
-    if engine not in {"auto", "arrow"}:
-        raise ConfigError(f"there is no engine {engine!r}", hint="Use engine='auto' or engine='arrow'", key="engine")
 
 
 def load(source: Config | str | Path) -> dict[str, object]:

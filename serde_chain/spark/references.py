@@ -15,12 +15,12 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.serializers.large_message import LargeMessageDeserializer
-from serde_chain.spark.columns import HEADERS, ColumnOrName, as_column
 from serde_chain.spark.functions import make_function
 from serde_chain.spark.plan import FieldPlan, Plan, check_mode, load
 from serde_chain.spark.prerequisites import check_packages
+from serde_chain.spark.schemas import HEADERS, ColumnOrName, as_column
 
-__all__ = ["resolve", "resolve_record"]
+__all__ = ["marked", "plan_references", "resolve", "resolve_record"]
 
 _CONTEXT: Final = ("topic", "partition", "offset")
 _TYPES: Final = {"topic": "string", "partition": "int", "offset": "bigint"}
@@ -60,11 +60,11 @@ def resolve(
     """
     check_packages()
     loaded = load(config)
-    plan, marked = plan_references(loaded, is_key=False)
+    plan, names = plan_references(loaded, is_key=False)
     if plan is None:
         raise _no_references()
     whole, head = as_column(value), as_column(headers).cast(HEADERS)
-    offloaded = _marked(head, marked)
+    offloaded = marked(head, names)
     columns = {"value": whole, "headers": head}
     for name, given in zip(_CONTEXT, (topic, partition, offset), strict=True):
         if given is not None:
@@ -112,12 +112,12 @@ def resolve_record(
     loaded = load(config)
     plans = [plan_references(loaded, is_key=is_key) for is_key in (False, True)]
     (of_value, _), (of_key, _) = plans
-    found = [marked for plan, marked in plans if plan is not None]
+    found = [markers for plan, markers in plans if plan is not None]
     if not found:
         raise _no_references()
     head = as_column(headers).cast(HEADERS)
-    names = None if None in found else frozenset[str]().union(*(marked for marked in found if marked is not None))
-    offloaded = _marked(head, names)
+    names = None if None in found else frozenset[str]().union(*(markers for markers in found if markers is not None))
+    offloaded = marked(head, names)
     came = {
         "value": as_column(value),
         "headers": head,
@@ -166,7 +166,7 @@ def plan_references(config: dict[str, object], *, is_key: bool) -> tuple[FieldPl
     return None, None
 
 
-def _marked(headers: Column, names: Iterable[str] | None) -> Column:
+def marked(headers: Column, names: Iterable[str] | None) -> Column:
     """Whether a record may hold a reference."""
     if names is None:
         return functions.lit(True)

@@ -1,16 +1,27 @@
-"""Arrow types and Spark types, from one to the other."""
+"""Arrow types and Spark types, from one to the other, and the types of Spark's Kafka source."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from pyspark.errors import PySparkException
+from pyspark.sql import Column, functions
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
 from serde_chain.errors import ConfigError
 
-__all__ = ["arrow_of", "as_nullable", "spark_of"]
+__all__ = ["HEADERS", "ColumnOrName", "arrow_of", "as_column", "as_nullable", "spark_of"]
+
+ColumnOrName: TypeAlias = Column | str
+
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+"""The type of headers in Spark's Kafka source."""
+
+
+def as_column(given: ColumnOrName) -> Column:
+    """A column by its name, or as it is."""
+    return functions.col(given) if isinstance(given, str) else given
 
 
 def arrow_of(schema: DataType | str) -> Any:

@@ -291,10 +291,3 @@ def test_configurations_are_checked_on_the_driver(make: Callable[..., object]) -
         make({"value.serializer": "string"})
     with pytest.raises(ConfigError, match="does not say what it gives"):
         make({"value.deserializers": [lambda data, _ctx: data]})
-
-
-def test_engines() -> None:
-    with pytest.raises(ConfigError, match=r"native.* is not available in this version"):
-        decode({"value.deserializer": "string"}, engine="native")
-    with pytest.raises(ConfigError, match="no engine 'fast'"):
-        decode({"value.deserializer": "string"}, engine="fast")

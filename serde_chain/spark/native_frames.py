@@ -1,0 +1,101 @@
+"""DataFrames of Spark's Kafka source, read by the engine ``native``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from serde_chain.record import KEY, VALUE
+from serde_chain.spark.engine import Choice
+from serde_chain.spark.functions import make_function
+from serde_chain.spark.native import is_bad, message, read_natively
+from serde_chain.spark.plan import DROPMALFORMED, FAILFAST, FieldPlan, Plan
+from serde_chain.spark.prerequisites import check_worker_python
+from serde_chain.spark.references import marked, plan_references
+from serde_chain.spark.schemas import HEADERS, spark_of
+
+__all__ = ["DECODED", "ERROR", "decode_natively"]
+
+ERROR: Final = "serde_error"
+DECODED: Final = "__serde_chain"
+_CONTEXT: Final[tuple[str, ...]] = ("topic", "partition", "offset")
+
+
+def decode_natively(
+    frame: DataFrame,
+    config: dict[str, object],
+    choices: Mapping[str, Choice],
+    fields: Mapping[str, FieldPlan | None],
+    mode: str,
+) -> DataFrame:
+    """Decode the Kafka columns of a DataFrame.
+
+    Args:
+        frame: With columns as they were checked.
+        config: Flat configuration.
+        choices: What Spark is to do with ``key`` and ``value``; those not here stay.
+        fields: Their plans.
+        mode: The mode.
+    """
+    context: dict[str, Column] = {name: functions.col(name) for name in _CONTEXT if name in frame.columns}
+    columns = {name: functions.col(name) for name in frame.columns if name in {KEY, VALUE, "headers"}}
+    errors: list[Column] = []
+    work = frame
+    if any(choice.resolves for choice in choices.values()):
+        check_worker_python(frame.sparkSession)
+        work, columns, errors = _resolve(work, config, choices, columns, mode)
+    read = dict(columns)
+    for name, choice in choices.items():
+        field: Any = fields[name]
+        # In a step of its own, since it is used several times below.
+        data = functions.col(f"{DECODED}_{name}_bytes")
+        work = work.withColumn(f"{DECODED}_{name}_bytes", columns[name])
+        found = read_natively(choice, data, spark_of(field.arrow_type), mode=mode, context=context, field=name)
+        work = work.withColumn(f"{DECODED}_{name}_read", found)
+        read[name] = functions.col(f"{DECODED}_{name}_read")
+        errors.append(functions.when(is_bad(data, read[name]), message(choice, data, context, name)))
+    selected = [read.get(name, functions.col(f"`{name}`")).alias(name) for name in frame.columns]
+    if mode == FAILFAST:
+        return work.select(*selected)
+    work = work.withColumn(f"{DECODED}_error", functions.nullif(functions.concat_ws("; ", *errors), functions.lit("")))
+    error = functions.col(f"{DECODED}_error")
+    if mode == DROPMALFORMED:
+        return work.where(error.isNull()).select(*selected)
+    if "headers" in columns:
+        # What cannot be read keeps what could help to read it.
+        kept = functions.when(error.isNull(), columns["headers"]).otherwise(functions.col("headers")).alias("headers")
+        selected[frame.columns.index("headers")] = kept
+    return work.select(*selected, error.alias(ERROR))
+
+
+def _resolve(
+    frame: DataFrame, config: dict[str, object], choices: Mapping[str, Choice], columns: dict[str, Column], mode: str
+) -> tuple[DataFrame, dict[str, Column], list[Column]]:
+    """Follow references: the DataFrame with what was fetched, what to read now, and errors."""
+    plans: dict[str, FieldPlan] = {}
+    names: set[str] = set()
+    for name, choice in choices.items():
+        plan, markers = plan_references(config, is_key=name == KEY) if choice.resolves else (None, None)
+        if plan is not None:
+            plans[name] = plan
+            names |= markers or set()
+    arguments = tuple(name for name in (VALUE, "headers", *_CONTEXT, KEY) if name in frame.columns)
+    shipped = Plan(config, arguments, plans.get(VALUE), plans.get(KEY), whole=True, mode=mode, python=sys.executable)
+    returned = [StructField(name, BinaryType()) for name in (KEY, VALUE) if name in plans]
+    returned.append(StructField("headers", HEADERS))
+    if mode != FAILFAST:
+        returned.append(StructField("error", StringType()))
+    function = make_function("decode", shipped, StructType(returned))
+    offloaded = marked(functions.col("headers"), names)
+    fetched = functions.col(DECODED)
+    work = frame.withColumn(DECODED, function(*(functions.when(offloaded, functions.col(name)) for name in arguments)))
+    replaced = [*plans, "headers"]
+    after = {
+        name: functions.when(offloaded, fetched[name]).otherwise(column) if name in replaced else column
+        for name, column in columns.items()
+    }
+    return work, after, [fetched["error"]] if mode != FAILFAST else []
