@@ -1,5 +1,6 @@
 """Fixtures for all tests: the real servers, each started once, when a test first asks for it."""
 
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import settings
 
-from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry, spark_session
+from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry, spark_connect_session, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,9 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    with spark_session("tests") as session:
+    # A process has one kind of session: tests/spark/test_connect.py runs tests in another process, with this set.
+    start = spark_connect_session if os.environ.get("SERDE_CHAIN_TESTS_SPARK") == "connect" else spark_session
+    with start("tests") as session:
         yield session
 
 

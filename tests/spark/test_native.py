@@ -1,5 +1,6 @@
 """The engine that leaves the last stage to Spark's own functions: the same results, and when it is chosen."""
 
+import contextlib
 import io
 import json
 import re
@@ -86,7 +87,9 @@ def kafka(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
 
 
 def plan_of(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        frame.explain()
+    return shown.getvalue()
 
 
 @pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])

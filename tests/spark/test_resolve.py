@@ -104,6 +104,6 @@ def test_mistakes_are_found_on_the_driver(spark: SparkSession, config: Config) -
     with pytest.raises(ConfigError, match="no stage of the configuration follows references"):
         resolve("value", "headers", {"value.deserializer": "bytes"})
     with pytest.raises(AnalysisException, match="headers"):
-        records.select(resolve("value", "no_headers", config))
+        _ = records.select(resolve("value", "no_headers", config)).schema
     with pytest.raises(AnalysisException, match="DATATYPE_MISMATCH"):
-        records.select(resolve("value", "offset", config))
+        _ = records.select(resolve("value", "offset", config)).schema

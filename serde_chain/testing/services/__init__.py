@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from serde_chain.testing.services.registry import SchemaRegistry
     from serde_chain.testing.services.s3 import S3Server
     from serde_chain.testing.services.spark import spark_jars, spark_session
+    from serde_chain.testing.services.spark_connect import spark_connect_session
     from serde_chain.testing.services.toxiproxy import Proxy, Toxiproxy
     from serde_chain.testing.services.versitygw import VersityGateway
 
@@ -42,6 +43,7 @@ __all__ = [
     "ServiceStartError",
     "Toxiproxy",
     "VersityGateway",
+    "spark_connect_session",
     "spark_jars",
     "spark_session",
 ]
@@ -53,6 +55,7 @@ _MODULES = {
     "SchemaRegistry": "registry",
     "Toxiproxy": "toxiproxy",
     "VersityGateway": "versitygw",
+    "spark_connect_session": "spark_connect",
     "spark_jars": "spark",
     "spark_session": "spark",
 }

@@ -70,9 +70,9 @@ def spark_session(
     system_java()
     with tempfile.TemporaryDirectory(prefix="serde-chain-spark-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        settings: dict[str, str | float | bool | None] = {**_settings(folder, memory), **(conf or {})}
+        settings: dict[str, str | float | bool | None] = {**session_settings(folder, memory), **(conf or {})}
         builder = SparkSession.builder.master("local[2]").appName(app_name).config(map=settings)
-        with _environment(), _stderr_to(log):
+        with spark_environment(), _stderr_to(log):
             try:
                 session = builder.getOrCreate()
             except Exception as error:
@@ -82,10 +82,11 @@ def spark_session(
             yield session
         finally:
             session.stop()
-            _stop_jvm()
+            stop_jvm()
 
 
-def _settings(folder: Path, memory: str) -> dict[str, str]:
+def session_settings(folder: Path, memory: str) -> dict[str, str]:
+    """Settings of a local session, with its files in a folder."""
     logging = folder / "log4j2.properties"
     logging.write_text(_LOGGING)
     return {
@@ -108,7 +109,7 @@ def _settings(folder: Path, memory: str) -> dict[str, str]:
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
+def spark_environment() -> Iterator[None]:
     """Set what Spark's launcher takes from the environment only, and put it back afterwards."""
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
     before = {key: os.environ.get(key) for key in wanted}
@@ -139,7 +140,7 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
         os.close(stderr)
 
 
-def _stop_jvm() -> None:
+def stop_jvm() -> None:
     """End the JVM, which pyspark keeps until the interpreter exits: its memory is wanted back."""
     # pyspark has no public call for this.
     gateway = SparkContext._gateway  # noqa: SLF001

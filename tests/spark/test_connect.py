@@ -1,0 +1,38 @@
+"""Tests of this folder once more, on a local Spark Connect server: in a process that never had another session."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+TESTS = [
+    "test_decode.py::test_batch[arrow]",
+    "test_decode.py::test_structured_streaming",
+    "test_decode.py::test_permissive",
+    "test_decode.py::test_failfast_and_columns",
+    "test_decode.py::test_columns_are_checked_on_the_driver",
+    "test_resolve.py::test_resolve[arrow]",
+    "test_resolve.py::test_resolve_record[arrow]",
+    "test_resolve.py::test_payloads_that_cannot_be_had",
+    "test_resolve.py::test_mistakes_are_found_on_the_driver",
+    "test_native.py::test_decode_gives_what_the_other_engine_gives[avro, large-message-FAILFAST]",
+    "test_native.py::test_a_payload_that_is_gone",
+    "test_native.py::test_columns",
+    "test_native.py::test_explain",
+    "test_from_avro.py::test_permissive_makes_all_nullable",
+]
+
+
+@pytest.mark.timeout(500)
+def test_the_same_tests() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"{FOLDER}/{name}" for name in TESTS)]
+    environment = {**os.environ, "SERDE_CHAIN_TESTS_SPARK": "connect"}
+    done = subprocess.run(
+        command, cwd=FOLDER.parent.parent, env=environment, capture_output=True, text=True, timeout=450, check=False
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    # No name in the list is stale, and none is skipped.
+    assert "skipped" not in done.stdout
