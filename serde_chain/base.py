@@ -116,11 +116,18 @@ class Deserializer(Stage, Generic[Out]):
     Attributes:
         reads_before_large_message: Whether the stage may stand before ``large-message``, because it reads what was
             put around a placeholder.
+        batch_form: For whole Arrow columns (``DeserializerChain.to_arrow``): ``module:Name`` of a
+            :class:`serde_chain.batch.BatchForm`, imported, and called with the stage, for the first batch.
+            Without one, the stage is called record by record.
+        arrow_type_name: For stages without a batch form, name of the ``pyarrow`` factory of the type of what they give,
+            such as ``int64``. Without either, pyarrow infers the type.
     """
 
     takes: Data = Data.BYTES
     gives: Data = Data.OBJECT
     reads_before_large_message: ClassVar[bool] = False
+    batch_form: ClassVar[str | None] = None
+    arrow_type_name: ClassVar[str | None] = None
 
     @abstractmethod
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:

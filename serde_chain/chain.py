@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 from serde_chain import config as configuration
 from serde_chain.base import Data, Deserializer, Serializer, Stage
+from serde_chain.batch import Batch, BatchForm, BatchResult, find_form, run
 from serde_chain.config import Config
 from serde_chain.errors import (
     ConfigError,
@@ -25,7 +26,7 @@ from serde_chain.errors import (
     SerializationError,
     in_chain,
 )
-from serde_chain.record import Context
+from serde_chain.record import KEY, VALUE, Context
 from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, make_stage
 
 __all__ = ["DeserializerChain", "SerializerChain"]
@@ -241,6 +242,52 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
     side = DESERIALIZE
     _failure = DecodeError
+    _forms: tuple[BatchForm | None, ...] | None = None
+
+    def to_arrow(self, values: Any, headers: Any = None, *, topic: str, keys: Any = None) -> Any:
+        """Deserialize a batch into an Arrow array, with no Python object per record where the stages allow.
+
+        Args:
+            values: The data as it came from the broker: a ``pyarrow`` array of bytes, chunked or not, or a sequence of
+                bytes and None.
+            headers: A list of ``(name, bytes)`` pairs or None for each record, or the Arrow column of Spark's Kafka
+                source, ``list<struct<key: string, value: binary>>``. Not changed.
+            topic: The topic.
+            keys: The records' encoded keys, as ``values``, where a stage needs them.
+
+        Returns:
+            ``pyarrow.Array`` with as many rows, null where the value is null: of structs for records of Avro, of bytes
+            where the last stage gives bytes, of what the last stage declares or pyarrow infers otherwise.
+
+        Raises:
+            SerializationError: A record cannot be read; ``row`` is its position in the batch. :meth:`read_batch` goes
+                on without it.
+            MissingDependencyError: The extra ``arrow`` is not installed.
+        """
+        batch = Batch(values, headers, topic=topic, field=self._field, keys=keys)
+        return self.read_batch(batch, fail_fast=True).values
+
+    def read_batch(self, batch: Batch, *, fail_fast: bool = False) -> BatchResult:
+        """Deserialize a batch; what cannot be read is null, and told beside the others.
+
+        Args:
+            batch: The records.
+            fail_fast: Raise the first error that is met.
+
+        Raises:
+            SerializationError: With ``fail_fast``: a record cannot be read.
+        """
+        if self._forms is None:
+            self._forms = tuple(find_form(stage) for stage in self._stages)
+        return run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, fail_fast=fail_fast)
+
+    def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
+        at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)
+        return self._error(self._run[at], error, ctx)
+
+    @property
+    def _field(self) -> str:
+        return KEY if self._source is not None and self._source[1] else VALUE
 
     def _check_large_message(self, at: int) -> None:
         for before, label in zip(self._stages[:at], self._labels[:at], strict=True):

@@ -61,15 +61,17 @@ class SerializationError(ContextualError):
         stage: The stage that failed, by name and position: ``zstd (2 of 3)``.
         partition: Partition of the record, when reading.
         offset: Offset of the record, when reading.
+        row: Position of the record in its batch, from 0, when a batch is read.
         record: The raw ``confluent_kafka.Message``, when a consumer raised this; not kept by pickling.
     """
 
-    context_fields: ClassVar[tuple[str, ...]] = ("topic", "field", "stage", "partition", "offset")
+    context_fields: ClassVar[tuple[str, ...]] = ("topic", "field", "stage", "partition", "offset", "row")
     topic: str | None
     field: str | None
     stage: str | None
     partition: int | None
     offset: int | None
+    row: int | None
     record: object | None = None
 
 

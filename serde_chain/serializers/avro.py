@@ -22,7 +22,7 @@ from serde_chain.serializers.avro_schema import READER_SCHEMA, SCHEMA, SCHEMA_FI
 from serde_chain.serializers.schema_registry import RegisteredSchema, SchemaRegistry
 from serde_chain.wire import avro_bounds, schema_id
 
-__all__ = ["AvroDeserializer", "AvroSerializer"]
+__all__ = ["AvroDeserializer", "AvroReader", "AvroSerializer"]
 
 CONFLUENT: Final = "confluent"
 HEADER: Final = "header"
@@ -53,18 +53,22 @@ class _Writer(NamedTuple):
     source: AvroSchema
 
 
-class _Reader(NamedTuple):
+class AvroReader(NamedTuple):
     """How records of one writer's schema are read.
 
     Attributes:
         writer: What the record was written with.
         target: What it is read into; None where that is the same.
         bounds: The schema whose records must be looked over first; None for all ordinary ones.
+        source: The schema of the records.
+        registered: The id by which the registry knows it, if it does.
     """
 
     writer: Any
     target: Any | None
     bounds: AvroSchema | None
+    source: AvroSchema
+    registered: int | None = None
 
 
 class AvroSerializer(Serializer[Any]):
@@ -146,21 +150,22 @@ class AvroDeserializer(Deserializer[Any]):
     """
 
     options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, *schema_registry.OPTIONS)
+    batch_form = "serde_chain.serializers.avro_batch:AvroBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schemas and the registry's settings; the registry itself is asked at a schema's first record."""
         super().configure(config, is_key)
         self._read = require("fastavro", "avro").schemaless_reader
         schema, target = read_schema(config), read_schema(config, READER_SCHEMA)
-        framing, self._registry = _framing(config, is_key=is_key)
-        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
-        self._readers: dict[object, _Reader] = {}
+        self._framing, self._registry = _framing(config, is_key=is_key)
+        self.header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
+        self._readers: dict[object, AvroReader] = {}
         self._target = target
         self._own = schema
-        self._only: _Reader | None = None
+        self._only: AvroReader | None = None
         if self._registry is not None:
             self._target = target or schema
-            self._locate: Callable[[Buffer, Context | None], tuple[_Reader, int]] = self._locate_registered
+            self._locate: Callable[[Buffer, Context | None], tuple[AvroReader, int]] = self._locate_registered
             return
         if schema is None:
             raise ConfigError(
@@ -169,7 +174,7 @@ class AvroDeserializer(Deserializer[Any]):
                 key=SCHEMA.name,
             )
         reader = self._reader(schema)
-        if framing == SINGLE_OBJECT:
+        if self._framing == SINGLE_OBJECT:
             self._readers[schema.fingerprint] = reader
             self._locate = self._locate_single_object
         else:
@@ -184,12 +189,24 @@ class AvroDeserializer(Deserializer[Any]):
         """Read one record."""
         if data is None:
             return None
+        if self._only is not None:
+            return self.read(data, self._only, 0)
+        return self.read(data, *self._locate(data, ctx))
+
+    def read(self, data: Buffer, reader: AvroReader, start: int) -> Any:
+        """Read one record with a schema that is known.
+
+        Args:
+            data: The record with its framing.
+            reader: How to read it.
+            start: Where it begins.
+
+        Raises:
+            DecodeError: The bytes are not one record of the schema.
+        """
+        writer, target, bounds = reader[:3]
         buffer = io.BytesIO(data)
-        reader, start = self._only, 0
-        if reader is None:
-            reader, start = self._locate(data, ctx)
-            buffer.seek(start)
-        writer, target, bounds = reader
+        buffer.seek(start)
         try:
             if bounds is not None:
                 avro_bounds.check_bounds(bounds.parsed, bounds.named, data, start)
@@ -203,14 +220,28 @@ class AvroDeserializer(Deserializer[Any]):
             )
         return value
 
+    def locate(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
+        """How to read a record by the schema that it names, and where it begins behind its framing.
+
+        Raises:
+            DecodeError: It names none, or one that is not known.
+            SchemaRegistryError: The registry is down, or does not know the schema.
+        """
+        return (self._only, 0) if self._only is not None else self._locate(data, ctx)
+
+    @property
+    def framing(self) -> str:
+        """What ``avro.framing`` is in effect: how records name their schema."""
+        return self._framing
+
     def close(self) -> None:
         """Close the registry client."""
         if getattr(self, "_registry", None) is not None:
             self._registry.close()  # type: ignore[union-attr]
 
-    def _locate_registered(self, data: Buffer, ctx: Context | None) -> tuple[_Reader, int]:
+    def _locate_registered(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """The reader for the schema that the header or the prefix names, and where the record begins."""
-        in_header = get_header(ctx, self._header_name)
+        in_header = get_header(ctx, self.header_name)
         try:
             key, size = schema_id.split_confluent(data if in_header is None else in_header)
         except ValueError as error:
@@ -218,10 +249,11 @@ class AvroDeserializer(Deserializer[Any]):
         reader = self._readers.get(key)
         if reader is None:
             found = cast(SchemaRegistry, self._registry).get(key)
-            reader = self._readers[key] = self._reader(_parse_registered(found))
+            reader = self._reader(_parse_registered(found))._replace(registered=key if isinstance(key, int) else None)
+            self._readers[key] = reader
         return reader, 0 if in_header is not None else size
 
-    def _locate_single_object(self, data: Buffer, _ctx: Context | None) -> tuple[_Reader, int]:
+    def _locate_single_object(self, data: Buffer, _ctx: Context | None) -> tuple[AvroReader, int]:
         try:
             fingerprint, size = schema_id.split_single_object(data)
         except ValueError as error:
@@ -234,13 +266,14 @@ class AvroDeserializer(Deserializer[Any]):
             )
         return reader, size
 
-    def _reader(self, writer: AvroSchema) -> _Reader:
+    def _reader(self, writer: AvroSchema) -> AvroReader:
         target = self._target
         same = target is None or target.parsed == writer.parsed
-        return _Reader(
+        return AvroReader(
             writer.parsed,
             None if same or target is None else target.parsed,
             writer if writer.unbounded else None,
+            writer,
         )
 
 

@@ -12,11 +12,11 @@ from typing import Any, Final, Self
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
-from serde_chain.serializers.avro import AvroDeserializer, _Reader
+from serde_chain.serializers.avro import AvroDeserializer, AvroReader
 from serde_chain.serializers.avro_plain import bare, branches, decimal_of, kind, plain_schemas
 from serde_chain.serializers.avro_schema import AvroSchema
 
-__all__ = ["ArrowAvroDeserializer", "arrow_type"]
+__all__ = ["ArrowAvroDeserializer", "ArrowColumn", "arrow_type"]
 
 _MAX_PRECISION: Final = 38
 _SIMPLE: Final = {
@@ -49,6 +49,56 @@ def arrow_type(schema: AvroSchema) -> Any:
     return _Types(schema.named, as_read=False).of(schema.parsed)[0]
 
 
+class ArrowColumn:
+    """Records of one schema in Arrow.
+
+    Args:
+        schema: The schema into which they are read.
+
+    Attributes:
+        schema: The same.
+        type: Their ``pyarrow.DataType``.
+        type_as_read: The same with timestamps in the unit of the schema: they are read in it, and turned into µs a
+            whole array at a time.
+
+    Raises:
+        ConfigError: Arrow has no type for it.
+    """
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self.schema = schema
+        self.type = arrow_type(schema)
+        self.type_as_read = _Types(schema.named, as_read=True).of(schema.parsed)[0]
+
+    def of(self, values: Sequence[Any]) -> Any:
+        """Turn values that were read with :func:`plain_schemas`, or None, into a ``pyarrow.Array``.
+
+        Raises:
+            pyarrow.ArrowException: A value does not fit, as a timestamp beyond the range of 64 bits of µs.
+        """
+        make = require("pyarrow", "arrow").array
+        return _in_microseconds(make(values, type=self.type_as_read), self.type, require("pyarrow", "arrow"))
+
+
+def _in_microseconds(array: Any, kind: Any, arrow: Any) -> Any:
+    """An array cast part by part: pyarrow 26 gives columns of nulls in lists and maps a wrong length otherwise."""
+    if array.type == kind:
+        return array
+    if arrow.types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        parts = [_in_microseconds(array.field(at), field.type, arrow) for at, field in enumerate(fields)]
+        mask = array.is_null() if array.null_count else None
+        return arrow.StructArray.from_arrays(parts, fields=fields, mask=mask)
+    if arrow.types.is_map(kind):
+        items = _in_microseconds(array.items, kind.item_type, arrow)
+        children = arrow.StructArray.from_arrays([array.keys, items], fields=[kind.key_field, kind.item_field])
+    elif arrow.types.is_list(kind):
+        children = _in_microseconds(array.values, kind.value_type, arrow)
+    else:
+        return array.cast(kind)
+    return arrow.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=[children])
+
+
 class ArrowAvroDeserializer(AvroDeserializer):
     """Reads Avro into values that :meth:`to_arrow` takes.
 
@@ -76,42 +126,21 @@ class ArrowAvroDeserializer(AvroDeserializer):
                 hint="Set avro.reader.schema to the schema that all of them are read into",
                 key="avro.reader.schema",
             )
-        self._type = arrow_type(self.schema)
-        # Milliseconds are read as such, and turned into µs a whole array at a time.
-        self._type_as_read = _Types(self.schema.named, as_read=True).of(self.schema.parsed)[0]
-        self._nested_nulls = _has_nulls(self._type, nested=False)
+        self._column = ArrowColumn(self.schema)
 
     @property
     def arrow_type(self) -> Any:
         """The ``pyarrow.DataType`` of what :meth:`to_arrow` gives."""
-        return self._type
+        return self._column.type
 
     def to_arrow(self, values: Sequence[Any]) -> Any:
-        """Turn records that this stage has read, or None, into a ``pyarrow.Array``.
+        """Turn records that this stage has read, or None, into a ``pyarrow.Array``; as :meth:`ArrowColumn.of`."""
+        return self._column.of(values)
 
-        Raises:
-            pyarrow.ArrowException: A value does not fit, as a timestamp beyond the range of 64 bits of µs.
-        """
-        make = require("pyarrow", "spark").array
-        array = make(values, type=self._type_as_read)
-        if self._type_as_read == self._type:
-            return array
-        # pyarrow 26 gives columns of nulls in lists and maps a wrong length when it casts them; they are rare.
-        return make(array.to_pylist(), type=self._type) if self._nested_nulls else array.cast(self._type)
-
-    def _reader(self, writer: AvroSchema) -> _Reader:
+    def _reader(self, writer: AvroSchema) -> AvroReader:
         reader = super()._reader(writer)
         plain_writer, plain_reader = plain_schemas(writer, None if reader.target is None else self.schema)
         return reader._replace(writer=plain_writer, target=plain_reader)
-
-
-def _has_nulls(found: Any, *, nested: bool) -> bool:
-    """Whether a type has the type ``null`` within a list or map."""
-    types = require("pyarrow", "spark").types
-    if types.is_null(found):
-        return nested
-    nested = nested or types.is_list(found) or types.is_map(found)
-    return any(_has_nulls(found.field(at).type, nested=nested) for at in range(found.num_fields))
 
 
 class _Types:

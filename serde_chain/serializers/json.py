@@ -50,6 +50,7 @@ class JsonDeserializer(Deserializer[Any]):
     """Reads JSON. ``null`` reads as None, which is the JSON value and not a tombstone."""
 
     options = (SCHEMA, VALIDATE)
+    batch_form = "serde_chain.serializers.json_batch:JsonBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read ``json.schema`` and ``json.validate``."""

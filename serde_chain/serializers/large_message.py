@@ -178,6 +178,7 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
     takes = Data.BYTES
     gives = Data.BYTES
     options = (STORE, STORES, ACCEPT, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
+    batch_form = "serde_chain.serializers.large_message_batch:LargeMessageBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload stores."""

@@ -50,6 +50,8 @@ class StringSerializer(Serializer[str]):
 class StringDeserializer(Deserializer[str]):
     """UTF-8 as text."""
 
+    arrow_type_name = "string"
+
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> str | None:
         """Decode text."""
         return None if data is None else _decode_text(data)
@@ -67,6 +69,8 @@ class BytesSerializer(Serializer[Buffer]):
 
 class BytesDeserializer(Deserializer[bytes]):
     """Bytes, untouched."""
+
+    arrow_type_name = "binary"
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
         """Return the data as bytes."""
@@ -118,6 +122,7 @@ class IntegerDeserializer(_NumberDeserializer):
     """Big-endian int32 as ``int``."""
 
     name, layout = "integer", struct.Struct(">i")
+    arrow_type_name = "int32"
 
 
 class LongSerializer(_NumberSerializer):
@@ -130,6 +135,7 @@ class LongDeserializer(_NumberDeserializer):
     """Big-endian int64 as ``int``."""
 
     name, layout = "long", struct.Struct(">q")
+    arrow_type_name = "int64"
 
 
 class FloatSerializer(_NumberSerializer):
@@ -142,6 +148,7 @@ class FloatDeserializer(_NumberDeserializer):
     """Big-endian IEEE 754 binary32 as ``float``."""
 
     name, layout = "float", struct.Struct(">f")
+    arrow_type_name = "float32"
 
 
 class DoubleSerializer(_NumberSerializer):
@@ -154,6 +161,7 @@ class DoubleDeserializer(_NumberDeserializer):
     """Big-endian IEEE 754 binary64 as ``float``."""
 
     name, layout = "double", struct.Struct(">d")
+    arrow_type_name = "float64"
 
 
 class UuidSerializer(Serializer[uuid.UUID]):
@@ -170,6 +178,8 @@ class UuidSerializer(Serializer[uuid.UUID]):
 
 class UuidDeserializer(Deserializer[uuid.UUID]):
     """36 characters as a UUID."""
+
+    arrow_type_name = "string"
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> uuid.UUID | None:
         """Decode a UUID."""
