@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition
 
 from payload_stores.options import Option, boolean
 from serde_chain.chain import DeserializerChain
+from serde_chain.clients.arrow import decode
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.errors import SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
@@ -105,6 +106,45 @@ class Consumer:
         fetched = self._consumer.consume(max(missing, 1), 0 if self._is_waiting() else timeout) if num_messages else []
         self._pending.extend(fetched)
         return self._hand_over(num_messages)
+
+    def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
+        """Fetch several records as an Arrow table, for pandas, Polars, DuckDB and the like.
+
+        Args:
+            num_messages: The most to return.
+            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+
+        Returns:
+            ``pyarrow.Table`` with the columns topic, partition, offset, timestamp (ms, UTC), key, headers and value;
+            key and value typed as :meth:`DeserializerChain.to_arrow` says.
+
+        Raises:
+            SerializationError: The first record cannot be read; as of :meth:`consume`.
+            confluent_kafka.KafkaException: The client reports an error. Ends of partitions are passed over.
+        """
+        missing = num_messages - sum(not self._is_paused(message) for message in self._pending)
+        fetched = self._consumer.consume(max(missing, 1), 0 if self._is_waiting() else timeout) if num_messages else []
+        self._pending.extend(fetched)
+        held = [message for message in self._pending if self._is_paused(message)]
+        ready = [message for message in self._pending if not self._is_paused(message)]
+        self._pending.clear()
+        ready = [message for message in ready if not _is_end(message)]
+        failed = next((at for at, message in enumerate(ready) if message.error() is not None), None)
+        if failed == 0:
+            self._pending.extend([*held, *ready[1:]])
+            raise confluent_kafka.KafkaException(ready[0].error())
+        taken = min(num_messages, len(ready) if failed is None else failed)
+        done = 0
+        try:
+            table, error = decode(ready[:taken], self._key, self._value)
+            # A record that cannot be read is raised when it comes first, and is behind us then.
+            done = len(table) or int(error is not None)
+        finally:
+            self._pending.extend([*held, *ready[done:]])
+        if error is not None and not len(table):
+            raise error
+        self._store_offsets_of(ready[: len(table)])
+        return table
 
     def _hand_over(self, most: int) -> list[Message]:
         """Decode records and store their offsets, until the first that cannot be read."""
@@ -334,3 +374,9 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_end(message: Message) -> bool:
+    """Whether a message only says that a partition has no more for now."""
+    error = message.error()
+    return error is not None and error.code() == confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001, its documented name

@@ -26,8 +26,8 @@ from serde_chain.serializers.avro_schema import AvroSchema
 
 __all__ = ["AvroBatch"]
 
-# Records times columns from which on the fast reader is faster: a call of it takes about a millisecond.
-_WORTHWHILE: Final = 1500
+# Records times columns from which on the fast reader is faster: a call of it takes one or two milliseconds.
+_WORTHWHILE: Final = 3000
 # Bytes that are given to it at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
 
