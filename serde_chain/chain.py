@@ -6,6 +6,7 @@ order, and about errors that say which stage failed for which record.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterable
@@ -98,7 +99,8 @@ class _Chain(Stage):
             stages += (make_stage(item, loaded, is_key=is_key, side=cls.side) for item in items)
             chain = cls(stages, labels=[item.label for item in items])
         except BaseException:
-            _close_all(stages)
+            with contextlib.suppress(Exception):  # it must not hide what is wrong with the configuration
+                _close_all(stages)
             raise
         chain._source = (loaded, is_key)
         return chain

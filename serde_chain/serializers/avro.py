@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
-from payload_stores.options import Option, choice
+from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
@@ -34,6 +34,13 @@ FRAMING: Final = Option(
     choice(CONFLUENT, HEADER, SINGLE_OBJECT, NONE),
     None,
     doc="how a record names its schema: confluent (default with a registry), header, single-object, none",
+)
+
+
+# fastavro writes some values that do not fit: 1.5 as the int 1, an int beyond 32 bits. To look at every value takes
+# about as long as to write it.
+VALIDATE: Final = Option(
+    "avro.validate", boolean, False, doc="check every value before it is written; else fastavro takes some misfits"
 )
 
 
@@ -77,11 +84,12 @@ class AvroSerializer(Serializer[Any]):
     Without ``avro.schema``, ``use.latest.version`` takes the subject's latest schema from the registry.
     """
 
-    options = (SCHEMA, SCHEMA_FILE, FRAMING, *schema_registry.OPTIONS)
+    options = (SCHEMA, SCHEMA_FILE, VALIDATE, FRAMING, *schema_registry.OPTIONS)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema and the registry's settings; the registry itself is asked at a topic's first record."""
         super().configure(config, is_key)
+        self._validate = VALIDATE.read(config)
         self._write = require("fastavro", "avro").schemaless_writer
         self._schema = read_schema(config)
         self._framing, self._registry = _framing(config, is_key=is_key)
@@ -109,6 +117,8 @@ class AvroSerializer(Serializer[Any]):
             buffer.write(prefix)
         if source.unbounded:
             _check_depth(data)
+        if self._validate and (invalid := _invalid(data, source)):
+            raise invalid
         try:
             self._write(buffer, schema, data)
         except Exception as error:
@@ -306,6 +316,16 @@ def _check_depth(data: Any) -> None:
 
 def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
     """Say which field does not fit. fastavro's validation is slow, but this record has failed already."""
+    try:
+        found = _invalid(data, schema)
+    except Exception as stumble:  # noqa: BLE001, validation may stumble over what cannot be written
+        error.add_note(f"validation failed too: {stumble!r}")
+        found = None
+    return found or EncodeError(f"the value does not fit the schema {schema.name}: {error}")
+
+
+def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
+    """What fastavro's validation finds, by the path of the field; None for a value that fits."""
     validation: Any = require("fastavro.validation", "avro")
     try:
         validation.validate(data, schema.parsed, raise_errors=True)
@@ -316,9 +336,7 @@ def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
             f"the value does not fit the schema: {', '.join(fields)} is {_shown(value)}, "
             f"expected {' or '.join(dict.fromkeys(expected))}"
         )
-    except Exception as stumble:  # noqa: BLE001, validation may stumble over what cannot be written
-        error.add_note(f"validation failed too: {stumble!r}")
-    return EncodeError(f"the value does not fit the schema {schema.name}: {error}")
+    return None
 
 
 def _type_name(schema: Any) -> str:

@@ -119,6 +119,15 @@ def test_the_field_that_does_not_fit_is_named(change: dict[str, Any], message: s
     assert (caught.value.topic, caught.value.stage) == ("alerts", "avro (1 of 1)")
 
 
+@pytest.mark.parametrize("value", [1.5, 2**31, True], ids=str)
+def test_validation_refuses_what_fastavro_would_write(value: object) -> None:
+    schema = record(("at", record(("n", "int"), name="Inner")))
+    assert isinstance(writer(schema)({"at": {"n": value}}), bytes)
+    with pytest.raises(EncodeError, match=r"R\.(at\.)?Inner\.n is .*, expected int"):
+        writer(schema, **{"avro.validate": "true"})({"at": {"n": value}})
+    assert writer(schema, **{"avro.validate": "true"})({"at": {"n": 1}}) == b"\x02"
+
+
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(EncodeError, match=r"R\.id is missing or None"):
         writer(NESTED)({key: value for key, value in GOOD.items() if key != "id"})
