@@ -214,9 +214,10 @@ class AvroDeserializer(Deserializer[Any]):
         Raises:
             DecodeError: The bytes are not one record of the schema.
         """
-        writer, target, bounds = reader[:3]
+        writer, target, bounds, _source, _registered = reader
         buffer = io.BytesIO(data)
-        buffer.seek(start)
+        if start:
+            buffer.seek(start)
         try:
             if bounds is not None:
                 avro_bounds.check_bounds(bounds.parsed, bounds.named, data, start)

@@ -199,6 +199,8 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass an inline payload through; fetch a large one."""
+        if not (self._in_band or (ctx is not None and ctx.headers)):
+            return data  # by far the most records: nothing marks them
         return self.read(data, ctx, self.download)
 
     def read(self, data: Buffer | None, ctx: Context | None, download: Callable[[Reference], Buffer]) -> Buffer | None:
