@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from payload_stores.plugins import import_object, require
 from serde_chain.base import Data, Stage
-from serde_chain.errors import DecodeError, SerializationError
+from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import VALUE, Header, RecordContext
 
 __all__ = ["Batch", "BatchForm", "BatchResult", "binary_column", "find_form", "run"]
@@ -83,7 +83,7 @@ class Batch:
         self._contexts: dict[int, RecordContext] = {}
         for name, column in (("keys", self._keys), ("headers", headers), *self._positions.items()):
             if column is not None and len(column) != len(self):
-                raise ValueError(f"there are {len(column)} {name} for {len(self)} values")
+                raise ConfigError(f"there are {len(column)} {name} for {len(self)} values")
 
     def __len__(self) -> int:
         return len(self._column) if self._objects is None else len(self._objects)
@@ -185,7 +185,7 @@ class _Headers:
             kind = source.type
             lists = arrow.types.is_list(kind) or arrow.types.is_large_list(kind)
             if not lists or not arrow.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
-                raise ValueError(f"headers are {kind}, expected list<struct<key: string, value: binary>>")
+                raise ConfigError(f"headers are {kind}, expected list<struct<key: string, value: binary>>")
         self._source = source
         self._lists: list[list[Header] | None] | None = None
 
@@ -255,7 +255,7 @@ def binary_column(values: Any) -> Any:
         A ``pyarrow`` ``BinaryArray`` or ``LargeBinaryArray``; the latter only where it came so, or the bytes need it.
 
     Raises:
-        ValueError: It is another type.
+        ConfigError: It is another type.
     """
     arrow: Any = require("pyarrow", "arrow")
     if isinstance(values, arrow.ChunkedArray):
@@ -272,7 +272,7 @@ def binary_column(values: Any) -> Any:
         return values.cast(arrow.large_binary())
     if types.is_string(kind) or types.is_null(kind) or types.is_fixed_size_binary(kind) or str(kind) == "binary_view":
         return values.cast(arrow.binary())
-    raise ValueError(f"the values are {kind}, expected binary")
+    raise ConfigError(f"the values are {kind}, expected binary")
 
 
 def find_form(stage: Any) -> BatchForm | None:
