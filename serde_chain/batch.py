@@ -15,7 +15,7 @@ from serde_chain.base import Data, Stage
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import VALUE, Header, RecordContext
 
-__all__ = ["Batch", "BatchForm", "BatchResult", "binary_column", "find_form", "run"]
+__all__ = ["Batch", "BatchForm", "BatchResult", "binary_column", "find_form", "header_lists", "marked_rows", "run"]
 
 _MAX_BINARY_BYTES = (1 << 31) - 1
 
@@ -196,10 +196,7 @@ class _Headers:
             return [
                 row for row, found in enumerate(self._source) if found and any(name in names for name in _names(found))
             ]
-        compute: Any = require("pyarrow.compute", "arrow")
-        keys = self._source.flatten().field(0)
-        marked = compute.is_in(keys, value_set=self._arrow.array(sorted(names), type=keys.type))
-        rows: list[int] = compute.unique(compute.list_parent_indices(self._source).filter(marked)).to_pylist()
+        rows: list[int] = marked_rows(self._source, names).to_pylist()
         return rows
 
     def of(self, row: int) -> list[Header] | None:
@@ -208,7 +205,7 @@ class _Headers:
             return None
         if self._is_column:
             if self._lists is None:
-                self._lists = _header_lists(self._source)
+                self._lists = header_lists(self._source)
             return list(self._lists[row] or ()) or None
         found: Any = self._source[row]
         return list(found.items() if isinstance(found, Mapping) else found) if found else None
@@ -232,7 +229,17 @@ def _names(headers: Any) -> Iterable[str]:
     return headers if isinstance(headers, Mapping) else (name for name, _ in headers)
 
 
-def _header_lists(column: Any) -> list[list[Header] | None]:
+def marked_rows(headers: Any, names: Iterable[str]) -> Any:
+    """Numbers of the rows that have a header of one of these names, as an Arrow array; ``headers`` is a column."""
+    arrow: Any = require("pyarrow", "arrow")
+    compute: Any = require("pyarrow.compute", "arrow")
+    keys = headers.flatten().field(0)
+    marked = compute.is_in(keys, value_set=arrow.array(sorted(names), type=keys.type))
+    return compute.unique(compute.list_parent_indices(headers).filter(marked))
+
+
+def header_lists(column: Any) -> list[list[Header] | None]:
+    """The headers of each row of a column as pairs; None where there are none."""
     flat = column.flatten()
     pairs = zip(flat.field(0).to_pylist(), flat.field(1).to_pylist(), strict=True)
     return [

@@ -102,9 +102,7 @@ class Consumer:
             SerializationError: The first record cannot be read; carries it and its position. The records before one
                 that cannot be read are returned, and the error raised by the next call.
         """
-        missing = num_messages - sum(not self._is_paused(message) for message in self._pending)
-        fetched = self._consumer.consume(max(missing, 1), 0 if self._is_waiting() else timeout) if num_messages else []
-        self._pending.extend(fetched)
+        self._fetch(num_messages, timeout)
         return self._hand_over(num_messages)
 
     def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
@@ -122,9 +120,7 @@ class Consumer:
             SerializationError: The first record cannot be read; as of :meth:`consume`.
             confluent_kafka.KafkaException: The client reports an error. Ends of partitions are passed over.
         """
-        missing = num_messages - sum(not self._is_paused(message) for message in self._pending)
-        fetched = self._consumer.consume(max(missing, 1), 0 if self._is_waiting() else timeout) if num_messages else []
-        self._pending.extend(fetched)
+        self._fetch(num_messages, timeout)
         held = [message for message in self._pending if self._is_paused(message)]
         ready = [message for message in self._pending if not self._is_paused(message)]
         self._pending.clear()
@@ -145,6 +141,12 @@ class Consumer:
             raise error
         self._store_offsets_of(ready[: len(table)])
         return table
+
+    def _fetch(self, num_messages: int, timeout: float) -> None:
+        """Add what is missing to what is pending; asks the broker also when nothing is, as of :meth:`poll`."""
+        if num_messages:
+            missing = num_messages - sum(not self._is_paused(message) for message in self._pending)
+            self._pending.extend(self._consumer.consume(max(missing, 1), 0 if self._is_waiting() else timeout))
 
     def _hand_over(self, most: int) -> list[Message]:
         """Decode records and store their offsets, until the first that cannot be read."""

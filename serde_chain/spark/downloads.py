@@ -8,14 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from payload_stores.errors import PayloadStoreError
-from payload_stores.plugins import require
 from serde_chain.base import Buffer
+from serde_chain.batch import header_lists, marked_rows
 from serde_chain.errors import DecodeError
 from serde_chain.record import KEY, VALUE, Context, RecordContext
 from serde_chain.serializers.large_message import LargeMessageDeserializer
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["AheadStage", "Downloads", "header_lists"]
+__all__ = ["AheadStage", "Downloads"]
 
 
 class Downloads:
@@ -179,21 +179,3 @@ class AheadStage:
             if reference is not None:
                 found.append(reference)
         return found
-
-
-def marked_rows(headers: Any, names: Iterable[str]) -> Any:
-    """Numbers of the rows that have a header of one of these names, as an Arrow array."""
-    arrow: Any = require("pyarrow", "spark")
-    compute: Any = require("pyarrow.compute", "spark")
-    keys = headers.flatten().field(0)
-    marked = compute.is_in(keys, value_set=arrow.array(sorted(names), type=keys.type))
-    return compute.unique(compute.list_parent_indices(headers).filter(marked))
-
-
-def header_lists(column: Any) -> list[list[tuple[str, bytes | str | None]] | None]:
-    """The headers of each row as pairs; None where there are none."""
-    flat = column.flatten()
-    pairs = zip(flat.field(0).to_pylist(), flat.field(1).to_pylist(), strict=True)
-    return [
-        None if count is None else [next(pairs) for _ in range(count)] for count in column.value_lengths().to_pylist()
-    ]

@@ -14,13 +14,14 @@ from typing import Any, Final, NamedTuple
 from payload_stores.plugins import require
 from serde_chain import config as configuration
 from serde_chain.base import Buffer
+from serde_chain.batch import header_lists
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError, MissingDependencyError, SerializationError
 from serde_chain.record import KEY, VALUE, Context, Header, RecordContext
 from serde_chain.registry import DESERIALIZE
 from serde_chain.serializers.avro_arrow import ArrowAvroDeserializer
 from serde_chain.serializers.large_message import LargeMessageDeserializer
-from serde_chain.spark.downloads import AheadStage, header_lists
+from serde_chain.spark.downloads import AheadStage
 from serde_chain.spark.plan import FAILFAST, FieldPlan, Plan
 from serde_chain.spark.values import converter
 
