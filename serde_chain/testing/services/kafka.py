@@ -27,6 +27,7 @@ from serde_chain.testing.services.process import Service
 _ADMIN_SECONDS = 30.0
 # What a start costs is mostly class loading and compiling, hence the quick compiler and collector.
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _USERS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 
 _LOGGING = """\
@@ -41,7 +42,7 @@ rootLogger.appenderRef.console.ref = console
 
 
 class KafkaBroker(Service):
-    """A broker in KRaft mode with a PLAINTEXT and a SASL_PLAINTEXT (SCRAM-SHA-256) listener.
+    """A broker in KRaft mode with a PLAINTEXT and a SASL_PLAINTEXT (SCRAM-SHA-256 and SCRAM-SHA-512) listener.
 
     Who connects without authentication may do everything; of those who authenticate only ``admin``
     may, the others need an ACL, see `allow`. Topics are not created by themselves. Sizes and limits
@@ -82,21 +83,24 @@ class KafkaBroker(Service):
 
     @property
     def sasl_bootstrap_servers(self) -> str:
-        """Address of the listener with SCRAM-SHA-256."""
+        """Address of the listener with SCRAM."""
         return f"{HOST}:{self._port(1)}"
 
-    def client_config(self, user: str | None = None) -> dict[str, str | int | float | bool]:
+    def client_config(
+        self, user: str | None = None, *, mechanism: str = _MECHANISMS[0]
+    ) -> dict[str, str | int | float | bool]:
         """Configuration of a client that connects to this broker, to be added to.
 
         Args:
             user: One of `users`, to authenticate; None connects without authentication.
+            mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
         """
         if user is None:
             return {"bootstrap.servers": self.bootstrap_servers}
         return {
             "bootstrap.servers": self.sasl_bootstrap_servers,
             "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.mechanism": mechanism,
             "sasl.username": user,
             "sasl.password": self.users[user],
         }
@@ -178,7 +182,8 @@ class KafkaBroker(Service):
         java = [system_java(), *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
         format_storage = [*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(properties)]
         for user, password in self.users.items():
-            format_storage += ["--add-scram", f"SCRAM-SHA-256=[name={user},password={password}]"]
+            for mechanism in _MECHANISMS:
+                format_storage += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
         done = subprocess.run(format_storage, capture_output=True, text=True, check=False, timeout=self.start_seconds)
         if done.returncode != 0:
             message = f"the kafka server's storage could not be formatted:\n{done.stdout}{done.stderr}"
@@ -199,11 +204,14 @@ class KafkaBroker(Service):
             "listener.security.protocol.map": (
                 "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
             ),
-            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-            # The broker stops with a JAAS error when this is left out.
-            "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-            ),
+            "sasl.enabled.mechanisms": ",".join(_MECHANISMS),
+            # The broker stops with a JAAS error when these are left out.
+            **{
+                f"listener.name.sasl_plaintext.{mechanism.lower()}.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+                )
+                for mechanism in _MECHANISMS
+            },
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:admin;User:ANONYMOUS",
             "log.dirs": str(folder / "data"),

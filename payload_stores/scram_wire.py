@@ -1,0 +1,132 @@
+"""What both sides of HTTP SCRAM write and read: header fields, base64, bounds (RFC 7804, RFC 9110 section 11)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = [
+    "MAX_ITERATIONS",
+    "MECHANISMS",
+    "MIN_ITERATIONS",
+    "MalformedHeaderError",
+    "decode",
+    "encode",
+    "mechanism_name",
+    "parse_challenges",
+    "parse_parameters",
+    "write",
+]
+
+MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+# RFC 7677 section 4 asks for at least 4096. The upper bound is ours: a server that names more would make its clients
+# compute for as long as it likes; a million rounds take about half a second.
+MIN_ITERATIONS: Final = 4096
+MAX_ITERATIONS: Final = 1_000_000
+
+_NAME: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+# A quoted string, or anything up to the next comma: RFC 7804 writes base64 without quotes, although "=" and "/" are
+# not allowed in a token.
+_PARAMETER: Final = re.compile(rf'({_NAME})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^",\s]*))[ \t]*(?:,|$)')
+_SCHEME: Final = re.compile(rf"({_NAME})(?:[ \t]+|[ \t]*(?=,|$))")
+_TOKEN68: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*[ \t]*(?:,|$)")
+_EMPTY: Final = re.compile(r"[ \t,]+")
+_ESCAPED: Final = re.compile(r"\\(.)")
+
+
+class MalformedHeaderError(ValueError):
+    """A header field or message cannot be read."""
+
+
+def mechanism_name(text: str) -> str | None:
+    """The name of a supported mechanism as it is registered, compared without regard to case; None for others."""
+    return text.upper() if text.upper() in MECHANISMS else None
+
+
+def encode(message: str) -> str:
+    """A SCRAM message as the value of ``data``."""
+    return base64.b64encode(message.encode()).decode()
+
+
+def decode(data: str) -> str:
+    """The SCRAM message in ``data``.
+
+    Raises:
+        MalformedHeaderError: It is not base64 of UTF-8.
+    """
+    try:
+        return base64.b64decode(data.encode("ascii"), validate=True).decode()
+    except (binascii.Error, UnicodeError) as error:
+        raise MalformedHeaderError("data is not base64 of UTF-8 text") from error
+
+
+def write(scheme: str, parameters: Mapping[str, str]) -> str:
+    """A challenge, credentials or, with an empty scheme, an ``Authentication-Info`` field."""
+    return f"{scheme} {','.join(f'{name}={value}' for name, value in parameters.items())}".strip()
+
+
+def parse_parameters(text: str) -> dict[str, str]:
+    """Read ``name=value, name="value"``, as in ``Authentication-Info`` (RFC 9110 section 11.6.3).
+
+    Returns:
+        Values by name, in lower case, without quotes.
+
+    Raises:
+        MalformedHeaderError: It is something else, or a name stands twice.
+    """
+    found: dict[str, str] = {}
+    position = _skip(text, 0)
+    while position < len(text):
+        match = _PARAMETER.match(text, position)
+        if match is None:
+            raise MalformedHeaderError("a list of parameters is malformed")
+        _add(found, match)
+        position = _skip(text, match.end())
+    return found
+
+
+def parse_challenges(text: str) -> list[tuple[str, dict[str, str]]]:
+    """Read the challenges of ``WWW-Authenticate``, or the one of ``Authorization`` (RFC 9110 section 11.3).
+
+    Args:
+        text: The field's value; several fields of the name joined by commas.
+
+    Returns:
+        Schemes as they are written, with their parameters; schemes with a token instead (``Negotiate abc=``) have none.
+
+    Raises:
+        MalformedHeaderError: It is something else.
+    """
+    found: list[tuple[str, dict[str, str]]] = []
+    position = _skip(text, 0)
+    while position < len(text):
+        parameter = _PARAMETER.match(text, position)
+        if parameter is not None and found:
+            _add(found[-1][1], parameter)
+            position = _skip(text, parameter.end())
+            continue
+        scheme = _SCHEME.match(text, position)
+        if scheme is None:
+            raise MalformedHeaderError("a challenge is malformed")
+        found.append((scheme[1], {}))
+        position = scheme.end()
+        if _PARAMETER.match(text, position) is None and (token := _TOKEN68.match(text, position)):
+            position = token.end()
+        position = _skip(text, position)
+    return found
+
+
+def _add(found: dict[str, str], match: re.Match[str]) -> None:
+    name, quoted, plain = match.groups()
+    if name.lower() in found:
+        raise MalformedHeaderError(f"{name} stands twice in a header field")
+    found[name.lower()] = _ESCAPED.sub(r"\1", quoted) if quoted is not None else plain
+
+
+def _skip(text: str, position: int) -> int:
+    match = _EMPTY.match(text, position)
+    return match.end() if match else position
