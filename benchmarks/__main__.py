@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-NAMES = ("chain", "avro", "arrow", "memory", "spark")
+NAMES = ("chain", "avro", "formats", "arrow", "memory", "spark")
 
 
 def main() -> None:

@@ -1,0 +1,114 @@
+"""``entry-metadata``: time stamp and index in front of the payload, byte for byte as Pulsar's brokers do (PIP-70).
+
+The frame may stand around a ``large-message`` placeholder, and is then read without a download. Kafka's brokers do not
+set it: this stage does within one producer, ``serde-chain stamp`` for a whole topic.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from payload_stores.options import Option, boolean
+from serde_chain.base import Buffer, Data, Deserializer, Serializer
+from serde_chain.errors import DecodeError, EncodeError
+from serde_chain.record import Context, topic_of
+from serde_chain.wire import entry_metadata as wire
+
+__all__ = ["EntryMetadataDeserializer", "EntryMetadataSerializer"]
+
+TIMESTAMP: Final = Option("entry.metadata.timestamp", boolean, True, doc="write the time in ms since the epoch")
+INDEX: Final = Option(
+    "entry.metadata.index", boolean, False, doc="count the records of each partition, which must be given"
+)
+REQUIRED: Final = Option("entry.metadata.required", boolean, False, doc="refuse records without metadata")
+
+
+class EntryMetadataSerializer(Serializer[Buffer]):
+    """Frames every payload, so that reading is unambiguous whatever the payload begins with.
+
+    The time never goes backwards within one stage, whatever the clock does. The index counts from 0 what this stage has
+    framed for a partition; it starts anew with the producer, and a record that is not delivered leaves a gap. The relay
+    ``serde-chain stamp`` gives an index that survives both.
+    """
+
+    takes = Data.BYTES
+    gives = Data.BYTES
+    options = (TIMESTAMP, INDEX)
+    max_overhead = wire.MAX_OVERHEAD
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read ``entry.metadata.timestamp`` and ``entry.metadata.index``."""
+        super().configure(config, is_key)
+        self._with_timestamp = TIMESTAMP.read(config)
+        self._with_index = INDEX.read(config)
+        self._lock = threading.Lock()
+        self._latest_ms = 0
+        self._next: Counter[tuple[str, int]] = Counter()
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
+        """Frame one payload."""
+        if data is None:
+            return None
+        timestamp = index = None
+        place = _partition(ctx) if self._with_index else None
+        with self._lock:
+            if self._with_timestamp:
+                timestamp = self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
+            if place is not None:
+                index = self._next[place]
+                self._next[place] = index + 1
+        return wire.frame(data, broker_timestamp=timestamp, index=index)
+
+
+class EntryMetadataDeserializer(Deserializer[bytes]):
+    """Takes the metadata off; :func:`serde_chain.wire.entry_metadata.peek` reads them.
+
+    A payload without them passes through, unless ``entry.metadata.required`` is set.
+    """
+
+    takes = Data.BYTES
+    gives = Data.BYTES
+    options = (REQUIRED,)
+    reads_before_large_message = True
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read ``entry.metadata.required``."""
+        super().configure(config, is_key)
+        self._required = REQUIRED.read(config)
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
+        """Take the metadata off one payload."""
+        if data is None:
+            return None
+        if wire.peek(data) is None:
+            if self._required:
+                raise _missing(bytes(data[:2]))
+            return bytes(data)
+        # Bytes and no view: what follows may be the user.
+        return bytes(wire.strip(data))
+
+
+def _partition(ctx: Context | None) -> tuple[str, int]:
+    partition: int | None = getattr(ctx, "partition", None)
+    if partition is None or partition < 0:  # librdkafka's "any partition" is -1
+        raise EncodeError(
+            "an index needs the record's partition, which is not known before the broker's partitioner chooses it",
+            hint=f"Pass partition= to produce(), switch {INDEX.name} off, or let `serde-chain stamp` write the index",
+        )
+    return topic_of(ctx, "entry-metadata"), partition
+
+
+def _missing(head: bytes) -> DecodeError:
+    if head[:1] == wire.MAGIC[:1] and len(head) == 2:
+        return DecodeError(
+            f"the entry metadata have the unknown version {head.hex().upper()}, known is {wire.MAGIC.hex().upper()}",
+            hint="Read it with a newer release of serde-chain",
+        )
+    return DecodeError(
+        f"the record has no entry metadata: it begins with {head.hex() or 'nothing'} instead of {wire.MAGIC.hex()}",
+        hint=f"If records without them are expected, set {REQUIRED.name} = false",
+    )
