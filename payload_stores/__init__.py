@@ -4,8 +4,10 @@ from payload_stores.base import (
     PayloadInfo,
     PayloadStore,
     PublishContext,
+    StoredRecord,
     SupportsDelete,
     SupportsList,
+    SupportsRecords,
     SupportsStreaming,
 )
 from payload_stores.errors import (
@@ -33,8 +35,10 @@ __all__ = [
     "PayloadStoreUnavailableError",
     "PayloadTooLargeError",
     "PublishContext",
+    "StoredRecord",
     "SupportsDelete",
     "SupportsList",
+    "SupportsRecords",
     "SupportsStreaming",
     "UntrustedReferenceError",
     "open_store",

@@ -19,8 +19,10 @@ __all__ = [
     "PayloadInfo",
     "PayloadStore",
     "PublishContext",
+    "StoredRecord",
     "SupportsDelete",
     "SupportsList",
+    "SupportsRecords",
     "SupportsStreaming",
 ]
 
@@ -65,6 +67,23 @@ class PayloadInfo:
     modified: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A whole record, as stores keep it that keep more than payloads.
+
+    Attributes:
+        value: The payload, in bytes.
+        headers: The record's headers, in order.
+        key: The record's encoded key.
+        timestamp: When the record was made, in ms since the epoch; stores may set it by themselves.
+    """
+
+    value: Buffer
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    key: bytes | None = None
+    timestamp: int | None = None
+
+
 class PayloadStore(ABC):
     """Keeps payloads that are too large for a record, and gives a reference for each.
 
@@ -77,9 +96,13 @@ class PayloadStore(ABC):
         options: The configuration keys that the store reads beside those all stores share.
         trusted_references: Further reference prefixes that may be read (``large.message.trusted.references``).
         max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
+        sender: Name of the user as which the store publishes, for formats that write it down; None if it has none.
+        fetches: Whether references are to be followed; if not, readers get the references themselves.
     """
 
     scheme: str
+    sender: str | None = None
+    fetches: bool = True
 
     TRUSTED: ClassVar[Option[tuple[str, ...]]] = Option(
         "large.message.trusted.references",
@@ -161,6 +184,19 @@ class PayloadStore(ABC):
         """
         return None
 
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """URL schemes of the references that the store reads; ``scheme`` is the one that it writes."""
+        return (self.scheme,)
+
+    def why_not(self) -> str | None:
+        """Why nothing can be published here at all; None, as in most stores, if it can.
+
+        Asked before a payload is published. Records then stay as they are, and the client refuses what is too large.
+        May take as long as a request, within time limits of the store's own.
+        """
+        return None
+
     def close(self) -> None:
         """Release connections and threads. Calling it again does nothing."""
 
@@ -233,3 +269,14 @@ class SupportsStreaming(Protocol):
 
     def open(self, reference: str) -> BinaryIO:
         """Open a payload for reading; the caller closes it. Errors as of :meth:`PayloadStore.download`."""
+
+
+@runtime_checkable
+class SupportsRecords(Protocol):
+    """A store that keeps whole records: headers and key beside the payload."""
+
+    def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
+        """Store a record; as :meth:`PayloadStore.publish` otherwise."""
+
+    def download_record(self, reference: str) -> StoredRecord:
+        """Fetch a record; as :meth:`PayloadStore.download` otherwise."""

@@ -21,8 +21,8 @@ __all__ = ["Deadline", "Middleware", "Retry"]
 
 T = TypeVar("T")
 
-# What SupportsDelete, SupportsList and SupportsStreaming ask for.
-_OPTIONAL: Final = ("delete", "list", "publish_stream", "open")
+# What SupportsDelete, SupportsList, SupportsStreaming and SupportsRecords ask for.
+_OPTIONAL: Final = ("delete", "list", "publish_stream", "open", "publish_record", "download_record")
 
 
 class Middleware(PayloadStore):
@@ -40,6 +40,8 @@ class Middleware(PayloadStore):
     def __init__(self, store: PayloadStore) -> None:
         self.store = store
         self.scheme = store.scheme
+        self.sender = store.sender
+        self.fetches = store.fetches
         # On the instance, since a protocol's isinstance looks for the methods, and a class would have all of them.
         for name in _OPTIONAL:
             operation = getattr(store, name, None)
@@ -72,6 +74,15 @@ class Middleware(PayloadStore):
         """Ids are made by the inner store."""
         return self.store.id(data, context)
 
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """Those of the inner store."""
+        return self.store.schemes
+
+    def why_not(self) -> str | None:
+        """Ask the inner store. See :meth:`PayloadStore.why_not`."""
+        return self.store.why_not()
+
     def worst_case_ms(self) -> int | None:
         """Worst case of one request of the inner store, in ms."""
         return self.store.worst_case_ms()
@@ -92,7 +103,7 @@ class Deadline(Middleware):
         timeout_ms: Time for one call, in ms (``large.message.store.timeout.ms``).
     """
 
-    wrapped = frozenset({"delete", "publish_stream", "open"})
+    wrapped = frozenset({"delete", "publish_stream", "open", "publish_record", "download_record"})
 
     def __init__(self, store: PayloadStore, timeout_ms: int) -> None:
         super().__init__(store)
@@ -186,7 +197,7 @@ class Retry(Middleware):
         MissingDependencyError: tenacity is not installed.
     """
 
-    wrapped = frozenset({"delete", "open"})
+    wrapped = frozenset({"delete", "open", "publish_record", "download_record"})
 
     def __init__(
         self,

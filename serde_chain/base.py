@@ -87,11 +87,14 @@ class Serializer(Stage, Generic[In]):
     Attributes:
         max_overhead: The most bytes that the stage ever adds to its input, for stages that may follow
             ``large-message``: they must leave the placeholder below the broker's limit.
+        message_format: What the bytes are, for formats of large messages that say so in a header (hop's ``_format``):
+            ``json``, ``avro``; None for what needs this project to be read.
     """
 
     takes: Data = Data.OBJECT
     gives: Data = Data.BYTES
     max_overhead: ClassVar[int | None] = None
+    message_format: str | None = None
 
     @abstractmethod
     def __call__(self, data: In | None, ctx: Context | None = None, /) -> Buffer | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -227,6 +227,8 @@ class SerializerChain(_Chain, Serializer[Any]):
     _ending = (_as_bytes,)
 
     def _check_large_message(self, at: int) -> None:
+        if at and (follow := getattr(self._stages[at], "follow", None)) is not None:
+            follow(self._stages[at - 1])
         for after, label in zip(self._stages[at + 1 :], self._labels[at + 1 :], strict=True):
             if getattr(after, "max_overhead", None) is None:
                 raise ConfigError(
@@ -279,9 +281,27 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         Raises:
             SerializationError: With ``fail_fast``: a record cannot be read.
         """
+        (whole,) = self.read_parts(batch, None, fail_fast=fail_fast)
+        return BatchResult(whole.column, whole.headers_after(), whole.errors)
+
+    def read_parts(self, batch: Batch, most_bytes: int | None, *, fail_fast: bool = False) -> Iterator[Batch]:
+        """Deserialize a batch in parts, for results that are too large to be held together.
+
+        Args:
+            batch: The records.
+            most_bytes: About how many bytes of the records are held at once between two stages; one record always is.
+            fail_fast: As of :meth:`read_batch`.
+
+        Yields:
+            The batch's parts, in order, with what the last stage gives as their column.
+
+        Raises:
+            SerializationError: With ``fail_fast``: a record cannot be read.
+        """
         if self._forms is None:
             self._forms = tuple(find_form(stage) for stage in self._stages)
-        return run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, fail_fast=fail_fast)
+        stages = list(zip(self._stages, self._forms, strict=True))
+        return run(stages, batch, self._place, fail_fast=fail_fast, most_bytes=most_bytes)
 
     def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
         at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)

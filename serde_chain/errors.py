@@ -7,6 +7,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
     ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
     └── SerializationError                   a record cannot be written or read (Kafka's SerializationException)
         ├── EncodeError                      the object does not fit the stage or its schema
+        │   └── MessageTooLargeError         too large for the topic or the client, and nothing can be offloaded
         ├── DecodeError                      the bytes are not what the stage reads: truncated, foreign, corrupt
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
         └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
@@ -38,6 +39,7 @@ __all__ = [
     "ContextualError",
     "DecodeError",
     "EncodeError",
+    "MessageTooLargeError",
     "MissingDependencyError",
     "PayloadAccessDeniedError",
     "PayloadIntegrityError",
@@ -77,6 +79,10 @@ class SerializationError(ContextualError):
 
 class EncodeError(SerializationError):
     """An object cannot be written: it does not fit the stage or its schema."""
+
+
+class MessageTooLargeError(EncodeError):
+    """A record is larger than its topic or the client takes, and cannot be offloaded."""
 
 
 class DecodeError(SerializationError):

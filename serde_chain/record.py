@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -16,6 +16,8 @@ __all__ = [
     "Headers",
     "RecordContext",
     "get_header",
+    "header_pairs",
+    "put_record",
     "remove_headers",
     "require_headers",
     "set_header",
@@ -137,3 +139,34 @@ def remove_headers(ctx: Context | None, names: Collection[str]) -> None:
             headers.pop(name, None)
     elif isinstance(headers, list):
         headers[:] = [header for header in headers if header[0] not in names]
+
+
+def header_pairs(ctx: Context | None) -> tuple[tuple[str, bytes | None], ...]:
+    """All headers of a record, in order, their values as bytes."""
+    headers = (ctx.headers if ctx is not None else None) or ()
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+
+
+def put_record(
+    ctx: Context | None, headers: Iterable[tuple[str, bytes | None]], key: bytes | None, timestamp: int | None
+) -> None:
+    """Put what was stored of a record in place of what its placeholder has; topic and position stay.
+
+    Args:
+        ctx: The context, changed in place.
+        headers: Headers.
+        key: The encoded key; None leaves the placeholder's, which is the same.
+        timestamp: Timestamp in ms since the epoch; None leaves the placeholder's.
+    """
+    if ctx is None:
+        return
+    if isinstance(ctx.headers, dict):
+        ctx.headers.clear()
+        ctx.headers.update(headers)
+    elif isinstance(ctx.headers, list):
+        ctx.headers[:] = headers
+    # Contexts of confluent_kafka have neither, and nobody there would look.
+    for name, found in (("key", key), ("timestamp", timestamp)):
+        if found is not None and hasattr(ctx, name):
+            setattr(ctx, name, found)

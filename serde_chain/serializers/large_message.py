@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
-from payload_stores.base import PayloadStore, PublishContext
+from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsRecords
 from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, UntrustedReferenceError
 from payload_stores.ids import ID_STRATEGIES, sha256_digest
 from payload_stores.middleware import Deadline
 from payload_stores.options import Option, choice, integer, listing, text
 from payload_stores.registry import open_store, store_class
 from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
-from serde_chain.errors import ConfigError, DecodeError
-from serde_chain.record import Context, remove_headers, require_headers, topic_of
+from serde_chain.errors import ConfigError, DecodeError, MessageTooLargeError
+from serde_chain.record import Context, header_pairs, put_record, remove_headers, require_headers, topic_of
 from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 KIP_THRESHOLD_BYTES: Final = 1048576
+
+_log = logging.getLogger("serde_chain")
 
 
 def _store(value: object) -> Any:
@@ -44,7 +47,7 @@ STORE: Final = Option(
     _store,
     None,
     required=True,
-    doc="Name a payload store: memory, local, s3, or a class",
+    doc="Name a payload store: memory, local, s3, hop, or a class",
 )
 STORES: Final[Option[tuple[Any, ...]]] = Option(
     "large.message.payload.store.classes", _several_stores, (), doc="further payload stores to read from"
@@ -55,7 +58,7 @@ THRESHOLD: Final = Option(
 ID: Final = Option("large.message.id", choice(*ID_STRATEGIES), "random", doc="ids: random, content or keyed")
 FORMAT: Final = Option("large.message.format", text, "kip1159", doc="how references are written")
 ACCEPT: Final[Option[tuple[str, ...]]] = Option(
-    "large.message.accept", listing, ("kip1159",), doc="formats of references that are read"
+    "large.message.accept", listing, ("kip1159",), doc="formats of references that are read; hop too with its store"
 )
 TIMEOUT: Final = Option(
     "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
@@ -76,6 +79,7 @@ class _LargeMessage(Stage):
 
     moves_payloads = True
     _stores: dict[str, PayloadStore]
+    """By the schemes that they read; one that reads several is there several times."""
 
     @classmethod
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
@@ -101,17 +105,18 @@ class _LargeMessage(Stage):
         try:
             for spec in specs:
                 store = open_store(spec, config)
-                if store.scheme in self._stores:
+                taken = next((scheme for scheme in store.schemes if scheme in self._stores), None)
+                if taken is not None:
                     store.close()
-                    raise ConfigError(f"two payload stores have the scheme {store.scheme}", key=STORES.name)
-                self._stores[store.scheme] = Deadline(store, self._timeout_ms)
+                    raise ConfigError(f"two payload stores have the scheme {taken}", key=STORES.name)
+                self._stores |= dict.fromkeys(store.schemes, Deadline(store, self._timeout_ms))
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Close the stores."""
-        for store in getattr(self, "_stores", {}).values():
+        for store in set(getattr(self, "_stores", {}).values()):
             store.close()
 
 
@@ -132,13 +137,36 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         threshold = THRESHOLD.read(config)
         self._threshold = KIP_THRESHOLD_BYTES if threshold is None else threshold
         self._client_limit: Callable[[Context | None], int] | None = None
+        self._content: str | None = None
         self._format = find_format(FORMAT.read(config))
         self._is_key = is_key
+        self._said_why_not = False
         # Compaction and partitioning compare keys byte by byte, so equal keys need equal references.
         strategy = "content" if is_key else ID.read(config)
         self._id_strategy = cast(Literal["random", "content", "keyed"], strategy)
         self._open(config, STORE.read(config))
-        (self._store,) = self._stores.values()
+        (self._store,) = set(self._stores.values())
+        if self._format.whole_record:
+            self._check_whole_record()
+
+    def _check_whole_record(self) -> None:
+        name = FORMAT.name
+        problem = None
+        if self._is_key:
+            problem = ConfigError(
+                f"{name} stores whole records, which is for values only",
+                hint=f'Give the key chain another: {{"class": "large-message", "{name}": "kip1159"}}',
+                key=name,
+            )
+        elif not isinstance(self._store, SupportsRecords):
+            problem = ConfigError(
+                f"{name} needs a store that keeps whole records, which {self._store.scheme} does not",
+                hint=f"Set {STORE.name} = hop",
+                key=name,
+            )
+        if problem is not None:
+            self.close()
+            raise problem
 
     @property
     def threshold_bytes(self) -> int:
@@ -154,19 +182,47 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         """
         self._client_limit = client_limit
 
+    @property
+    def whole_records(self) -> bool:
+        """Whether the format puts whole records into the store."""
+        return self._format.whole_record
+
+    def follow(self, stage: object) -> None:
+        """Learn which stage comes before: formats may say in a header what it gives."""
+        self._content = getattr(stage, "message_format", None)
+
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass a small payload through; publish a large one."""
         if data is None:
             return None
+        self._format.prepare(ctx, content=self._content, sender=self._store.sender)
         size = len(data)
         if size <= self._threshold and (self._client_limit is None or size <= self._client_limit(ctx)):
             return self._format.write_inline(data, ctx, is_key=self._is_key)
         topic = topic_of(ctx, "large-message")
         require_headers(ctx)  # before the upload, which would be orphaned
+        if (reason := self._store.why_not()) is not None:
+            return self._inline_after_all(data, ctx, reason)
         digest = sha256_digest(data)
         context = PublishContext(self._id_strategy, key=getattr(ctx, "key", None), digest=digest, is_key=self._is_key)
-        url = self._store.publish(topic, data, context)
+        if isinstance(self._store, SupportsRecords) and self._format.whole_record:
+            url = self._store.publish_record(topic, StoredRecord(data, header_pairs(ctx), context.key), context)
+        else:
+            url = self._store.publish(topic, data, context)
         return self._format.write_reference(Reference(url, size, digest), ctx, is_key=self._is_key)
+
+    def _inline_after_all(self, data: Buffer, ctx: Context | None, reason: str) -> Buffer:
+        """What to do with a large payload where nothing can be offloaded: the client sends it, or nobody does."""
+        if not self._said_why_not:
+            self._said_why_not = True
+            _log.warning("large messages are not offloaded: %s", reason)
+        limit = None if self._client_limit is None else self._client_limit(ctx)
+        if limit is not None and len(data) > limit:
+            field = "key" if self._is_key else "value"
+            raise MessageTooLargeError(
+                f"the {field} has {len(data)} bytes, no more than {limit} can be sent, and it is not offloaded: {reason}"
+            )
+        return self._format.write_inline(data, ctx, is_key=self._is_key)
 
 
 class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
@@ -184,9 +240,14 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
         """Read the settings and open the payload stores."""
         super().configure(config, is_key)
         self._is_key = is_key
-        self._formats = [find_format(name) for name in ACCEPT.read(config)]
-        self._in_band = any(reference_format.in_band for reference_format in self._formats)
         self._open(config, STORE.read(config), *STORES.read(config))
+        accepted = ACCEPT.read(config)
+        if config.get(ACCEPT.name) is None and any(
+            isinstance(store, SupportsRecords) for store in self._stores.values()
+        ):
+            accepted = (*accepted, "hop")
+        self._formats = [find_format(name) for name in accepted]
+        self._in_band = any(reference_format.in_band for reference_format in self._formats)
 
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
         self.downloads_bytes = DOWNLOADS_BYTES.read(config)
@@ -203,8 +264,12 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
             return data  # by far the most records: nothing marks them
         return self.read(data, ctx, self.download)
 
-    def read(self, data: Buffer | None, ctx: Context | None, download: Callable[[Reference], Buffer]) -> Buffer | None:
+    def read(
+        self, data: Buffer | None, ctx: Context | None, download: Callable[[Reference], Buffer | StoredRecord]
+    ) -> Buffer | None:
         """Do what calling the stage does, with payloads that come from elsewhere.
+
+        Of a whole record, headers, key and timestamp are put into the context.
 
         Args:
             data: What came from the broker.
@@ -216,6 +281,9 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
             return data
         reference_format, what = found
         payload = download(what) if isinstance(what, Reference) else what
+        if isinstance(payload, StoredRecord):
+            put_record(ctx, payload.headers, payload.key, payload.timestamp)
+            return payload.value
         remove_headers(ctx, reference_format.headers(is_key=self._is_key))
         return payload
 
@@ -238,11 +306,18 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
             except ValueError as error:
                 raise DecodeError(f"the large-message reference is malformed: {error}") from error
             if found is not None:
+                if isinstance(found, Reference) and not self._fetches(found):
+                    return None
                 return reference_format, found
         return None
 
-    def download(self, reference: Reference) -> bytes:
-        """Download a payload, and verify it.
+    def _fetches(self, reference: Reference) -> bool:
+        """Whether references of the store are to be followed; one that is in no store's hands is an error later."""
+        store = self._stores.get(reference.url.partition(":")[0])
+        return store is None or store.fetches
+
+    def download(self, reference: Reference) -> Buffer | StoredRecord:
+        """Download a payload, or the whole record that it belongs to, and verify it.
 
         Raises:
             PayloadStoreError: It is gone, out of reach, or not what was published.
@@ -255,6 +330,10 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
                 hint=f"Raise {PayloadStore.MAX_PAYLOAD.name} if this is expected",
                 **context,
             )
+        if reference.whole_record:
+            if not isinstance(store, SupportsRecords):
+                raise UntrustedReferenceError("the reference is not followed: its store keeps no records", **context)
+            return store.download_record(reference.url)
         payload = store.download(reference.url)
         if reference.size is not None and len(payload) != reference.size:
             raise PayloadIntegrityError(

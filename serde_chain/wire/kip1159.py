@@ -28,6 +28,10 @@ _SIZE: Final = re.compile(rb"\d{1,18}")
 
 class _Kip1159Format:
     in_band = False
+    whole_record = False
+
+    def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None) -> None:
+        """A small record has no headers of this format."""
 
     def headers(self, *, is_key: bool) -> Collection[str]:
         marker = KEY_MARKER if is_key else MARKER

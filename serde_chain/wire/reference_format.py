@@ -25,11 +25,13 @@ class Reference:
         url: Full reference, as the store gave it.
         size: Size in bytes, if the format carries it.
         digest: ``sha256:<hex>``, if the format carries it.
+        whole_record: Whether headers, key and timestamp lie there too.
     """
 
     url: str
     size: int | None = None
     digest: str | None = None
+    whole_record: bool = False
 
 
 class ReferenceFormat(Protocol):
@@ -37,9 +39,24 @@ class ReferenceFormat(Protocol):
 
     Attributes:
         in_band: Whether the mark is in the data. Where no format's is, records without headers need no look.
+        whole_record: Whether the store gets headers and key as well, and the placeholder headers of its own. Such a
+            format is for values only, and needs a store with :class:`~payload_stores.SupportsRecords`.
     """
 
     in_band: bool
+    whole_record: bool
+
+    def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None) -> None:
+        """Add the headers that all records of this format have, before their size is looked at.
+
+        Args:
+            ctx: The record.
+            content: What the stage before gives, by its ``message_format``; None if nobody says.
+            sender: The user as whom the store publishes.
+
+        Raises:
+            EncodeError: The record has nowhere to put headers.
+        """
 
     def headers(self, *, is_key: bool) -> Collection[str]:
         """Names of the headers that the format adds, to be removed from what a reader sees."""
@@ -49,6 +66,8 @@ class ReferenceFormat(Protocol):
 
     def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
         """Make the placeholder of a payload, and add the headers that go with it.
+
+        Where the store has the whole record, its headers are replaced.
 
         Raises:
             EncodeError: The record has nowhere to put headers.
@@ -69,7 +88,7 @@ class ReferenceFormat(Protocol):
 FORMATS: Final = Catalogue(
     kind="large-message format",
     group="serde_chain.formats",
-    builtins={"kip1159": "serde_chain.wire.kip1159:FORMAT"},
+    builtins={"kip1159": "serde_chain.wire.kip1159:FORMAT", "hop": "serde_chain.wire.hop:FORMAT"},
 )
 
 

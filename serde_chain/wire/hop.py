@@ -1,0 +1,122 @@
+"""hop's large messages (SCiMMA Hopskotch): a placeholder whose record lies on an offload server.
+
+Every record has the headers ``_id`` (16 bytes of a UUID), ``_sender`` (user name, where there is one), ``_test``
+(``true``, of test messages only) and ``_format`` (what the value is: ``json``, ``avro``, ``blob``, …), written behind
+the user's own. A placeholder has the value ``{"url": "<endpoint>/msg/<uuid>"}``, the key of the record, and only those
+headers, its ``_id`` a new one and its ``_format`` ``external``. hop-client refuses a placeholder with any other field.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from serde_chain.base import Buffer
+from serde_chain.record import Context, Header, get_header, require_headers
+from serde_chain.wire.reference_format import Reference, ReferenceFormat
+
+__all__ = ["BLOB", "EXTERNAL", "FORMAT", "FORMAT_HEADER", "MAX_PLACEHOLDER_BYTES", "is_configured", "is_foreign"]
+
+FORMAT_HEADER: Final = "_format"
+EXTERNAL: Final = "external"
+BLOB: Final = "blob"
+MAX_PLACEHOLDER_BYTES: Final = 8192
+
+_CONFIGURED_BY: Final = ("payload.store.class", "payload.store.classes", "format", "accept")
+_ID: Final = "_id"
+_SENDER: Final = "_sender"
+_TEST: Final = "_test"
+_OWN: Final = frozenset({_ID, _SENDER, _TEST, FORMAT_HEADER})
+
+
+class _HopFormat:
+    in_band = False
+    whole_record = True
+
+    def headers(self, *, is_key: bool) -> Collection[str]:
+        """None of these is for transport only, but ``_format`` marks a placeholder."""
+        return () if is_key else (FORMAT_HEADER,)
+
+    def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None) -> None:
+        # A user who names the format knows it better: a circular is JSON too.
+        _put(ctx, _named_format(ctx) or (content or BLOB).encode(), sender, keep=True)
+
+    def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
+        return data
+
+    def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
+        sender = get_header(ctx, _SENDER)
+        _put(ctx, EXTERNAL.encode(), None if sender is None else sender.decode(), keep=False)
+        return json.dumps({"url": reference.url}).encode()
+
+    def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
+        if is_key or (_named_format(ctx) or b"").lower() != EXTERNAL.encode():
+            return None
+        if len(data) > MAX_PLACEHOLDER_BYTES:
+            raise ValueError(f"the placeholder has {len(data)} bytes, more than {MAX_PLACEHOLDER_BYTES}")
+        try:
+            placeholder = json.loads(str(data, "utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise ValueError("the placeholder is not JSON") from error
+        url = placeholder.get("url") if isinstance(placeholder, dict) else None
+        if not isinstance(url, str):
+            raise ValueError('the placeholder is not of the form {"url": "…"}')
+        return Reference(url, whole_record=True)
+
+
+def _put(ctx: Context | None, content: bytes, sender: str | None, *, keep: bool) -> None:
+    """Write hop's own headers, behind those of the user if these are kept."""
+    headers = require_headers(ctx)
+    is_test = any(name == _TEST for name, _ in _pairs(headers))
+    own: list[Header] = [(_ID, uuid.uuid4().bytes)]
+    if sender is not None:
+        own.append((_SENDER, sender.encode()))
+    if is_test:
+        own.append((_TEST, b"true"))
+    own.append((FORMAT_HEADER, content))
+    kept = [header for header in _pairs(headers) if header[0] not in _OWN] if keep else []
+    if isinstance(headers, dict):
+        headers.clear()
+        headers.update([*kept, *own])
+    else:
+        headers[:] = [*kept, *own]
+
+
+def _named_format(ctx: Context | None) -> bytes | None:
+    """The first such header, as hop-client takes it; elsewhere in Kafka, the last of a name counts."""
+    headers = ctx.headers if ctx is not None else None
+    found = next((value for name, value in _pairs(headers or []) if name == FORMAT_HEADER), None)
+    return found.encode() if isinstance(found, str) else found
+
+
+def _pairs(headers: list[Header] | dict[str, object]) -> list[Header]:
+    return list(headers.items()) if isinstance(headers, dict) else headers  # type: ignore[arg-type]
+
+
+def is_configured(config: Mapping[str, object]) -> bool:
+    """Whether a reader may meet records of this format, so that ``_format`` says what a value is.
+
+    Args:
+        config: Flat configuration.
+    """
+    found: list[object] = []
+    for name in _CONFIGURED_BY:
+        value = config.get(f"large.message.{name}")
+        found += value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+    return any(item.strip() == "hop" if isinstance(item, str) else hasattr(item, "download_record") for item in found)
+
+
+def is_foreign(ctx: Context | None, own: str) -> bool:
+    """Whether the header ``_format`` says that a value is of another format than a stage's own.
+
+    Args:
+        ctx: The record.
+        own: What the stage reads, such as ``json``.
+    """
+    found = _named_format(ctx)
+    return found is not None and found.lower() != own.encode()
+
+
+FORMAT: Final[ReferenceFormat] = _HopFormat()
