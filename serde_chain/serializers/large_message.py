@@ -220,7 +220,7 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         if limit is not None and len(data) > limit:
             field = "key" if self._is_key else "value"
             raise MessageTooLargeError(
-                f"the {field} has {len(data)} bytes, no more than {limit} can be sent, and it is not offloaded: {reason}"
+                f"the {field} has {len(data)} bytes, no more than {limit} can be sent, and none are offloaded: {reason}"
             )
         return self._format.write_inline(data, ctx, is_key=self._is_key)
 
