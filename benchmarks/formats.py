@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from benchmarks.harness import Comparison, measure, print_table
+from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.wire import entry_metadata
 
 WANTED_PEEK = 4.0
+WANTED_ENCRYPTION = 1.15
 
 
 def run() -> bool:
     """Print the tables; returns whether the targets are reached."""
-    return all([_entry_metadata()])
+    return all([_entry_metadata(), _encryption()])
 
 
 def _entry_metadata() -> bool:
@@ -48,3 +52,41 @@ def _entry_metadata() -> bool:
                 )
             )
     return print_table("Entry metadata (PIP-70)", results)
+
+
+def _encryption() -> bool:
+    """Chains of ``encrypt`` alone, against the bare calls with a random nonce and the same associated data."""
+    key, context, results = os.urandom(32), RecordContext("benchmark", "value", []), []
+    gcm, siv = AESGCM(key), AESSIV(key + key)
+    for mode in ("gcm", "siv"):
+        config = {"encryption.keys": {"key": key}, "encryption.mode": mode}
+        write = SerializerChain.from_config({"value.serializers": "encrypt", **config})
+        read = DeserializerChain.from_config({"value.deserializers": "encrypt", **config})
+        for size in (1 << 10, 256 << 10, 1 << 20, 8 << 20):
+            payload, associated, nonce = os.urandom(size), b"benchmark", os.urandom(12)
+            ours = write(payload, context)
+            if read(ours, context) != payload:
+                raise AssertionError("the payload does not come back")
+            target = WANTED_ENCRYPTION if size >= 256 << 10 else None
+            calls: tuple[Any, Any]
+            if mode == "gcm":
+                theirs = gcm.encrypt(nonce, payload, associated)
+                calls = (
+                    lambda data=payload, aad=associated: gcm.encrypt(os.urandom(12), data, aad),
+                    lambda data=theirs, iv=nonce, aad=associated: gcm.decrypt(iv, data, aad),
+                )
+            else:
+                theirs = siv.encrypt(payload, [associated])
+                calls = (
+                    lambda data=payload, aad=associated: siv.encrypt(data, [aad]),
+                    lambda data=theirs, aad=associated: siv.decrypt(data, [aad]),
+                )
+            encrypt: Any = lambda data=payload, chain=write: chain(data, context)  # noqa: E731
+            decrypt: Any = lambda data=ours, chain=read: chain(data, context)  # noqa: E731
+            for name, call, bare in (("encrypt", encrypt, calls[0]), ("decrypt", decrypt, calls[1])):
+                results.append(
+                    measure(
+                        Comparison(f"{mode}, {name} {size >> 10} KiB", call, bare, "cryptography", target), rounds=21
+                    )
+                )
+    return print_table("Encryption", results)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from serde_chain.errors import (
         ConfigError,
         DecodeError,
+        DecryptionError,
         EncodeError,
         MessageTooLargeError,
         MissingDependencyError,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         PayloadTooLargeError,
         SchemaRegistryError,
         SerializationError,
+        UnknownKeyError,
         UntrustedReferenceError,
     )
     from serde_chain.record import RecordContext
@@ -35,6 +37,7 @@ __all__ = [
     "Consumer",
     "Data",
     "DecodeError",
+    "DecryptionError",
     "Deserializer",
     "DeserializerChain",
     "EncodeError",
@@ -53,6 +56,7 @@ __all__ = [
     "Serializer",
     "SerializerChain",
     "StagePair",
+    "UnknownKeyError",
     "UntrustedReferenceError",
 ]
 

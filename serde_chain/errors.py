@@ -9,6 +9,8 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         ├── EncodeError                      the object does not fit the stage or its schema
         │   └── MessageTooLargeError         too large for the topic or the client, and nothing can be offloaded
         ├── DecodeError                      the bytes are not what the stage reads: truncated, foreign, corrupt
+        │   └── DecryptionError              they cannot be decrypted: another key, topic or field, or changed bytes
+        │       └── UnknownKeyError          the key that they name is not configured
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
         └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
                                              store's own kind, so that either ``except`` clause catches it
@@ -38,6 +40,7 @@ __all__ = [
     "ConfigError",
     "ContextualError",
     "DecodeError",
+    "DecryptionError",
     "EncodeError",
     "MessageTooLargeError",
     "MissingDependencyError",
@@ -49,6 +52,7 @@ __all__ = [
     "PayloadTooLargeError",
     "SchemaRegistryError",
     "SerializationError",
+    "UnknownKeyError",
     "UntrustedReferenceError",
     "in_chain",
 ]
@@ -87,6 +91,14 @@ class MessageTooLargeError(EncodeError):
 
 class DecodeError(SerializationError):
     """Bytes cannot be read: truncated, foreign or corrupt."""
+
+
+class DecryptionError(DecodeError):
+    """Bytes cannot be decrypted: the key is another one, they were written for another topic or field, or changed."""
+
+
+class UnknownKeyError(DecryptionError):
+    """The key with which bytes are encrypted is not configured."""
 
 
 class SchemaRegistryError(SerializationError):

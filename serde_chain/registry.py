@@ -34,6 +34,7 @@ _BUILTINS: Final = {
     "lz4": ("compression", "Lz4"),
     "gzip": ("compression", "Gzip"),
     "snappy": ("compression", "Snappy"),
+    "encrypt": ("encryption", "Encryption"),
     "entry-metadata": ("entry_metadata", "EntryMetadata"),
     "large-message": ("large_message", "LargeMessage"),
 }
