@@ -193,7 +193,8 @@ class PayloadStore(ABC):
         """Why nothing can be published here at all; None, as in most stores, if it can.
 
         Asked before a payload is published. Records then stay as they are, and the client refuses what is too large.
-        May take as long as a request, within time limits of the store's own.
+        May take as long as a request, within time limits of the store's own. What is not the user's own wish is logged,
+        once, as a warning.
         """
         return None
 

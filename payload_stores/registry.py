@@ -20,6 +20,7 @@ STORES: Final = Catalogue(
         "memory": "payload_stores.memory:MemoryStore",
         "local": "payload_stores.local:LocalStore",
         "s3": "payload_stores.s3:S3Store",
+        "hop": "payload_stores.hop:HopStore",
     },
     aliases={_KIP + "S3PayloadStore": "s3", _KIP + "store.S3PayloadStore": "s3"},
 )

@@ -45,7 +45,7 @@ def test_readme_has_code_to_run() -> None:
 
 def test_configuration_page_lists_every_key_with_its_default() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    listed = dict(re.findall(r"^\| `([a-z0-9.*]+)` \| ([^|]*?) *\|", page, re.MULTILINE))
+    listed = dict(re.findall(r"^\| `([a-z0-9_.*]+)` \| ([^|]*?) *\|", page, re.MULTILINE))
     paths = {*SERIALIZERS.builtins.values(), *DESERIALIZERS.builtins.values(), *STORES.builtins.values()}
     classes = [PayloadStore, *(import_object(path) for path in paths)]
     for option in {option for cls in classes for option in getattr(cls, "options")}:  # noqa: B009, for mypy

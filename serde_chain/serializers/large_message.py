@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
@@ -29,8 +28,6 @@ __all__ = [
 ]
 
 KIP_THRESHOLD_BYTES: Final = 1048576
-
-_log = logging.getLogger("serde_chain")
 
 
 def _store(value: object) -> Any:
@@ -140,7 +137,6 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         self._content: str | None = None
         self._format = find_format(FORMAT.read(config))
         self._is_key = is_key
-        self._said_why_not = False
         # Compaction and partitioning compare keys byte by byte, so equal keys need equal references.
         strategy = "content" if is_key else ID.read(config)
         self._id_strategy = cast(Literal["random", "content", "keyed"], strategy)
@@ -203,7 +199,9 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         require_headers(ctx)  # before the upload, which would be orphaned
         if (reason := self._store.why_not()) is not None:
             return self._inline_after_all(data, ctx, reason)
-        digest = sha256_digest(data)
+        # Of records that lie in the store whole, nobody writes the digest down.
+        unused = self._format.whole_record and self._id_strategy == "random"
+        digest = None if unused else sha256_digest(data)
         context = PublishContext(self._id_strategy, key=getattr(ctx, "key", None), digest=digest, is_key=self._is_key)
         if isinstance(self._store, SupportsRecords) and self._format.whole_record:
             url = self._store.publish_record(topic, StoredRecord(data, header_pairs(ctx), context.key), context)
@@ -213,9 +211,6 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
 
     def _inline_after_all(self, data: Buffer, ctx: Context | None, reason: str) -> Buffer:
         """What to do with a large payload where nothing can be offloaded: the client sends it, or nobody does."""
-        if not self._said_why_not:
-            self._said_why_not = True
-            _log.warning("large messages are not offloaded: %s", reason)
         limit = None if self._client_limit is None else self._client_limit(ctx)
         if limit is not None and len(data) > limit:
             field = "key" if self._is_key else "value"

@@ -1,0 +1,112 @@
+"""Who a hop client is to the offload server: SCRAM or a bearer token, by the settings of the Kafka client."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final
+
+from payload_stores.errors import ConfigError, PayloadAccessDeniedError
+from payload_stores.plugins import require
+
+require("httpx2", "hop")
+
+import httpx2  # noqa: E402  after the check that it is there
+
+__all__ = ["BearerAuth", "tokens"]
+
+# RFC 6750 section 2.1.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_MARGIN_SECONDS: Final = 30.0
+_TIMEOUT_SECONDS: Final = 10.0
+_OIDC: Final = "sasl.oauthbearer."
+
+
+class BearerAuth(httpx2.Auth):
+    """Sends a token with each request (RFC 6750).
+
+    Args:
+        token: Gives the token to be used now.
+    """
+
+    def __init__(self, token: Callable[[], str]) -> None:
+        self._token = token
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Send the request, authenticated; called by httpx2."""
+        token = self._token()
+        if not _TOKEN.fullmatch(token):  # else the HTTP library would refuse it, and quote it
+            raise PayloadAccessDeniedError("the bearer token has characters that no token has", store="hop")
+        request.headers["Authorization"] = f"Bearer {token}"
+        yield request
+
+
+def tokens(static: str, config: Mapping[str, object]) -> Callable[[], str]:
+    """Where tokens come from.
+
+    Args:
+        static: A token that stays the same (``hop.token``), or nothing.
+        config: The client's configuration; its ``oauth_cb``, or its settings for OpenID Connect, are used else.
+
+    Raises:
+        ConfigError: There are neither.
+    """
+    if static:
+        return lambda: static
+    callback = config.get("oauth_cb")
+    if callable(callback):
+        return _Kept(lambda: _from_callback(callback, str(config.get(_OIDC + "config") or "")))
+    url, client = config.get(_OIDC + "token.endpoint.url"), config.get(_OIDC + "client.id")
+    if url and client:
+        return _Kept(lambda: _from_endpoint(str(url), config))
+    raise ConfigError(
+        "OAUTHBEARER needs tokens for the offload server, and nothing gives one",
+        hint=f"Set hop.token, oauth_cb, or {_OIDC}token.endpoint.url with {_OIDC}client.id and client.secret",
+        key="hop.token",
+    )
+
+
+class _Kept:
+    """Keeps a token until shortly before it expires."""
+
+    def __init__(self, fetch: Callable[[], tuple[str, float]]) -> None:
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._token, self._until = "", 0.0
+
+    def __call__(self) -> str:
+        with self._lock:
+            if not self._token or time.time() >= self._until - _MARGIN_SECONDS:
+                self._token, self._until = self._fetch()
+            return self._token
+
+
+def _from_callback(callback: Callable[[str], Any], setting: str) -> tuple[str, float]:
+    """confluent_kafka's ``oauth_cb``: gives the token and the time, in seconds since the epoch, when it expires."""
+    try:
+        token, until, *_ = callback(setting)
+        return str(token), float(until)
+    except Exception as error:  # a user's function may fail in any way
+        raise PayloadAccessDeniedError(f"oauth_cb gave no token: {type(error).__name__}", store="hop") from error
+
+
+def _from_endpoint(url: str, config: Mapping[str, object]) -> tuple[str, float]:
+    """OpenID Connect's client credentials (RFC 6749 section 4.4), as librdkafka's ``oidc`` method asks for a token."""
+    form = {"grant_type": "client_credentials"}
+    if scope := config.get(_OIDC + "scope"):
+        form["scope"] = str(scope)
+    auth = (str(config[_OIDC + "client.id"]), str(config.get(_OIDC + "client.secret") or ""))
+    try:
+        answer = httpx2.post(url, data=form, auth=auth, timeout=_TIMEOUT_SECONDS)
+        answer.raise_for_status()
+        found = answer.json()
+        if str(found.get("token_type", "")).lower() != "bearer":
+            raise ValueError("it is not a bearer token")
+        return str(found["access_token"]), time.time() + float(found.get("expires_in", 0))
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # Without the cause, which may quote what was sent.
+        raise PayloadAccessDeniedError(
+            f"the token endpoint gave no token: {type(error).__name__}", hint="Check sasl.oauthbearer.*", store="hop"
+        ) from None

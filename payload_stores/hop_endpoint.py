@@ -1,0 +1,223 @@
+"""hop's offload endpoint: where it is, and which addresses are its own.
+
+A broker announces it in the topic ``sys.metadata``, whose last record is a JSON object with the key
+``LargeMessageUploadEndpoint``, a URL.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
+from payload_stores.plugins import require
+
+__all__ = ["METADATA_KEY", "METADATA_TOPIC", "Endpoint", "Unsupported", "can_discover", "discover"]
+
+METADATA_TOPIC: Final = "sys.metadata"
+METADATA_KEY: Final = "LargeMessageUploadEndpoint"
+
+# Not urllib's urlsplit: that drops tabs, line ends and leading blanks, so that two readers see two addresses. User
+# names, queries, fragments and percent-encoding are in no address of this protocol.
+_URL: Final = re.compile(
+    r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?((?:/[^/?#%\\\s\x00-\x1f\x7f]*)*)", re.IGNORECASE
+)
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_PORTS: Final = {"http": 80, "https": 443}
+
+# What a consumer needs to connect as the client itself does.
+_CONNECTION: Final = ("bootstrap.servers", "metadata.broker.list", "client.id", "oauth_cb", "broker.address.family")
+_CONNECTION_PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.ssl.", "socket.", "https.", "client.dns.")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The address of an offload server, or a prefix of addresses.
+
+    Attributes:
+        scheme: ``http`` or ``https``.
+        host: Host, in lower case.
+        port: Port, the scheme's own if the address has none.
+        path: Segments of the path in front of ``/msg`` and ``/topic``.
+        url: The address without a slash at the end.
+        slashes: Slashes that the address had at its end: hop-client puts them into references.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: tuple[str, ...]
+    url: str
+    slashes: int
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Take an address apart.
+
+        Raises:
+            ValueError: It is not an http or https URL of host, port and path alone.
+        """
+        match = _URL.fullmatch(url)
+        if match is None:
+            raise ValueError("expected http://host or https://host, perhaps with a port and a path")
+        scheme, host, port, path = match.groups()
+        bare = path.rstrip("/")
+        segments = tuple(bare.split("/")[1:])
+        if any(segment in {"", ".", ".."} for segment in segments):
+            raise ValueError("its path has an empty segment, '.' or '..'")
+        number = int(port) if port else _PORTS[scheme.lower()]
+        if not 0 < number < 65536:
+            raise ValueError(f"there is no port {number}")
+        slashes = len(path) - len(bare)
+        return cls(scheme.lower(), host.lower(), number, segments, url[: len(url) - slashes], slashes)
+
+    def upload_url(self, topic: str) -> str:
+        """Where records of a topic are posted."""
+        return f"{self.url}/topic/{topic}+oversized"
+
+    def message_url(self, message_id: uuid.UUID) -> str:
+        """Where a record can be fetched: its reference."""
+        return f"{self.url}/msg/{message_id}"
+
+    def own(self, reference: str) -> str | None:
+        """The address of a record of this endpoint; None if the reference names anything else.
+
+        Args:
+            reference: What a placeholder says; nobody vouches for it.
+        """
+        before, slash, message_id = reference.rpartition("/")
+        prefix, separator, word = before.rpartition("/")
+        # hop-client pastes "/msg/…" behind what the broker announces, slashes at its end included.
+        prefix = prefix.removesuffix("/" * self.slashes) if self.slashes else prefix
+        if not (slash and separator and word == "msg" and _UUID.fullmatch(message_id)):
+            return None
+        try:
+            found = Endpoint.parse(prefix)
+        except ValueError:
+            return None
+        here = (self.scheme, self.host, self.port, self.path)
+        same = (found.scheme, found.host, found.port, found.path) == here and not found.slashes
+        return f"{self.url}/msg/{message_id}" if same else None
+
+    def covers(self, reference: str) -> bool:
+        """Whether a reference lies below this prefix, by whole segments."""
+        try:
+            found = Endpoint.parse(reference)
+        except ValueError:
+            return False
+        size = len(self.path)
+        return (
+            (found.scheme, found.host, found.port) == (self.scheme, self.host, self.port)
+            and not found.slashes
+            and len(found.path) > size
+            and found.path[:size] == self.path
+        )
+
+
+class Unsupported(str):  # noqa: SLOT000  one object for the time of a client
+    """Why a broker has no endpoint for this client."""
+
+
+def can_discover(config: Mapping[str, object]) -> bool:
+    """Whether a configuration says how to reach a broker."""
+    return bool(config.get("bootstrap.servers") or config.get("metadata.broker.list"))
+
+
+def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupported:
+    """Ask the broker for its endpoint.
+
+    Partitions are assigned by hand, so that no permission for a consumer group is needed.
+
+    Args:
+        config: The client's configuration; what it needs to connect is taken from it.
+        timeout_ms: Time for all of it, in ms.
+
+    Returns:
+        The endpoint, or why there is none: no such topic, no permission, or nothing of use in it.
+
+    Raises:
+        PayloadStoreUnavailableError: The broker did not answer in time.
+        ConfigError: The client refuses the configuration.
+    """
+    kafka: Any = require("confluent_kafka", "kafka")
+    until = time.monotonic() + timeout_ms / 1000
+    settings = {
+        key: value for key, value in config.items() if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
+    }
+    group = f"{config.get('sasl.username') or 'serde-chain'}-{uuid.uuid4().hex[:10]}"
+    own = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
+    try:
+        consumer = kafka.Consumer({**settings, **own})
+    except (kafka.KafkaException, TypeError, ValueError) as error:
+        raise ConfigError(f"the client cannot ask the broker for its offload endpoint: {error}") from error
+    try:
+        consumer.poll(0)  # a token is fetched here, where there is a callback for tokens
+        last = _last_record(kafka, consumer, until)
+    except kafka.KafkaException as error:
+        raise PayloadStoreUnavailableError(
+            f"the broker did not say where its offload endpoint is: {error.args[0]}",
+            hint="Check that the broker is there, set hop.offload.url, or switch this off with automatic_offload = "
+            "false, and fetch_external = false for a consumer",
+            store="hop",
+        ) from error
+    finally:
+        consumer.close()
+    return last if isinstance(last, Unsupported) else _endpoint(last)
+
+
+def _last_record(kafka: Any, consumer: Any, until: float) -> bytes | Unsupported | None:
+    """The value of the last record of the topic; None if there is no record, or a tombstone."""
+    found = consumer.list_topics(METADATA_TOPIC, timeout=_left(kafka, until)).topics[METADATA_TOPIC]
+    errors = kafka.KafkaError
+    if found.error is not None and found.error.code() in {
+        errors.UNKNOWN_TOPIC_OR_PART,
+        errors.TOPIC_AUTHORIZATION_FAILED,
+    }:
+        return Unsupported(f"the broker has no topic {METADATA_TOPIC} for this user ({found.error.str()})")
+    if found.error is not None:
+        raise kafka.KafkaException(found.error)
+    waiting = set(found.partitions)
+    consumer.assign([kafka.TopicPartition(METADATA_TOPIC, number, kafka.OFFSET_BEGINNING) for number in waiting])
+    last: tuple[int, int, int] | None = None
+    value: bytes | None = None
+    while waiting:
+        message = consumer.poll(_left(kafka, until))
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            at = (message.timestamp()[1], message.partition(), message.offset())
+            if last is None or at > last:
+                last, value = at, message.value()
+        elif error.code() == errors._PARTITION_EOF:  # noqa: SLF001, its documented name
+            waiting.discard(message.partition())
+        elif error.code() == errors.TOPIC_AUTHORIZATION_FAILED:
+            return Unsupported(f"this user may not read the topic {METADATA_TOPIC}")
+        elif error.fatal() or not error.retriable():
+            raise kafka.KafkaException(error)
+    return value
+
+
+def _left(kafka: Any, until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT))  # noqa: SLF001, its documented name
+    return left
+
+
+def _endpoint(value: bytes | None) -> Endpoint | Unsupported:
+    if value is None:
+        return Unsupported(f"the broker announces no offload endpoint in {METADATA_TOPIC}")
+    try:
+        metadata = json.loads(value.decode("utf-8"))
+        url = metadata[METADATA_KEY] if isinstance(metadata, dict) else None
+        if not isinstance(url, str):
+            raise TypeError("it names no endpoint")
+        return Endpoint.parse(url.strip())
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return Unsupported(f"what the broker announces in {METADATA_TOPIC} cannot be used: {type(error).__name__}")
