@@ -115,6 +115,7 @@ class HopClient:
                 else:
                     _check(response, reference)
                     taken = False
+                _rest(response)  # the connection can be used again when its answer is read
             if taken and not self._is_there(reference):
                 raise _error(HTTPStatus.UNPROCESSABLE_ENTITY, "", reference)
 
@@ -198,12 +199,17 @@ def _check(response: httpx2.Response, reference: str) -> None:
     status = response.status_code
     if status in {HTTPStatus.OK, HTTPStatus.CREATED}:
         return
-    reason = bytearray()
+    raise _error(status, _rest(response).decode("utf-8", "replace"), reference)
+
+
+def _rest(response: httpx2.Response) -> bytes:
+    """What an answer says, up to a bound."""
+    said = bytearray()
     for chunk in response.iter_raw():
-        reason += chunk
-        if len(reason) >= _MAX_REASON:
+        said += chunk
+        if len(said) >= _MAX_REASON:
             break
-    raise _error(status, reason[:_MAX_REASON].decode("utf-8", "replace"), reference)
+    return bytes(said[:_MAX_REASON])
 
 
 def _error(status: int, reason: str, reference: str) -> PayloadStoreError:
