@@ -214,13 +214,15 @@ class ScramAuth(httpx2.Auth):
         field = ", ".join(response.headers.get_list("authentication-info"))
         if response.status_code == _UNAUTHORIZED or (response.status_code >= _SERVER_ERROR and not field):
             return False
+        if not field:
+            raise _refused(response, "did not sign its answer")
         try:
             parameters = parse_parameters(field)
             if sid and parameters.get("sid", sid) != sid:
                 raise MalformedHeaderError("its sid is another one")
             client.set_server_final(decode(parameters.get("data", "")))
         except (ScramException, MalformedHeaderError) as error:
-            raise _refused(response, f"did not prove that it knows the user's keys: {error}") from None
+            raise _refused(response, f"signed its answer wrongly: {error}") from None
         return True
 
     def _take(self, origin: _Origin) -> tuple[_Session, int] | None:

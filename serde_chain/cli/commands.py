@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from serde_chain.cli.offload_server import offload_server
+
 __all__ = ["commands"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -52,3 +54,6 @@ def inspect(  # noqa: PLR0917, click passes them by name
     from serde_chain.cli.inspect import print_records
 
     print_records(file, topic, partition, range(offset, offset + count), timeout=timeout, as_json=as_json)
+
+
+commands.add_command(offload_server)

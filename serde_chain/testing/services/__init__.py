@@ -1,4 +1,4 @@
-"""Real servers for tests and the demo: Kafka, a schema registry, S3, Spark, network faults.
+"""Real servers for tests and the demo: Kafka, a schema registry, S3, hop's offload API, Spark, network faults.
 
 Nothing has to be installed or running beforehand but Python and a Java runtime; what is needed is
 fetched once into a cache folder, see `cache`. Everything listens on 127.0.0.1 and free ports, is a
@@ -25,6 +25,7 @@ from serde_chain.testing.services.errors import (
 
 if TYPE_CHECKING:
     from serde_chain.testing.services.kafka import KafkaBroker
+    from serde_chain.testing.services.offload_server import OffloadServer
     from serde_chain.testing.services.registry import SchemaRegistry
     from serde_chain.testing.services.s3 import S3Server
     from serde_chain.testing.services.spark import spark_jars, spark_session
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KafkaBroker",
+    "OffloadServer",
     "Proxy",
     "S3Server",
     "SchemaRegistry",
@@ -50,6 +52,7 @@ __all__ = [
 
 _MODULES = {
     "KafkaBroker": "kafka",
+    "OffloadServer": "offload_server",
     "Proxy": "toxiproxy",
     "S3Server": "s3",
     "SchemaRegistry": "registry",

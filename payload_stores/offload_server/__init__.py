@@ -1,0 +1,33 @@
+"""A server for hop's offload API over any payload store, to run beside any Kafka broker.
+
+    app = OffloadApp(open_store("s3", config), Path("/var/lib/offload"), FileCredentials(…), BrokerAcls(…))
+    serve(app, host="127.0.0.1", port=8443, tls=Tls(certificate, key))
+
+From the command line: ``serde-chain offload-server run``. Install with ``pip install 'serde-chain[offload-server]'``.
+"""
+
+from payload_stores.plugins import require
+
+for _module in ("starlette", "uvicorn", "scramp"):
+    require(_module, "offload-server")
+
+from payload_stores.offload_server.acls import Authorizer, BrokerAcls, FileAcls  # noqa: E402  after the check
+from payload_stores.offload_server.app import OffloadApp  # noqa: E402
+from payload_stores.offload_server.credentials import FileCredentials, add_user  # noqa: E402
+from payload_stores.offload_server.requests import Limits  # noqa: E402
+from payload_stores.offload_server.runner import Tls, serve  # noqa: E402
+from payload_stores.offload_server.tokens import FileTokens, TokenVerifier  # noqa: E402
+
+__all__ = [
+    "Authorizer",
+    "BrokerAcls",
+    "FileAcls",
+    "FileCredentials",
+    "FileTokens",
+    "Limits",
+    "OffloadApp",
+    "Tls",
+    "TokenVerifier",
+    "add_user",
+    "serve",
+]

@@ -1,0 +1,223 @@
+"""Who may upload and download what: by the broker's own ACLs, or by a file."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
+from payload_stores.offload_server.files import Watched, toml
+from payload_stores.plugins import require
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+__all__ = ["READ", "WRITE", "Authorizer", "BrokerAcls", "FileAcls", "Rule"]
+
+READ: Final = "READ"
+WRITE: Final = "WRITE"
+
+_ANYBODY: Final = "*"
+_ANSWER_SECONDS: Final = 10.0
+_FAILED_SECONDS: Final = 1.0
+
+
+class Authorizer(Protocol):
+    """Decides what a user may do. Called in threads, several at once; may ask a server."""
+
+    def allows(self, user: str, operation: str, topic: str, address: str) -> bool:
+        """Whether a user may upload to (``WRITE``) or download from (``READ``) a topic.
+
+        Args:
+            user: The name that the user proved.
+            operation: ``READ`` or ``WRITE``.
+            topic: The topic.
+            address: The client's IP address.
+
+        Raises:
+            PayloadStoreUnavailableError: It cannot be found out now.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One permission or prohibition, as Kafka has them.
+
+    Attributes:
+        user: A name, or ``*`` for anybody.
+        operation: ``READ``, ``WRITE`` or ``ALL``.
+        topic: A topic's name or the beginning of one; the name ``*`` is any topic.
+        prefix: Whether ``topic`` is the beginning of names.
+        allow: Whether it permits; a prohibition wins.
+        host: The IP address that it holds for, ``*`` for any.
+    """
+
+    user: str
+    operation: str
+    topic: str
+    prefix: bool = False
+    allow: bool = True
+    host: str = _ANYBODY
+
+    def matches(self, user: str, operation: str, topic: str) -> bool:
+        """Whether it is about this user, operation and topic."""
+        if self.user not in {user, _ANYBODY} or self.operation not in {operation, "ALL"}:
+            return False
+        return topic.startswith(self.topic) if self.prefix else self.topic in {topic, _ANYBODY}
+
+
+def decide(rules: Iterable[Rule], user: str, operation: str, topic: str, address: str) -> bool:
+    """What rules say: who is not permitted is refused, and a prohibition wins, from whatever address it is for.
+
+    A permission for one address counts only from there. Behind a proxy the client's address is the proxy's.
+    """
+    allowed = False
+    for rule in rules:
+        if rule.matches(user, operation, topic):
+            if not rule.allow:
+                return False
+            allowed = allowed or rule.host in {_ANYBODY, address}
+    return allowed
+
+
+class BrokerAcls:
+    """The ACLs of a Kafka broker: WRITE on the topic to upload, READ to download, as for producers and consumers.
+
+    They are asked for at once, and again after ``seconds``. The client that asks needs DESCRIBE on the cluster. What
+    ``allow.everyone.if.no.acl.found`` would add is not added.
+
+    Args:
+        config: confluent_kafka's configuration.
+        super_users: Names that may do everything; the broker does not tell its own ``super.users``.
+        seconds: How long an answer is used: so long may a withdrawn permission still count.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        *,
+        super_users: Iterable[str] = (),
+        seconds: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        admin = require("confluent_kafka.admin", "hop")
+        self._admin: AdminClient = admin.AdminClient(dict(config))
+        self._super_users = frozenset(super_users)
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rules: list[Rule] | PayloadStoreUnavailableError = []
+        self._until = -float("inf")
+
+    def allows(self, user: str, operation: str, topic: str, address: str) -> bool:
+        """See :meth:`Authorizer.allows`."""
+        if user in self._super_users:
+            return True
+        return decide(self._current(), user, operation, topic, address)
+
+    def _current(self) -> list[Rule]:
+        with self._lock:
+            if self._clock() >= self._until:
+                try:
+                    self._rules, seconds = self._ask(), self._seconds
+                except PayloadStoreUnavailableError as error:
+                    # Else all requests that wait for this one would each wait as long again.
+                    self._rules, seconds = error, _FAILED_SECONDS
+                self._until = self._clock() + seconds
+            if isinstance(self._rules, PayloadStoreUnavailableError):
+                raise self._rules
+            return self._rules
+
+    def _ask(self) -> list[Rule]:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import (
+            AclBindingFilter,
+            AclOperation,
+            AclPermissionType,
+            ResourcePatternType,
+            ResourceType,
+        )
+
+        anything: Any = None  # its stub takes no None, which stands for any name
+        wanted = AclBindingFilter(
+            ResourceType.TOPIC,
+            anything,
+            ResourcePatternType.ANY,
+            anything,
+            anything,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        try:
+            found = self._admin.describe_acls(wanted, request_timeout=_ANSWER_SECONDS).result(2 * _ANSWER_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            raise PayloadStoreUnavailableError(
+                f"the broker does not say who may do what: {error}",
+                hint="The server's own user needs DESCRIBE on the cluster",
+            ) from error
+        return [
+            Rule(
+                binding.principal.removeprefix("User:"),
+                binding.operation.name,
+                binding.name,
+                prefix=binding.resource_pattern_type == ResourcePatternType.PREFIXED,
+                allow=binding.permission_type == AclPermissionType.ALLOW,
+                host=binding.host,
+            )
+            for binding in found
+            if binding.principal.startswith("User:")
+        ]
+
+
+class FileAcls:
+    """Permissions of a TOML file, which is read again when it changes.
+
+    ``super-users = ["admin"]``, and for each user a table ``[users.<name>]`` (``[users."*"]`` for all) with lists
+    ``read``, ``write`` and ``deny``. Items are topics; ``public.*`` is all that begin with ``public.``, ``*`` is any.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ConfigError: It cannot be read, or is no such file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = Watched(path, _parse)
+
+    def allows(self, user: str, operation: str, topic: str, address: str) -> bool:
+        """See :meth:`Authorizer.allows`."""
+        super_users, rules = self._file.get()
+        return user in super_users or decide(rules, user, operation, topic, address)
+
+
+_LISTS: Final = {"read": (READ, True), "write": (WRITE, True), "deny": ("ALL", False)}
+
+
+def _parse(data: bytes) -> tuple[frozenset[str], list[Rule]]:
+    content = toml(data)
+    super_users = _names(content.pop("super-users", []), "super-users")
+    users = content.pop("users", {})
+    if content or not isinstance(users, dict):
+        raise ConfigError("a file of permissions has super-users and tables [users.<name>], nothing else")
+    rules = []
+    for user, lists in users.items():
+        if not isinstance(lists, dict) or lists.keys() - _LISTS:
+            raise ConfigError(f"the user {user} has something else than {', '.join(_LISTS)}")
+        for name, topics in lists.items():
+            operation, allow = _LISTS[name]
+            for topic in _names(topics, f"{name} of {user}"):
+                prefix = topic.endswith("*") and topic != _ANYBODY
+                rules.append(Rule(user, operation, topic.removesuffix("*") if prefix else topic, prefix, allow))
+    return frozenset(super_users), rules
+
+
+def _names(value: Any, what: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise ConfigError(f"{what} is not a list of names")
+    return value

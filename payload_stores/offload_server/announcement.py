@@ -1,0 +1,129 @@
+"""Tells clients where the offload API is: the last record of topic ``sys.metadata`` (hop's discovery)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
+from payload_stores.plugins import require
+
+__all__ = ["ENDPOINT", "TOPIC", "announce"]
+
+TOPIC: Final = "sys.metadata"
+ENDPOINT: Final = "LargeMessageUploadEndpoint"
+
+_SECONDS: Final = 30.0
+
+
+def announce(config: Mapping[str, object], url: str) -> bool:
+    """Write the endpoint's URL into the last record of ``sys.metadata``, and keep what else stands there.
+
+    The topic is made if it is missing, with one partition and records that never end: clients read it from its
+    beginning.
+
+    Args:
+        config: confluent_kafka's configuration of a client that may read, write and, if need be, create the topic.
+        url: The endpoint's public URL.
+
+    Returns:
+        Whether a record was written: not if the last one says so already.
+
+    Raises:
+        ConfigError: The topic has several partitions, of which none has the last record.
+        PayloadStoreUnavailableError: The broker did not take it.
+    """
+    require("confluent_kafka", "hop")
+    from confluent_kafka import KafkaException
+
+    try:
+        _make_topic(config)
+        last = _last(config)
+        if last.get(ENDPOINT) == url:
+            return False
+        _write(config, json.dumps({**last, ENDPOINT: url}).encode())
+    except (KafkaException, TimeoutError) as error:
+        raise PayloadStoreUnavailableError(
+            f"the endpoint could not be announced on {TOPIC}: {error}",
+            hint="The server's own user needs READ, WRITE and, if the topic is missing, CREATE on it",
+        ) from error
+    return True
+
+
+def _make_topic(config: Mapping[str, object]) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    settings: dict[str, Any] = dict(config)
+    admin = AdminClient(settings)
+    found = admin.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC]
+    if found.error is None:
+        if len(found.partitions) != 1:
+            raise ConfigError(
+                f"{TOPIC} has {len(found.partitions)} partitions; which record is its last is not defined"
+            )
+        return
+    forever = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+    topic = NewTopic(TOPIC, num_partitions=1, config=forever)
+    admin.create_topics([topic], operation_timeout=_SECONDS)[TOPIC].result(_SECONDS)
+
+
+def _last(config: Mapping[str, object]) -> dict[str, Any]:
+    """What the last record says; nothing if there is none, or if it is none of ours."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    settings = {
+        **config,
+        "group.id": "serde-chain-offload-server",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer(settings)
+    try:
+        partition = TopicPartition(TOPIC, 0, 0)
+        until = time.monotonic() + _SECONDS
+        _wait_for_leader(consumer, until)
+        start, end = consumer.get_watermark_offsets(partition, timeout=_SECONDS)
+        consumer.assign([TopicPartition(TOPIC, 0, max(start, end - 1))])
+        value = None
+        while (message := consumer.poll(max(0.0, until - time.monotonic()))) is not None:
+            error = message.error()
+            if error is None:
+                value = message.value()
+            elif error.name() == "_PARTITION_EOF":
+                return _parse(value)
+            elif not error.retriable():
+                raise KafkaException(error)
+        raise TimeoutError(f"its last record did not come within {_SECONDS:g} s")
+    finally:
+        consumer.close()
+
+
+def _wait_for_leader(consumer: Any, until: float) -> None:
+    """A topic that has just been made has no leader for a moment."""
+    while time.monotonic() < until:
+        partitions = consumer.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC].partitions
+        if partitions and partitions[0].leader >= 0:
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{TOPIC} has no leader")
+
+
+def _parse(value: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(value or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(config: Mapping[str, object], value: bytes) -> None:
+    from confluent_kafka import KafkaException, Producer
+
+    failures: list[Any] = []
+    producer = Producer({**config, "acks": "all", "delivery.timeout.ms": int(_SECONDS * 1000)})
+    producer.produce(TOPIC, value, partition=0, on_delivery=lambda error, _: failures.append(error))
+    producer.flush(_SECONDS)
+    if failures != [None]:
+        raise KafkaException(failures[0]) if failures else TimeoutError("the broker did not confirm the record")

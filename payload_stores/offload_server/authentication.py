@@ -1,0 +1,109 @@
+"""Who sent a request: SCRAM or a Bearer token, in front of everything else that the server does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
+from payload_stores.offload_server.errors import RefusedError
+from payload_stores.offload_server.requests import Gone, answer, header
+from payload_stores.offload_server.tokens import TokenVerifier
+from payload_stores.scram_server import Outcome, ScramServer
+
+__all__ = ["USER", "Authentication"]
+
+_log = logging.getLogger(__name__)
+
+#: Where the name of who sent a request is found in its scope.
+USER: Final = "offload.user"
+
+#: Answered without authentication: it says nothing about anybody.
+HEALTH: Final = "/health"
+
+_BEARER: Final = "bearer "
+_LONGEST_TOKEN: Final = 8192
+
+Call = Callable[..., Awaitable[Any]]
+
+
+class Authentication:
+    """ASGI middleware that lets no request through whose sender is not known.
+
+    What is not authenticated is answered with 401 at once, whatever it asks for; its body is not looked at. All other
+    answers carry ``Authentication-Info``, errors included: clients take them for forged otherwise (RFC 7804).
+
+    Args:
+        app: What is behind it.
+        scram: Checks SCRAM.
+        tokens: Checks Bearer tokens; None takes none.
+        call: Runs a function that may block.
+    """
+
+    def __init__(self, app: ASGIApp, scram: ScramServer, tokens: TokenVerifier | None, call: Call) -> None:
+        self._app = app
+        self._scram = scram
+        self._tokens = tokens
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http" or scope["path"] == HEALTH:
+            await self._app(scope, receive, send)
+            return
+        started = False
+        outcome = Outcome(None, {})
+
+        async def signed(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                extra = [(name.lower().encode(), value.encode()) for name, value in outcome.headers.items()]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        try:
+            outcome = await self._judge(scope)
+            if outcome.user is None:
+                await answer(scope, receive, signed, status=401, text="not authenticated")
+                return
+            scope[USER] = outcome.user
+            await self._app(scope, receive, signed)
+        except Gone as error:
+            _log.info("%s %s: %s", scope["method"], scope["path"], error.message)
+        except Exception as error:  # noqa: BLE001  whatever it is, the client gets an answer that it can believe
+            if started:
+                _log.exception("%s %s failed after its answer had begun", scope["method"], scope["path"])
+                return  # not complete: the server cuts the connection
+            status, text = _meaning(error)
+            level = logging.ERROR if status >= 500 else logging.INFO
+            _log.log(level, "%s %s: %d, %s", scope["method"], scope["path"], status, error, exc_info=status == 500)
+            more = {"retry-after": "5"} if status == 503 else {}
+            await answer(scope, receive, signed, status=status, text=text, more=more)
+
+    async def _judge(self, scope: Scope) -> Outcome:
+        authorization = header(scope, b"authorization")
+        if self._tokens is None:
+            return self._scram.answer(authorization)
+        if authorization is not None and authorization.lower().startswith(_BEARER):
+            token = authorization[len(_BEARER) :].strip()
+            user = await self._call(self._tokens.verify, token) if 0 < len(token) <= _LONGEST_TOKEN else None
+            return Outcome(user, {} if user else {"WWW-Authenticate": "Bearer"})
+        outcome = self._scram.answer(authorization)
+        if outcome.user is None and not authorization:
+            return Outcome(None, {"WWW-Authenticate": outcome.headers["WWW-Authenticate"] + ", Bearer"})
+        return outcome
+
+
+def _meaning(error: Exception) -> tuple[int, str]:
+    """Status and text for an error; what is the server's own business stays in its log."""
+    if isinstance(error, RefusedError):
+        return error.status or 400, error.message
+    if isinstance(error, PayloadStoreUnavailableError):
+        return 503, "the payload store, or what says who may do what, is not available; try again later"
+    if isinstance(error, PayloadStoreError):
+        return 500, "the payload store failed"
+    return 500, "the server failed"

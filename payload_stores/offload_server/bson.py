@@ -1,0 +1,299 @@
+"""The documents of hop's offload API, read and written piece by piece (BSON 1.1, bsonspec.org).
+
+An upload is ``{message: binary, headers: [[string, binary]…], key?: binary}`` in any order, binaries of subtype 0.
+Nothing else is taken: no other fields, no string as header value, no document in place of the array.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeVar
+from uuid import UUID
+
+from payload_stores.offload_server.errors import MalformedUploadError, TooLargeError
+
+__all__ = ["MAX_DOCUMENT", "Upload", "UploadParser", "encode_headers", "frame"]
+
+#: What fits into BSON's signed 32-bit lengths, in bytes.
+MAX_DOCUMENT: Final = (1 << 31) - 1
+
+ID_HEADER: Final = "_id"
+
+# Headers and key together, in bytes; Kafka's own records take a megabyte by default.
+_MAX_FIELDS: Final = 1 << 20
+_FIELDS: Final = ("message", "headers", "key")
+_LONGEST_NAME: Final = max(map(len, _FIELDS))
+
+_DOCUMENT, _ARRAY, _STRING, _BINARY, _INT64 = 0x03, 0x04, 0x02, 0x05, 0x12
+_INT32: Final = struct.Struct("<i")
+
+Headers = list[tuple[str, bytes]]
+T = TypeVar("T")
+_Steps = Generator[None, None, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What came with a payload.
+
+    Attributes:
+        id: The message's id, from its header ``_id``.
+        headers: All headers, in order.
+        key: The record's key.
+        size: The payload's size in bytes.
+    """
+
+    id: UUID
+    headers: Headers
+    key: bytes | None
+    size: int
+
+
+class UploadParser:
+    """Takes an upload apart while it arrives: the payload is handed on, the rest is kept.
+
+    Args:
+        max_bytes: Longest document that is read.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._chunk = memoryview(b"")
+        self._at = 0
+        self._before = 0  # bytes of earlier chunks
+        self._total = 0
+        self._pieces: list[memoryview] = []
+        self._kept = 0
+        self._found: dict[str, Headers | bytes | int] = {}
+        self._steps = self._document()
+        self._done = False
+        next(self._steps)
+
+    @property
+    def message_began(self) -> bool:
+        """Whether the payload's beginning has been read."""
+        return "message" in self._found
+
+    def feed(self, chunk: bytes) -> list[memoryview]:
+        """Read on.
+
+        Args:
+            chunk: The next bytes of the body.
+
+        Returns:
+            Pieces of the payload, in order; they share the chunk's memory.
+
+        Raises:
+            MalformedUploadError: This is not an upload.
+            TooLargeError: It says that it is too large.
+        """
+        if not chunk:
+            return []
+        if self._done:
+            self._wrong("bytes follow the document's end")
+        self._before += len(self._chunk)
+        self._chunk, self._at = memoryview(chunk), 0
+        self._pieces = []
+        try:
+            next(self._steps)
+        except StopIteration:
+            self._done = True
+            if self._at < len(chunk):
+                self._wrong("bytes follow the document's end")
+        return self._pieces
+
+    def finish(self) -> Upload:
+        """The body has ended.
+
+        Raises:
+            MalformedUploadError: The document has not, or something is missing.
+        """
+        if not self._done:
+            self._wrong("the document is cut off")
+        headers, key, size = self._found.get("headers"), self._found.get("key"), self._found.get("message")
+        if not isinstance(size, int):
+            self._wrong("there is no message")
+        if not isinstance(headers, list):
+            self._wrong("there are no headers")
+        ids = [value for name, value in headers if name == ID_HEADER]
+        if len(ids) != 1 or len(ids[0]) != 16:
+            self._wrong(f"there must be one header {ID_HEADER}, with the 16 bytes of a UUID")
+        return Upload(UUID(bytes=ids[0]), headers, key if isinstance(key, bytes) else None, size)
+
+    def _document(self) -> _Steps[None]:
+        yield
+        self._total = _INT32.unpack((yield from self._take(4)))[0]
+        if self._total < 5:
+            self._wrong("the document's length is impossible")
+        if self._total > self._max:
+            raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} that are taken")
+        while kind := (yield from self._take(1))[0]:
+            name = yield from self._name()
+            if name in self._found:
+                self._wrong(f"{name} stands twice")
+            if name == "message":
+                yield from self._message(kind)
+            elif name == "key":
+                self._found[name] = yield from self._key(kind)
+            elif name == "headers":
+                self._found[name] = yield from self._headers(kind)
+        if self._position != self._total:
+            self._wrong("the document's length is wrong")
+
+    @property
+    def _position(self) -> int:
+        return self._before + self._at
+
+    def _name(self) -> _Steps[str]:
+        name = bytearray()
+        while byte := (yield from self._take(1))[0]:
+            name.append(byte)
+            if len(name) > _LONGEST_NAME:
+                break
+        if (text := name.decode("latin-1")) not in _FIELDS:
+            self._wrong(f"there is a field that is none of {', '.join(_FIELDS)}")
+        return text
+
+    def _message(self, kind: int) -> _Steps[None]:
+        left = yield from self._binary("message", kind)
+        self._found["message"] = left
+        while left:
+            if self._at == len(self._chunk):
+                yield
+            piece = self._chunk[self._at : self._at + left]
+            self._pieces.append(piece)
+            self._at += len(piece)
+            left -= len(piece)
+
+    def _key(self, kind: int) -> _Steps[bytes]:
+        return (yield from self._take((yield from self._binary("key", kind))))
+
+    def _headers(self, kind: int) -> _Steps[Headers]:
+        if kind != _ARRAY:
+            self._wrong("headers is not an array of [string, binary] arrays")
+        size = yield from self._take(4)
+        rest = yield from self._take(self._within("headers", _INT32.unpack(size)[0] - 4, 1))
+        return _read_headers(size + rest)
+
+    def _binary(self, name: str, kind: int) -> _Steps[int]:
+        if kind != _BINARY:
+            self._wrong(f"{name} is not a binary")
+        size, subtype = struct.unpack("<iB", (yield from self._take(5)))
+        if subtype:
+            self._wrong(f"{name} is a binary of subtype {subtype}, not 0")
+        return self._within(name, size, 0)
+
+    def _within(self, name: str, size: int, least: int) -> int:
+        """A length, if at least the document's last byte can follow what it announces."""
+        if not least <= size < self._total - self._position:
+            self._wrong(f"the length of {name} is impossible")
+        return size
+
+    def _take(self, count: int) -> _Steps[bytes]:
+        if count > 5:
+            self._kept += count
+            if self._kept > _MAX_FIELDS:
+                raise TooLargeError(f"headers and key have more than {_MAX_FIELDS} bytes")
+        taken = bytearray()
+        while len(taken) < count:
+            if self._at == len(self._chunk):
+                yield
+            piece = self._chunk[self._at : self._at + count - len(taken)]
+            self._at += len(piece)
+            taken += piece
+        return bytes(taken)
+
+    def _wrong(self, what: str) -> NoReturn:
+        raise MalformedUploadError(f"not an upload as the offload API takes it: {what}")
+
+
+def _read_headers(data: bytes) -> Headers:
+    """Read the array of headers, whose length has been checked against the document."""
+    found: Headers = []
+    for kind, start, end in _elements(data):
+        if kind != _ARRAY:
+            raise MalformedUploadError("a header is not an array")
+        parts = list(_elements(data[start:end]))
+        if [part[0] for part in parts] != [_STRING, _BINARY]:
+            raise MalformedUploadError("a header is not an array of a string and a binary")
+        (_, name_start, name_end), (_, value_start, value_end) = parts
+        try:
+            # Without the length in front and the NUL behind.
+            name = data[start + name_start + 4 : start + name_end - 1].decode()
+        except UnicodeDecodeError:
+            raise MalformedUploadError("a header's name is not UTF-8") from None
+        # Without the length and the subtype in front.
+        found.append((name, data[start + value_start + 5 : start + value_end]))
+    return found
+
+
+def _elements(data: bytes) -> Iterable[tuple[int, int, int]]:
+    """Kind, start and end of the values of a document or array; only of the kinds that headers are made of."""
+    wrong = MalformedUploadError("the headers are malformed")
+    if len(data) < 5 or _INT32.unpack_from(data)[0] != len(data) or data[-1]:
+        raise wrong
+    at, last = 4, len(data) - 1
+    while at < last:
+        kind, name_end = data[at], data.find(b"\0", at + 1, last)
+        if kind not in {_ARRAY, _STRING, _BINARY} or name_end < 0 or last - name_end < 6:
+            raise wrong
+        start = name_end + 1
+        size = _INT32.unpack_from(data, start)[0]
+        end = start + size + {_ARRAY: 0, _STRING: 4, _BINARY: 5}[kind]
+        if size < {_ARRAY: 5, _STRING: 1, _BINARY: 0}[kind] or end > last:
+            raise wrong
+        if (kind == _STRING and data[end - 1]) or (kind == _BINARY and data[start + 4]):
+            raise wrong
+        yield kind, start, end
+        at = end
+
+
+def encode_headers(headers: Iterable[tuple[str, bytes]]) -> bytes:
+    """Headers as a BSON array of ``[string, binary]`` arrays."""
+    items = []
+    for number, (name, value) in enumerate(headers):
+        text = name.encode()
+        pair = _packed(
+            [_element(_STRING, "0", _INT32.pack(len(text) + 1) + text + b"\0"), _element(_BINARY, "1", _sized(value))]
+        )
+        items.append(_element(_ARRAY, str(number), pair))
+    return _packed(items)
+
+
+def frame(size: int, headers: bytes, key: bytes | None, timestamp_ms: int) -> tuple[bytes, bytes]:
+    """What stands around the payload in the answer to a download.
+
+    hop's published text has ``headers`` and ``key`` beside ``message``; hop-client looks for them, and for
+    ``timestamp``, in a document ``metadata``. Both are there.
+
+    Args:
+        size: The payload's size in bytes.
+        headers: What :func:`encode_headers` made.
+        key: The record's key.
+        timestamp_ms: When the message was uploaded, in ms since 1970.
+
+    Returns:
+        What stands before and what stands behind the payload.
+    """
+    both = [_element(_ARRAY, "headers", headers)]
+    keys = [] if key is None else [_element(_BINARY, "key", _sized(key))]
+    timestamp = _element(_INT64, "timestamp", struct.pack("<q", timestamp_ms))
+    metadata = _element(_DOCUMENT, "metadata", _packed([*both, timestamp, *keys]))
+    tail = b"".join([*both, *keys, metadata, b"\0"])
+    head = _element(_BINARY, "message", _INT32.pack(size) + b"\0")
+    return _INT32.pack(4 + len(head) + size + len(tail)) + head, tail
+
+
+def _element(kind: int, name: str, value: bytes) -> bytes:
+    return bytes((kind,)) + name.encode() + b"\0" + value
+
+
+def _sized(value: bytes) -> bytes:
+    return _INT32.pack(len(value)) + b"\0" + value
+
+
+def _packed(elements: list[bytes]) -> bytes:
+    body = b"".join(elements)
+    return _INT32.pack(len(body) + 5) + body + b"\0"

@@ -1,0 +1,43 @@
+"""How a request is refused."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from payload_stores.errors import PayloadStoreError
+
+__all__ = ["ForbiddenError", "MalformedUploadError", "RefusedError", "TooLargeError"]
+
+
+class RefusedError(PayloadStoreError):
+    """A request is answered with an error.
+
+    A store's error too, since a body that turns out to be wrong ends the store's reading from it.
+
+    Attributes:
+        status: The HTTP status.
+    """
+
+    context_fields: ClassVar[tuple[str, ...]] = (*PayloadStoreError.context_fields, "status")
+    status: int | None
+
+
+class MalformedUploadError(RefusedError):
+    """The body is not a document that the offload API takes."""
+
+    def __init__(self, message: str, **more: object) -> None:
+        super().__init__(message, **{"status": 400, **more})  # type: ignore[arg-type]
+
+
+class ForbiddenError(RefusedError):
+    """The user may not do this."""
+
+    def __init__(self, message: str, **more: object) -> None:
+        super().__init__(message, **{"status": 403, **more})  # type: ignore[arg-type]
+
+
+class TooLargeError(RefusedError):
+    """The body is larger than the server takes."""
+
+    def __init__(self, message: str, **more: object) -> None:
+        super().__init__(message, **{"status": 413, **more})  # type: ignore[arg-type]

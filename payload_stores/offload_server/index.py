@@ -1,0 +1,121 @@
+"""Which messages there are: a SQLite file, so that a restart loses nothing and no id is taken twice."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
+
+__all__ = ["Entry", "Index"]
+
+_VERSION: Final = 1
+# For another process that holds the file, say a backup.
+_WAIT_SECONDS: Final = 10.0
+
+_SCHEMA: Final = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS messages (
+    id BLOB PRIMARY KEY,
+    topic TEXT NOT NULL,
+    reference TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    headers BLOB NOT NULL,
+    key BLOB,
+    timestamp INTEGER NOT NULL
+) WITHOUT ROWID;
+PRAGMA user_version = {_VERSION};
+COMMIT;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message.
+
+    Attributes:
+        id: Its id.
+        topic: Its topic.
+        reference: Where the payload is.
+        size: The payload's size in bytes.
+        headers: The headers, as :func:`payload_stores.offload_server.bson.encode_headers` writes them.
+        key: The record's key.
+        timestamp_ms: When it was uploaded, in ms since 1970.
+    """
+
+    id: UUID
+    topic: str
+    reference: str
+    size: int
+    headers: bytes
+    key: bytes | None
+    timestamp_ms: int
+
+
+class Index:
+    """The messages by their ids. Used by several threads at once; several processes may share the file.
+
+    Args:
+        path: The file; made if it is missing.
+
+    Raises:
+        ConfigError: It is no such file, or one of a newer version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        try:
+            self._connection = sqlite3.connect(
+                path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._prepare(path)
+            except BaseException:
+                self._connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise ConfigError(f"the index {path} cannot be opened: {error}") from error
+
+    def add(self, entry: Entry) -> bool:
+        """Add a message; when this returns, the entry is on disk.
+
+        Returns:
+            Whether it was added: False if the id is taken.
+        """
+        values = (
+            entry.id.bytes, entry.topic, entry.reference, entry.size, entry.headers, entry.key, entry.timestamp_ms,
+        )  # fmt: skip
+        changed = self._run("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
+        return changed[0] == 1
+
+    def find(self, message_id: UUID) -> Entry | None:
+        """Find a message, None if there is none."""
+        _, rows = self._run("SELECT * FROM messages WHERE id = ?", (message_id.bytes,))
+        return Entry(message_id, *rows[0][1:]) if rows else None
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    def _prepare(self, path: Path) -> None:
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise ConfigError(f"the index {path} is of version {version}, this program knows {_VERSION}")
+        # Readers do not wait for the writer; FULL because a message must not be gone after its 201.
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        if version < _VERSION:
+            self._connection.executescript(_SCHEMA)
+
+    def _run(self, statement: str, values: tuple[object, ...]) -> tuple[int, list[tuple[Any, ...]]]:
+        try:
+            with self._lock:
+                cursor = self._connection.execute(statement, values)
+                return cursor.rowcount, cursor.fetchall()
+        except sqlite3.Error as error:
+            raise PayloadStoreUnavailableError(f"the index of messages says: {error}") from error

@@ -1,0 +1,117 @@
+"""From the event loop to a thread: a file whose writer is asynchronous and whose reader is not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import Final
+
+from payload_stores.errors import PayloadStoreError
+
+__all__ = ["Pipe", "PipeClosedError"]
+
+# What waits in a pipe, in bytes; an upload takes this and what the store itself holds.
+_MOST: Final = 2 << 20
+# The reader is woken for this much, or for the end: a switch between threads costs as much as copying it.
+_WORTHWHILE: Final = 256 << 10
+
+
+class PipeClosedError(PayloadStoreError):
+    """The reader has gone: what it ended with says why."""
+
+
+class Pipe:
+    """A bounded pipe; its reader sees the end only after :meth:`end` was called, and an error after :meth:`fail`.
+
+    A store that reads from it thus never takes the half of a payload for the whole.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._changed = threading.Condition()
+        self._pieces: deque[memoryview] = deque()
+        self._waiting = 0
+        self._ended = False
+        self._error: BaseException | None = None
+        self._closed = False
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def write(self, piece: memoryview) -> None:
+        """Put a piece in; waits while the pipe is full.
+
+        Raises:
+            PipeClosedError: Nobody reads any more.
+        """
+        with self._changed:
+            if not self._closed:
+                self._pieces.append(piece)
+                self._waiting += len(piece)
+                if self._waiting >= _WORTHWHILE:
+                    self._changed.notify()
+                if self._waiting >= _MOST:
+                    self._room.clear()
+        await self._room.wait()
+        if self._closed:
+            raise PipeClosedError("the payload's reader has ended early")
+
+    def end(self) -> None:
+        """There is nothing more to come, and all was right."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def fail(self, error: BaseException) -> None:
+        """The payload is not to be stored; the reader gets the error."""
+        with self._changed:
+            self._error = error
+            self._changed.notify()
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to ``size`` bytes, all for -1, nothing at the end; called in a thread.
+
+        Raises:
+            BaseException: What :meth:`fail` was given.
+        """
+        if size < 0:
+            return b"".join(iter(lambda: self.read(_MOST), b""))
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._error or self._waiting >= min(size, _WORTHWHILE))
+            if self._error is not None:
+                raise self._error
+            taken = self._take(size)
+            if self._waiting < _MOST:
+                self._make_room()
+        return b"".join(taken)
+
+    def close(self) -> None:
+        """Nobody reads any more; called in a thread."""
+        with self._changed:
+            self._closed = True
+            self._pieces.clear()
+            self._make_room()
+
+    def readable(self) -> bool:
+        """As files have it."""
+        return True
+
+    def seekable(self) -> bool:
+        """As files have it: what was read is gone."""
+        return False
+
+    def _take(self, size: int) -> list[memoryview]:
+        taken = []
+        while size and self._pieces:
+            piece = self._pieces.popleft()
+            if len(piece) > size:
+                self._pieces.appendleft(piece[size:])
+                piece = piece[:size]
+            taken.append(piece)
+            size -= len(piece)
+            self._waiting -= len(piece)
+        return taken
+
+    def _make_room(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._room.set)

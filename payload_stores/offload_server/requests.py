@@ -1,0 +1,113 @@
+"""Bodies and answers: ASGI's messages with time limits and bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import Message, Receive, Scope, Send
+
+from payload_stores.offload_server.errors import RefusedError, TooLargeError
+
+__all__ = ["Gone", "Limits", "answer", "body", "content_length", "discard", "header"]
+
+# What is read of a body that is not wanted, so that a client that is still sending gets to see the answer: closing a
+# connection with unread bytes may take the answer away with it.
+_DISCARDED_BYTES: Final = 4 << 20
+_DISCARDED_SECONDS: Final = 2.0
+
+
+class Gone(RefusedError):  # noqa: N818  not an answer: nobody is there to get one
+    """The client has closed the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request may take.
+
+    Attributes:
+        max_bytes: Largest body of an upload.
+        idle_seconds: Longest wait for the next piece of a body, or for a client to take the next piece of an answer.
+        transfer_seconds: Longest time for a whole body or answer.
+        store_seconds: How long the store may then take to finish, and to begin an answer.
+        transfers: Uploads and downloads at once; more wait for ``idle_seconds``, then get 503.
+    """
+
+    max_bytes: int = 1 << 30
+    idle_seconds: float = 30.0
+    transfer_seconds: float = 900.0
+    store_seconds: float = 60.0
+    transfers: int = 16
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """A header field of the request; several of the name are joined by commas."""
+    values = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+    return ", ".join(values) if values else None
+
+
+def content_length(scope: Scope) -> int | None:
+    """The announced length of the body in bytes; 0 without one, None for a body in chunks."""
+    if header(scope, b"transfer-encoding") is not None:
+        return None
+    return int(header(scope, b"content-length") or 0)  # the HTTP server has refused what is no number
+
+
+async def body(receive: Receive, limits: Limits) -> AsyncIterator[bytes]:
+    """The pieces of a request's body.
+
+    Raises:
+        RefusedError: The client took too long (408), or has gone.
+        TooLargeError: There are more bytes than may be.
+    """
+    seen = 0
+    until = asyncio.get_running_loop().time() + limits.transfer_seconds
+    while True:
+        try:
+            async with asyncio.timeout_at(min(until, asyncio.get_running_loop().time() + limits.idle_seconds)):
+                message = await receive()
+        except TimeoutError:
+            raise RefusedError("the body did not come in time", status=408) from None
+        if message["type"] == "http.disconnect":
+            raise Gone("the client closed the connection before its body was complete")
+        piece = message.get("body", b"")
+        seen += len(piece)
+        if seen > limits.max_bytes:
+            raise TooLargeError(f"the body has more than the {limits.max_bytes} bytes that are taken")
+        if piece:
+            yield piece
+        if not message.get("more_body", False):
+            return
+
+
+async def answer(
+    scope: Scope, receive: Receive, send: Send, *, status: int, text: str = "", more: Mapping[str, str] | None = None
+) -> None:
+    """Answer with a line of text, and read what is left of the body, up to a bound."""
+    content = (text + "\n").encode() if text else b""
+    fields = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(content)), **(more or {})}
+    unread = content_length(scope) != 0
+    if unread:
+        fields["connection"] = "close"
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in fields.items()]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content, "more_body": unread})
+    if unread:
+        await discard(receive)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def discard(receive: Receive) -> None:
+    """Read and forget what is left of a body, up to a bound of bytes and time."""
+    left = _DISCARDED_BYTES
+    try:
+        async with asyncio.timeout(_DISCARDED_SECONDS):
+            while left > 0:
+                message: Message = await receive()
+                left -= len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return

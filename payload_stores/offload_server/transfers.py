@@ -1,0 +1,279 @@
+"""Uploads and downloads between the event loop and a payload store, whose calls block."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import mmap
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeVar, cast
+from uuid import UUID
+
+from starlette.types import Receive, Send
+
+from payload_stores.base import PayloadStore, SupportsDelete, SupportsStreaming
+from payload_stores.errors import (
+    PayloadIntegrityError,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+)
+from payload_stores.offload_server import bson
+from payload_stores.offload_server.errors import RefusedError
+from payload_stores.offload_server.index import Entry, Index
+from payload_stores.offload_server.pipe import Pipe, PipeClosedError
+from payload_stores.offload_server.requests import Gone, Limits, body
+
+__all__ = ["Transfers"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_BLOCK: Final = 1 << 20
+# Threads for the index, permissions and tokens: short calls, which must not wait for transfers.
+_SHORT_CALLS: Final = 8
+
+
+class Transfers:
+    """Moves messages into a store and out of it, in bounded memory.
+
+    Args:
+        store: Where payloads go; closed by the caller.
+        index: What is known of messages; closed by the caller.
+        spool: Folder for payloads on their way into a store that takes no streams.
+        limits: Bounds.
+    """
+
+    def __init__(self, store: PayloadStore, index: Index, spool: Path, limits: Limits) -> None:
+        self._store = store
+        self._index = index
+        self._spool = spool
+        self._limits = limits
+        self._places = asyncio.Semaphore(limits.transfers)
+        # A transfer holds one thread; one that the store does not let go of holds it longer than its place.
+        self._threads = ThreadPoolExecutor(2 * limits.transfers, thread_name_prefix="offload-transfer")
+        self._short = ThreadPoolExecutor(_SHORT_CALLS, thread_name_prefix="offload-call")
+
+    def close(self) -> None:
+        """End the threads; what is under way in them is not waited for."""
+        for threads in (self._threads, self._short):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def call(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run a short function that may block.
+
+        Raises:
+            PayloadStoreUnavailableError: It takes too long.
+        """
+        return await self._within(asyncio.get_running_loop().run_in_executor(self._short, function, *arguments))
+
+    async def upload(self, topic: str, receive: Receive) -> Entry:
+        """Store the message in a request's body.
+
+        Nothing of it can be read, unless all of it was right: the store is told that the payload has ended when the
+        whole document has been checked, and the message is in the index when the store has it.
+
+        Raises:
+            RefusedError: It is no upload (400), too large (413), too slow (408), there already (422), or cut off.
+            PayloadStoreError: The store could not take it.
+        """
+        async with self._place():
+            parser = bson.UploadParser(self._limits.max_bytes)
+            pipe = Pipe()
+            publishing: Future[str] | None = None
+            try:
+                async for chunk in body(receive, self._limits):
+                    pieces = parser.feed(chunk)
+                    if parser.message_began and publishing is None:
+                        publishing = self._threads.submit(self._publish, topic, pipe)
+                    for piece in pieces:
+                        await pipe.write(piece)
+                upload = parser.finish()
+                if await self.call(self._index.find, upload.id) is not None:
+                    raise _duplicate(upload.id)
+            except BaseException as error:
+                pipe.fail(error if isinstance(error, PayloadStoreError) else RefusedError("cancelled"))
+                if publishing is not None and isinstance(error, PayloadStoreError):
+                    await self._given_up(publishing, error)
+                raise
+            assert publishing is not None  # noqa: S101  a document without a message is refused above
+            pipe.end()
+            reference = await self._finished(publishing)
+            return await self._enter(topic, reference, upload)
+
+    async def download(self, entry: Entry, start: Callable[[int], Any], send: Send) -> None:
+        """Send a message as BSON.
+
+        Args:
+            entry: The message.
+            start: Begins the answer, given its length in bytes; called when the store has opened the payload.
+            send: Takes the answer's pieces.
+
+        Raises:
+            PayloadStoreError: The store does not have the payload, or not as it was; if that turns out after ``start``,
+                the connection must be cut, since the length was announced.
+        """
+        async with self._place():
+            opening = self._threads.submit(self._open, entry.reference)
+            with closing(_Blocks(await self._within(asyncio.wrap_future(opening)), self._threads)) as blocks:
+                head, tail = bson.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
+                await start(len(head) + entry.size + len(tail))
+                try:
+                    async with asyncio.timeout(self._limits.transfer_seconds):
+                        await self._send(send, head)
+                        await self._send_payload(send, blocks, entry)
+                        await self._send(send, tail, more=False)
+                except TimeoutError:
+                    raise Gone("the client did not take the answer in time") from None
+
+    async def _send_payload(self, send: Send, blocks: _Blocks, entry: Entry) -> None:
+        left = entry.size
+        reading = blocks.next()
+        while left:
+            block = await self._within(asyncio.wrap_future(reading))
+            left -= len(block)
+            if not block or left < 0:
+                raise PayloadIntegrityError("the payload has another size than it had", reference=entry.reference)
+            # The next block is read while this one is sent.
+            reading = blocks.next()
+            await self._send(send, block)
+
+    async def _send(self, send: Send, block: bytes, *, more: bool = True) -> None:
+        async with asyncio.timeout(self._limits.idle_seconds):
+            await send({"type": "http.response.body", "body": block, "more_body": more})
+
+    async def _enter(self, topic: str, reference: str, upload: bson.Upload) -> Entry:
+        headers = bson.encode_headers(upload.headers)
+        now = time.time_ns() // 1_000_000
+        entry = Entry(upload.id, topic, reference, upload.size, headers, upload.key, now)
+        try:
+            added = await self.call(self._index.add, entry)
+        except PayloadStoreError:
+            # The payload stays: should the entry be there all the same, it would refer to nothing.
+            _log.exception("message %s is stored at %s, but the index failed", upload.id, reference)
+            raise
+        if not added:
+            # Another upload of the same id was entered since it was looked up.
+            self._threads.submit(self._delete, reference)
+            raise _duplicate(upload.id)
+        return entry
+
+    def _publish(self, topic: str, pipe: Pipe) -> str:
+        with closing(pipe):
+            if isinstance(self._store, SupportsStreaming):
+                return self._store.publish_stream(topic, cast("BinaryIO", pipe))
+            return self._publish_spooled(topic, pipe)
+
+    def _publish_spooled(self, topic: str, pipe: Pipe) -> str:
+        with tempfile.TemporaryFile(dir=self._spool) as file:
+            while block := pipe.read(_BLOCK):
+                file.write(block)
+            if not file.tell():
+                return self._store.publish(topic, b"")
+            file.flush()
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+                return self._store.publish(topic, view)
+
+    def _open(self, reference: str) -> BinaryIO:
+        if isinstance(self._store, SupportsStreaming):
+            return self._store.open(reference)
+        return cast("BinaryIO", _Held(self._store.download(reference)))
+
+    def _delete(self, reference: str) -> None:
+        if isinstance(self._store, SupportsDelete):
+            try:
+                self._store.delete(reference)
+            except PayloadStoreError:
+                _log.exception("%s is not needed, but could not be deleted", reference)
+
+    async def _finished(self, publishing: Future[str]) -> str:
+        """The reference, if the store is done in time; if it is not, what it stores later is deleted."""
+        try:
+            return await self._within(asyncio.wrap_future(publishing))
+        except PayloadStoreUnavailableError:
+            publishing.add_done_callback(self._delete_late)
+            raise
+
+    async def _given_up(self, publishing: Future[str], error: PayloadStoreError) -> None:
+        """Wait until a store has given up a payload that was not right, or that it could not take.
+
+        Raises:
+            PayloadStoreError: It could not take it, and says why.
+        """
+        try:
+            reference = await self._finished(publishing)
+        except PayloadStoreError as failure:
+            if isinstance(error, PipeClosedError):
+                raise failure from None
+            return
+        _log.error("the store kept %s although its stream failed; it is deleted", reference)
+        self._threads.submit(self._delete, reference)
+
+    def _delete_late(self, publishing: Future[str]) -> None:
+        if not publishing.cancelled() and publishing.exception() is None:
+            self._delete(publishing.result())
+
+    async def _within(self, waiting: asyncio.Future[T]) -> T:
+        """Wait for a thread, but not for ever."""
+        done, _ = await asyncio.wait({waiting}, timeout=self._limits.store_seconds)
+        if not done:
+            # Whatever comes of it later, somebody has looked.
+            waiting.add_done_callback(lambda late: late.cancelled() or late.exception())
+            raise PayloadStoreUnavailableError(f"no answer within {self._limits.store_seconds:g} s")
+        return waiting.result()
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._limits.idle_seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            raise PayloadStoreUnavailableError("too many transfers at once") from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+class _Blocks:
+    """Reads a payload in blocks, in threads."""
+
+    def __init__(self, file: BinaryIO, threads: ThreadPoolExecutor) -> None:
+        self._file = file
+        self._threads = threads
+        self._reading: Future[bytes] | None = None
+
+    def next(self) -> Future[bytes]:
+        """Begin to read the next block; the one before must have been read."""
+        self._reading = self._threads.submit(self._file.read, _BLOCK)
+        return self._reading
+
+    def close(self) -> None:
+        """Close the payload, in a thread, once nothing reads from it."""
+        if self._reading is None:
+            self._threads.submit(self._file.close)
+        else:
+            self._reading.add_done_callback(lambda _: self._file.close())
+
+
+class _Held:
+    """A payload in memory, read in blocks without copying it all at once."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+
+    def read(self, size: int) -> bytes:
+        block, self._data = self._data[:size], self._data[size:]
+        return bytes(block)
+
+    def close(self) -> None:
+        self._data = memoryview(b"")
+
+
+def _duplicate(message_id: UUID) -> RefusedError:
+    return RefusedError(f"there is a message {message_id} already", status=422)

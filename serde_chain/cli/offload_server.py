@@ -1,0 +1,135 @@
+"""``serde-chain offload-server``: a server for hop's offload API, and its users."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from payload_stores.errors import ConfigError
+
+__all__ = ["offload_server"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group("offload-server")
+def offload_server() -> None:
+    """Serve hop's offload API beside a Kafka broker, over any payload store."""
+
+
+@offload_server.command("add-user")
+@click.argument("file", type=_NEW_FILE)
+@click.argument("name")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input, one line.")
+def add_user(file: Path, name: str, password_stdin: bool) -> None:
+    """Add user NAME to FILE, or give NAME a new password; FILE keeps salted keys, no passwords."""
+    from payload_stores.offload_server import add_user as add
+
+    if password_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    is_new = add(file, name, password)
+    click.echo(f"{name} {'was added to' if is_new else 'has a new password in'} {file}")
+
+
+@offload_server.command("add-token")
+@click.argument("file", type=_NEW_FILE)
+@click.argument("name")
+def add_token(file: Path, name: str) -> None:
+    """Make a Bearer token for user NAME, print it, and add its digest to FILE."""
+    from payload_stores.offload_server.tokens import add_token as add
+
+    token = add(file, name)
+    click.echo("The token, which is not shown again:", err=True)
+    click.echo(token)
+
+
+@offload_server.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--store", required=True, help="Payload store: local, s3, or a dotted path.")
+@click.option("--config", "file", type=_FILE, required=True, help="The store's keys (.toml or .properties).")
+@click.option("--data", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the index.")
+@click.option("--credentials", type=_FILE, required=True, help="Users, as add-user writes them.")
+@click.option("--tokens", type=_FILE, help="Bearer tokens, as add-token writes them.")
+@click.option("--acl-file", type=_FILE, help="Permissions (TOML), instead of the broker's ACLs.")
+@click.option("--broker-config", type=_FILE, help="Kafka client of the server, for ACLs and --announce.")
+@click.option("--super-user", "super_users", multiple=True, help="May do everything, with the broker's ACLs.")
+@click.option("--max-bytes", default=1 << 30, show_default=True, type=click.IntRange(1), help="Largest upload.")
+@click.option("--tls-cert", type=_FILE, help="Certificate with its chain (PEM).")
+@click.option("--tls-key", type=_FILE, help="Its private key (PEM).")
+@click.option("--url", help="What clients call the server, if not by its address.")
+@click.option("--announce", is_flag=True, help="Write the URL to the broker's topic sys.metadata.")
+def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: Path | None, **options: Any) -> None:
+    """Run the server until SIGINT or SIGTERM."""
+    from payload_stores.offload_server import Tls, serve
+    from serde_chain.config import load
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together")
+    tls = Tls(tls_cert, tls_key) if tls_cert and tls_key else None
+    broker = None if broker_config is None else load(broker_config)
+    if options["announce"] and broker is None:
+        raise click.UsageError("--announce needs --broker-config")
+    app = _app(load(file), broker, options)
+    try:
+        serve(app, host=options["host"], port=options["port"], tls=tls, ready=_ready(broker, options))
+    finally:
+        app.close()
+
+
+def _app(config: dict[str, object], broker: dict[str, object] | None, options: dict[str, Any]) -> Any:
+    from payload_stores import open_store
+    from payload_stores.offload_server import (
+        Authorizer,
+        BrokerAcls,
+        FileAcls,
+        FileCredentials,
+        FileTokens,
+        Limits,
+        OffloadApp,
+    )
+
+    authorizer: Authorizer
+    if options["acl_file"] is not None:
+        authorizer = FileAcls(options["acl_file"])
+    elif broker is not None:
+        authorizer = BrokerAcls(broker, super_users=options["super_users"])
+    else:
+        raise click.UsageError("give --broker-config, or --acl-file")
+    credentials = FileCredentials(options["credentials"])
+    tokens = None if options["tokens"] is None else FileTokens(options["tokens"])
+    store = open_store(options["store"], config)
+    try:
+        return OffloadApp(
+            store,
+            options["data"],
+            credentials,
+            authorizer,
+            tokens=tokens,
+            limits=Limits(max_bytes=options["max_bytes"]),
+        )
+    except ConfigError:
+        store.close()
+        raise
+
+
+def _ready(broker: dict[str, object] | None, options: dict[str, Any]) -> Callable[[str], None]:
+    def ready(url: str) -> None:
+        public = (options["url"] or url).rstrip("/")
+        if options["announce"] and broker is not None:
+            from payload_stores.offload_server.announcement import announce
+
+            written = announce(broker, public)
+            click.echo(f"{public} {'is now' if written else 'was already'} announced on sys.metadata")
+        click.echo(f"Listening on {url}")
+
+    return ready

@@ -1,0 +1,97 @@
+"""A server for hop's offload API: this project's own, as ``serde-chain offload-server run`` starts it."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from payload_stores.offload_server import add_user
+from serde_chain.testing.services.ports import HOST
+from serde_chain.testing.services.process import Service
+
+_USERS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
+
+
+class OffloadServer(Service):
+    """An offload server in a process of its own, with users of its own.
+
+    Without a broker's configuration each user may do everything, unless `permissions` says otherwise.
+
+    Example:
+        >>> with KafkaBroker() as broker, OffloadServer(broker=broker.client_config()) as server:  # doctest: +SKIP
+        ...     httpx2.get(f"{server.url}/msg/…", auth=ScramAuth("alice", server.users["alice"]))
+    """
+
+    name = "offload-server"
+
+    def __init__(
+        self,
+        *,
+        users: Mapping[str, str] | None = None,
+        store: str = "local",
+        store_config: Mapping[str, object] | None = None,
+        broker: Mapping[str, object] | None = None,
+        permissions: str | None = None,
+        announce: bool = False,
+        arguments: Iterable[str] = (),
+    ) -> None:
+        """Describe the server; `start` or a ``with`` statement starts it.
+
+        Args:
+            users: Passwords by user name; by default those of `KafkaBroker`.
+            store: Payload store, by default a folder of the server's own.
+            store_config: The store's keys.
+            broker: Configuration of a Kafka client that may do everything: its broker's ACLs then decide.
+            permissions: Content of an ACL file, which decides instead.
+            announce: Write the address to the broker's topic ``sys.metadata``.
+            arguments: Further arguments of the command.
+        """
+        super().__init__()
+        self.users = dict(_USERS if users is None else users)
+        self._store = store
+        self._store_config = store_config
+        self._broker = broker
+        self._permissions = permissions
+        self._arguments = [*arguments, *(["--announce"] if announce else [])]
+
+    @property
+    def url(self) -> str:
+        """The endpoint, as clients are to know it."""
+        scheme = "https" if "--tls-cert" in self._arguments else "http"
+        return f"{scheme}://{HOST}:{self._port()}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the server keeps its files: ``index``, ``payloads``, ``users.json``, ``acl.toml``."""
+        self._port()
+        assert self._folder is not None  # noqa: S101 - for mypy: set with the port
+        return self._folder
+
+    def _prepare(self, folder: Path) -> list[str]:
+        for user, password in self.users.items():
+            add_user(folder / "users.json", user, password)
+        config = {"local.path": str(folder / "payloads"), **(self._store_config or {})}
+        command = [
+            sys.executable, "-c", "from serde_chain.cli import main; main()", "offload-server", "run",
+            "--host", HOST, "--port", str(self._port()),
+            "--store", self._store, "--config", str(_toml(folder / "store.toml", config)),
+            "--data", str(folder / "index"), "--credentials", str(folder / "users.json"),
+        ]  # fmt: skip
+        if self._broker is not None:
+            command += ["--broker-config", str(_toml(folder / "broker.toml", self._broker))]
+        if self._permissions is not None or self._broker is None:
+            acls = folder / "acl.toml"
+            acls.write_text(self._permissions or '[users."*"]\nread = ["*"]\nwrite = ["*"]\n')
+            command += ["--acl-file", str(acls)]
+        return command + self._arguments
+
+    def _ready(self) -> bool:
+        # It is printed when requests are answered, and after the announcement.
+        assert self._folder is not None  # noqa: S101 - for mypy: set by `start`
+        return "Listening on" in (self._folder / f"{self.name}.log").read_text(errors="replace")
+
+
+def _toml(path: Path, config: Mapping[str, object]) -> Path:
+    # JSON's strings, numbers and booleans are TOML's as well.
+    path.write_text("".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in config.items()))
+    return path
