@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from payload_stores.options import Option, boolean, text
@@ -11,7 +11,12 @@ from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.record import Context
 from serde_chain.wire.schema_id import SchemaKey
 
-__all__ = ["OPTIONS", "RegisteredSchema", "SchemaRegistry"]
+__all__ = ["CONFLUENT", "HEADER", "NONE", "OPTIONS", "RegisteredSchema", "SchemaRegistry", "framing_of"]
+
+# How a record names its schema; stages have further framings of their own.
+CONFLUENT: Final = "confluent"
+HEADER: Final = "header"
+NONE: Final = "none"
 
 SubjectStrategy = Callable[[str, str, str], str]
 
@@ -65,12 +70,14 @@ class RegisteredSchema(NamedTuple):
         text: The schema.
         references: Texts of the schemas that it refers to, in the order in which they can be parsed.
         guid: Its GUID where the registry has GUIDs.
+        names: By which names it refers to ``references``; of Protobuf, what their files are called where imported.
     """
 
     key: SchemaKey
     text: str
     references: tuple[str, ...] = ()
     guid: str | None = None
+    names: tuple[str, ...] = ()
 
 
 class SchemaRegistry:
@@ -113,13 +120,16 @@ class SchemaRegistry:
             raise SchemaRegistryError("the schema's subject needs the record's topic", hint="Pass a context with one")
         return self._strategy(topic, self._field, record_name)
 
-    def schema_for(self, subject: str, schema: str | None, schema_type: str) -> RegisteredSchema:
+    def schema_for(
+        self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
+    ) -> RegisteredSchema:
         """The schema to write a subject's records with: registered, looked up, or the latest.
 
         Args:
             subject: The subject.
             schema: Text of the configured schema; None if the latest is to be used.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+            references: What :meth:`reference` gave for the schemas to which it refers.
 
         Raises:
             SchemaRegistryError: The registry is down or refuses, or does not know the schema.
@@ -127,28 +137,40 @@ class SchemaRegistry:
         if schema is None or self.use_latest:
             latest = self._ask(f"the latest schema of {subject}", self._client.get_latest_version, subject)
             return self._with_references(latest.schema_id, latest.schema)
-        wanted = self._library.Schema(schema, schema_type)
-        if self._auto_register:
-            found = self._ask(
-                f"registering the schema of {subject}",
-                self._client.register_schema_full_response,
-                subject,
-                wanted,
-                normalize_schemas=self._normalize,
-            )
-        else:
-            found = self._ask(f"the schema of {subject}", self._client.lookup_schema, subject, wanted, self._normalize)
+        wanted = self._library.Schema(schema, schema_type, list(references))
+        found = self._register(subject, wanted) if self._auto_register else self._look_up(subject, wanted)
         return RegisteredSchema(found.schema_id, schema, guid=getattr(found, "guid", None))
 
-    def get(self, key: SchemaKey) -> RegisteredSchema:
+    def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+        """A reference to a schema, which is registered under its own name unless that is switched off.
+
+        Args:
+            name: Its name, which is its subject too (Confluent's default).
+            schema: Its text.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+            references: To what it refers itself.
+
+        Raises:
+            SchemaRegistryError: The registry is down or refuses, or does not know the schema.
+        """
+        wanted = self._library.Schema(schema, schema_type, list(references))
+        if self._auto_register:
+            self._register(name, wanted)
+        return self._library.SchemaReference(name, name, self._look_up(name, wanted).version)
+
+    def get(self, key: SchemaKey, form: str | None = None) -> RegisteredSchema:
         """The schema with an id or GUID.
+
+        Args:
+            key: The id or GUID.
+            form: What Confluent's registry calls the format: ``serialized`` for Protobuf in base64.
 
         Raises:
             SchemaRegistryError: The registry is down or refuses, or does not know it.
         """
         method = self._client.get_schema if isinstance(key, int) else self._client.get_schema_by_guid
-        schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key))
-        return self._with_references(key, schema)
+        schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key), fmt=form)
+        return self._with_references(key, schema, form)
 
     def subjects(self, topics: Iterable[str], record_name: str) -> list[str]:
         """The subjects under which the schemas of topics are registered; none where that depends on topics not given.
@@ -175,23 +197,32 @@ class SchemaRegistry:
         """Close the client's connections."""
         self._client.close()
 
-    def _with_references(self, key: SchemaKey, schema: Any) -> RegisteredSchema:
-        texts: dict[tuple[str, int], str] = {}
-        self._collect(schema, texts)
-        return RegisteredSchema(key, schema.schema_str, tuple(texts.values()), getattr(schema, "guid", None))
+    def _register(self, subject: str, schema: Any) -> Any:
+        method = self._client.register_schema_full_response
+        return self._ask(
+            f"registering the schema of {subject}", method, subject, schema, normalize_schemas=self._normalize
+        )
 
-    def _collect(self, schema: Any, texts: dict[tuple[str, int], str]) -> None:
+    def _look_up(self, subject: str, schema: Any) -> Any:
+        return self._ask(f"the schema of {subject}", self._client.lookup_schema, subject, schema, self._normalize)
+
+    def _with_references(self, key: SchemaKey, schema: Any, form: str | None = None) -> RegisteredSchema:
+        found: dict[tuple[str, int], tuple[str, str]] = {}
+        self._collect(schema, found, form)
+        names, texts = zip(*found.values(), strict=True) if found else ((), ())
+        return RegisteredSchema(key, schema.schema_str, texts, getattr(schema, "guid", None), names)
+
+    def _collect(self, schema: Any, found: dict[tuple[str, int], tuple[str, str]], form: str | None) -> None:
         """Depth first, so that what a schema refers to stands before it; a reference met again is not followed."""
         for reference in schema.references or ():
             at = (reference.subject, reference.version)
-            if at not in texts:
-                found = self._ask(
-                    f"schema {reference.subject} version {reference.version}", self._client.get_version, *at
-                )
-                texts[at] = ""
-                self._collect(found.schema, texts)
-                texts.pop(at)
-                texts[at] = found.schema.schema_str
+            if at not in found:
+                what = f"schema {reference.subject} version {reference.version}"
+                registered = self._ask(what, self._client.get_version, *at, fmt=form)
+                found[at] = (reference.name, "")
+                self._collect(registered.schema, found, form)
+                found.pop(at)
+                found[at] = (reference.name, registered.schema.schema_str)
 
     def _ask(self, what: str, method: Callable[..., Any], *arguments: object, **options: object) -> Any:
         try:
@@ -211,3 +242,33 @@ class SchemaRegistry:
             )
             failure.transient = True
             raise failure from error
+
+
+def framing_of(
+    option: Option[Any], config: Mapping[str, object], *, is_key: bool, needs_registry: bool = True
+) -> tuple[str, SchemaRegistry | None]:
+    """How records name their schema, and the registry that knows it.
+
+    Args:
+        option: The stage's option; unset, it is ``confluent`` where a registry is configured, else ``none``.
+        config: Flat configuration.
+        is_key: Whether subjects are for keys.
+        needs_registry: Whether the registry's framings cannot do without a registry.
+
+    Returns:
+        The framing; and the registry, if the framing is one of the registry's and it is configured.
+
+    Raises:
+        ConfigError: A registry is needed and not configured.
+    """
+    has_registry = URL.read(config) is not None
+    framing: str = option.read(config) or (CONFLUENT if has_registry else NONE)
+    if framing not in {CONFLUENT, HEADER}:
+        return framing, None
+    if has_registry:
+        return framing, SchemaRegistry(config, is_key=is_key)
+    if needs_registry:
+        raise ConfigError(
+            f"{option.name} = {framing} needs a schema registry", hint="Set schema.registry.url", key=option.name
+        )
+    return framing, None

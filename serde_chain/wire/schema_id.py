@@ -8,10 +8,14 @@ Confluent, GUID           ``01`` and the 16 bytes of the schema's GUID          
 Confluent, header         none; one of the above as the header ``__value_schema_id``     Confluent wire format
 Avro single object        ``C3 01`` and the CRC-64-AVRO fingerprint, little-endian       Avro specification 1.12
 ========================  =============================================================  =======================
+
+Protobuf adds the way to the message's type within its file to the id or GUID, wherever that stands: the number of
+indexes and the indexes (a message, a message nested in it, …) as zigzag varints; the common ``[0]`` is one ``00``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -23,8 +27,10 @@ __all__ = [
     "SchemaKey",
     "encode_guid",
     "encode_id",
+    "encode_indexes",
     "encode_single_object",
     "split_confluent",
+    "split_indexes",
     "split_single_object",
 ]
 
@@ -32,6 +38,9 @@ SchemaKey: TypeAlias = int | UUID
 
 VALUE_HEADER: Final = "__value_schema_id"
 KEY_HEADER: Final = "__key_schema_id"
+
+FIRST: Final = (0,)  # the indexes of a file's first message
+_MAX_INDEXES: Final = 100  # as deep as protobuf itself nests
 
 _ID: Final = 0
 _GUID: Final = 1
@@ -67,6 +76,58 @@ def split_confluent(data: Buffer) -> tuple[SchemaKey, int]:
     if data and data[0] in {_ID, _GUID}:
         raise ValueError(f"the schema id is cut off after {len(data)} bytes")
     raise ValueError(f"the data begins with {bytes(data[:1]).hex() or 'nothing'} instead of a schema id (00 or 01)")
+
+
+def encode_indexes(indexes: Sequence[int]) -> bytes:
+    """The bytes that name a type within a Protobuf file."""
+    if tuple(indexes) == FIRST:
+        return b"\x00"
+    return b"".join(_encode_zigzag(number) for number in (len(indexes), *indexes))
+
+
+def split_indexes(data: Buffer, at: int) -> tuple[tuple[int, ...], int]:
+    """Read the indexes behind a schema id.
+
+    Args:
+        data: A payload, or the value of a schema id header.
+        at: Where the schema id ends.
+
+    Returns:
+        The indexes, and where they end.
+
+    Raises:
+        ValueError: They are cut off, negative, or more than protobuf's nesting allows.
+    """
+    if len(data) > at and data[at] == 0:
+        return FIRST, at + 1
+    count, at = _zigzag(data, at)
+    if not 0 < count <= _MAX_INDEXES:
+        raise ValueError(f"there are {count} message indexes, expected 1 to {_MAX_INDEXES}")
+    indexes = []
+    for _ in range(count):
+        index, at = _zigzag(data, at)
+        if index < 0:
+            raise ValueError(f"a message index is {index}")
+        indexes.append(index)
+    return tuple(indexes), at
+
+
+def _encode_zigzag(number: int) -> bytes:
+    encoded, rest = bytearray(), number << 1
+    while rest > 127:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def _zigzag(data: Buffer, at: int) -> tuple[int, int]:
+    value = 0
+    for position, byte in enumerate(data[at : at + 5]):
+        value |= (byte & 0x7F) << 7 * position
+        if byte < 128:
+            return (value >> 1) ^ -(value & 1), at + position + 1
+    raise ValueError("the message indexes are cut off, or larger than 32 bits")
 
 
 def encode_single_object(fingerprint: bytes) -> bytes:
