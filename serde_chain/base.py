@@ -122,6 +122,7 @@ class Deserializer(Stage, Generic[Out]):
         batch_form: For whole Arrow columns (``DeserializerChain.to_arrow``): ``module:Name`` of a
             :class:`serde_chain.batch.BatchForm`, imported, and called with the stage, for the first batch.
             Without one, the stage is called record by record.
+        message_format: As of serializers. Records that a header calls something else are not given to the stage.
         arrow_type_name: For stages without a batch form, name of the ``pyarrow`` factory of the type of what they give,
             such as ``int64``. Without either, pyarrow infers the type.
     """
@@ -130,6 +131,7 @@ class Deserializer(Stage, Generic[Out]):
     gives: Data = Data.OBJECT
     reads_before_large_message: ClassVar[bool] = False
     batch_form: ClassVar[str | None] = None
+    message_format: str | None = None
     arrow_type_name: ClassVar[str | None] = None
 
     @abstractmethod

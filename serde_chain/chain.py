@@ -23,6 +23,7 @@ from serde_chain.errors import (
     ContextualError,
     DecodeError,
     EncodeError,
+    ForeignFormatError,
     PayloadStoreError,
     SerializationError,
     in_chain,
@@ -188,6 +189,8 @@ class _Chain(Stage):
                     return None
                 data = stage(data, ctx)
         except Exception as error:
+            if isinstance(error, ForeignFormatError):
+                return error.data
             failure = self._error(stage, error, ctx)
             if failure is error:
                 raise
@@ -319,6 +322,8 @@ class DeserializerChain(_Chain, Deserializer[Any]):
                     hint="Deserializers are listed in the order as applied to what came from the broker, "
                     "so large-message comes first",
                 )
+        if at + 1 < len(self._stages) and (precede := getattr(self._stages[at], "precede", None)) is not None:
+            precede(self._stages[at + 1])
 
 
 def _check_neighbours(stages: tuple[object, ...], labels: tuple[str, ...]) -> None:

@@ -9,6 +9,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         ├── EncodeError                      the object does not fit the stage or its schema
         │   └── MessageTooLargeError         too large for the topic or the client, and nothing can be offloaded
         ├── DecodeError                      the bytes are not what the stage reads: truncated, foreign, corrupt
+        │   └── ForeignFormatError           of another format, by a header; chains hand the bytes over instead
         │   └── DecryptionError              they cannot be decrypted: another key, topic or field, or changed bytes
         │       └── UnknownKeyError          the key that they name is not configured
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
@@ -42,6 +43,7 @@ __all__ = [
     "DecodeError",
     "DecryptionError",
     "EncodeError",
+    "ForeignFormatError",
     "MessageTooLargeError",
     "MissingDependencyError",
     "PayloadAccessDeniedError",
@@ -99,6 +101,19 @@ class DecryptionError(DecodeError):
 
 class UnknownKeyError(DecryptionError):
     """The key with which bytes are encrypted is not configured."""
+
+
+class ForeignFormatError(DecodeError):
+    """A record is of a format that the chain does not read, as one of its headers says.
+
+    A chain that reads records one by one hands the bytes over, with the header; in a batch, whose rows are of one type,
+    the record cannot be read.
+
+    Attributes:
+        data: The bytes; not kept by pickling.
+    """
+
+    data: object = None
 
 
 class SchemaRegistryError(SerializationError):

@@ -1,8 +1,9 @@
 """Avro, on fastavro: with or without a schema registry.
 
 ``avro.framing`` says how a record names its schema: ``confluent`` (the registry's id in front; the default where a
-registry is set), ``header`` (the same in a record header), ``single-object`` (Avro's own fingerprint), or ``none`` (the
-default otherwise). See :mod:`serde_chain.wire.schema_id` for the bytes.
+registry is set), ``header`` (the same in a record header), ``single-object`` (Avro's own fingerprint), ``none`` (the
+default otherwise), or ``container`` (an object container file per record, with the schema in it, as hop's ``avro``
+messages are). See :mod:`serde_chain.wire.schema_id` for the bytes of the first three.
 """
 
 from __future__ import annotations
@@ -18,30 +19,34 @@ from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.serializers import schema_registry
+from serde_chain.serializers.avro_file import FileWriter, Reading, parse_schema, read_file
 from serde_chain.serializers.avro_schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
-from serde_chain.serializers.schema_registry import RegisteredSchema, SchemaRegistry
+from serde_chain.serializers.schema_registry import RegisteredSchema, SchemaRegistry, framing_of
 from serde_chain.wire import avro_bounds, schema_id
 
 __all__ = ["AvroDeserializer", "AvroReader", "AvroSerializer"]
 
-CONFLUENT: Final = "confluent"
-HEADER: Final = "header"
+CONFLUENT: Final = schema_registry.CONFLUENT
+HEADER: Final = schema_registry.HEADER
 SINGLE_OBJECT: Final = "single-object"
-NONE: Final = "none"
+CONTAINER: Final = "container"
+NONE: Final = schema_registry.NONE
 
 FRAMING: Final = Option(
     "avro.framing",
-    choice(CONFLUENT, HEADER, SINGLE_OBJECT, NONE),
+    choice(CONFLUENT, HEADER, SINGLE_OBJECT, CONTAINER, NONE),
     None,
-    doc="how a record names its schema: confluent (default with a registry), header, single-object, none",
+    doc="how a record names its schema: confluent (default with a registry), header, single-object, container, none",
 )
-
 
 # fastavro writes some values that do not fit: 1.5 as the int 1, an int beyond 32 bits. To look at every value takes
 # about as long as to write it.
 VALIDATE: Final = Option(
     "avro.validate", boolean, False, doc="check every value before it is written; else fastavro takes some misfits"
 )
+
+
+_MAX_SCHEMAS: Final = 100
 
 
 class _Writer(NamedTuple):
@@ -92,7 +97,7 @@ class AvroSerializer(Serializer[Any]):
         self._validate = VALIDATE.read(config)
         self._write = require("fastavro", "avro").schemaless_writer
         self._schema = read_schema(config)
-        self._framing, self._registry = _framing(config, is_key=is_key)
+        self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._writers: dict[object, _Writer] = {}
         self._any_topic: _Writer | None = None
@@ -104,6 +109,9 @@ class AvroSerializer(Serializer[Any]):
             )
         if self._registry is None and self._schema is not None:
             prefix = schema_id.encode_single_object(self._schema.fingerprint) if self._framing == SINGLE_OBJECT else b""
+            if self._framing == CONTAINER:
+                self._write = FileWriter(self._schema, self._write)
+                self.message_format, prefix = "avro", self._write.header
             self._any_topic = _Writer(prefix, None, self._schema.parsed, self._schema)
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
@@ -157,6 +165,8 @@ class AvroDeserializer(Deserializer[Any]):
 
     ``avro.reader.schema``, or ``avro.schema`` where a registry knows the writers' schemas, is what records of all
     schemas are resolved into (Avro specification, "Schema Resolution").
+
+    A container file of one record gives that record, any other a list.
     """
 
     options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, *schema_registry.OPTIONS)
@@ -167,12 +177,16 @@ class AvroDeserializer(Deserializer[Any]):
         super().configure(config, is_key)
         self._read = require("fastavro", "avro").schemaless_reader
         schema, target = read_schema(config), read_schema(config, READER_SCHEMA)
-        self._framing, self._registry = _framing(config, is_key=is_key)
+        self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self.header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._readers: dict[object, AvroReader] = {}
         self._target = target
         self._own = schema
         self._only: AvroReader | None = None
+        if self._framing == CONTAINER:
+            self.message_format = "avro"
+            self.batch_form = None  # type: ignore[misc, assignment]  # a file may hold any number of records
+            return
         if self._registry is not None:
             self._target = target or schema
             self._locate: Callable[[Buffer, Context | None], tuple[AvroReader, int]] = self._locate_registered
@@ -201,6 +215,8 @@ class AvroDeserializer(Deserializer[Any]):
             return None
         if self._only is not None:
             return self.read(data, self._only, 0)
+        if self._framing == CONTAINER:
+            return self._read_file(data)
         return self.read(data, *self._locate(data, ctx))
 
     def read(self, data: Buffer, reader: AvroReader, start: int) -> Any:
@@ -250,6 +266,22 @@ class AvroDeserializer(Deserializer[Any]):
         if getattr(self, "_registry", None) is not None:
             self._registry.close()  # type: ignore[union-attr]
 
+    def _read_file(self, data: Buffer) -> Any:
+        try:
+            records = read_file(data, self._reading)
+        except Exception as error:
+            raise _unreadable(error) from error
+        return records[0] if len(records) == 1 else records
+
+    def _reading(self, text: str) -> Reading:
+        """How records of a file's own schema are read; remembered, within bounds, since schemas come with records."""
+        reader = self._readers.get(text)
+        if reader is None:
+            reader = self._reader(parse_schema(text))
+            if len(self._readers) < _MAX_SCHEMAS:
+                self._readers[text] = reader
+        return Reading(*reader[:3])
+
     def _locate_registered(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """The reader for the schema that the header or the prefix names, and where the record begins."""
         in_header = get_header(ctx, self.header_name)
@@ -286,19 +318,6 @@ class AvroDeserializer(Deserializer[Any]):
             writer if writer.unbounded else None,
             writer,
         )
-
-
-def _framing(config: Mapping[str, object], *, is_key: bool) -> tuple[str, SchemaRegistry | None]:
-    """The framing, and the registry where the framing needs one."""
-    has_registry = schema_registry.URL.read(config) is not None
-    framing = FRAMING.read(config) or (CONFLUENT if has_registry else NONE)
-    if framing not in {CONFLUENT, HEADER}:
-        return framing, None
-    if not has_registry:
-        raise ConfigError(
-            f"avro.framing = {framing} needs a schema registry", hint="Set schema.registry.url", key=FRAMING.name
-        )
-    return framing, SchemaRegistry(config, is_key=is_key)
 
 
 def _parse_registered(found: RegisteredSchema) -> AvroSchema:

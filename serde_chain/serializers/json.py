@@ -11,7 +11,6 @@ from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.record import Context
-from serde_chain.wire import hop
 
 __all__ = ["JsonDeserializer", "JsonSerializer"]
 
@@ -49,11 +48,9 @@ class JsonSerializer(Serializer[Any]):
 
 
 class JsonDeserializer(Deserializer[Any]):
-    """Reads JSON. ``null`` reads as None, which is the JSON value and not a tombstone.
+    """Reads JSON. ``null`` reads as None, which is the JSON value and not a tombstone."""
 
-    Where hop's large messages are read, values that ``_format`` calls something else stay bytes.
-    """
-
+    message_format = "json"
     options = (SCHEMA, VALIDATE)
     batch_form = "serde_chain.serializers.json_batch:JsonBatch"
 
@@ -62,16 +59,11 @@ class JsonDeserializer(Deserializer[Any]):
         super().configure(config, is_key)
         self._orjson: Any = require("orjson", "json")
         self._problem = _validator(config)
-        self._looks_at_format = hop.is_configured(config)
-        if self._looks_at_format:
-            self.batch_form = None  # type: ignore[misc, assignment]  # a batch may hold records that are not JSON
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one object."""
         if data is None:
             return None
-        if self._looks_at_format and hop.is_foreign(ctx, "json"):
-            return data
         try:
             value = self._orjson.loads(data)
         except ValueError as error:

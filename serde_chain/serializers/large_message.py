@@ -13,7 +13,7 @@ from payload_stores.middleware import Deadline
 from payload_stores.options import Option, choice, integer, listing, text
 from payload_stores.registry import open_store, store_class
 from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
-from serde_chain.errors import ConfigError, DecodeError, MessageTooLargeError
+from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, put_record, remove_headers, require_headers, topic_of
 from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
 
@@ -242,10 +242,15 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
         ):
             accepted = (*accepted, "hop")
         self._formats = [find_format(name) for name in accepted]
+        self._content: str | None = None
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
 
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
         self.downloads_bytes = DOWNLOADS_BYTES.read(config)
+
+    def precede(self, stage: object) -> None:
+        """Learn which stage comes next: what a header calls something else than that reads is not for it."""
+        self._content = getattr(stage, "message_format", None) or "blob"
 
     def marker_headers(self) -> frozenset[str] | None:
         """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
@@ -273,14 +278,25 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
         """
         found = None if data is None else self._locate(data, ctx)
         if found is None:
-            return data
+            return self._checked(data, ctx)
         reference_format, what = found
         payload = download(what) if isinstance(what, Reference) else what
         if isinstance(payload, StoredRecord):
             put_record(ctx, payload.headers, payload.key, payload.timestamp)
-            return payload.value
+            return self._checked(payload.value, ctx)
         remove_headers(ctx, reference_format.headers(is_key=self._is_key))
         return payload
+
+    def _checked(self, data: Buffer | None, ctx: Context | None) -> Buffer | None:
+        """The data, unless a header says that the stages to come do not read it."""
+        if self._content is not None and data is not None:
+            for found in self._formats:
+                content = found.content(ctx)
+                if content is not None and content != self._content:
+                    error = ForeignFormatError(f"the record is of the format {content[:50]!r}, not {self._content}")
+                    error.data = data
+                    raise error
+        return data
 
     def reference(self, data: Buffer, ctx: Context | None) -> Reference | None:
         """What a placeholder refers to; None if the payload is in the record.

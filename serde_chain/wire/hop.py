@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final
 
 from serde_chain.base import Buffer
 from serde_chain.record import Context, Header, get_header, require_headers
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
-__all__ = ["BLOB", "EXTERNAL", "FORMAT", "FORMAT_HEADER", "MAX_PLACEHOLDER_BYTES", "is_configured", "is_foreign"]
+__all__ = ["BLOB", "EXTERNAL", "FORMAT", "FORMAT_HEADER", "MAX_PLACEHOLDER_BYTES"]
 
 FORMAT_HEADER: Final = "_format"
 EXTERNAL: Final = "external"
 BLOB: Final = "blob"
 MAX_PLACEHOLDER_BYTES: Final = 8192
 
-_CONFIGURED_BY: Final = ("payload.store.class", "payload.store.classes", "format", "accept")
 _ID: Final = "_id"
 _SENDER: Final = "_sender"
 _TEST: Final = "_test"
@@ -65,6 +64,10 @@ class _HopFormat:
             raise ValueError('the placeholder is not of the form {"url": "…"}')
         return Reference(url, whole_record=True)
 
+    def content(self, ctx: Context | None) -> str | None:
+        found = _named_format(ctx)
+        return None if found is None else found.decode("utf-8", "replace").lower()
+
 
 def _put(ctx: Context | None, content: bytes, sender: str | None, *, keep: bool) -> None:
     """Write hop's own headers, behind those of the user if these are kept."""
@@ -93,30 +96,6 @@ def _named_format(ctx: Context | None) -> bytes | None:
 
 def _pairs(headers: list[Header] | dict[str, object]) -> list[Header]:
     return list(headers.items()) if isinstance(headers, dict) else headers  # type: ignore[arg-type]
-
-
-def is_configured(config: Mapping[str, object]) -> bool:
-    """Whether a reader may meet records of this format, so that ``_format`` says what a value is.
-
-    Args:
-        config: Flat configuration.
-    """
-    found: list[object] = []
-    for name in _CONFIGURED_BY:
-        value = config.get(f"large.message.{name}")
-        found += value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
-    return any(item.strip() == "hop" if isinstance(item, str) else hasattr(item, "download_record") for item in found)
-
-
-def is_foreign(ctx: Context | None, own: str) -> bool:
-    """Whether the header ``_format`` says that a value is of another format than a stage's own.
-
-    Args:
-        ctx: The record.
-        own: What the stage reads, such as ``json``.
-    """
-    found = _named_format(ctx)
-    return found is not None and found.lower() != own.encode()
 
 
 FORMAT: Final[ReferenceFormat] = _HopFormat()

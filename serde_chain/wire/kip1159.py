@@ -33,6 +33,9 @@ class _Kip1159Format:
     def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None) -> None:
         """A small record has no headers of this format."""
 
+    def content(self, ctx: Context | None) -> str | None:
+        return None
+
     def headers(self, *, is_key: bool) -> Collection[str]:
         marker = KEY_MARKER if is_key else MARKER
         return marker, f"{marker}-size", f"{marker}-digest"

@@ -84,6 +84,12 @@ class ReferenceFormat(Protocol):
             ValueError: It bears the format's mark and is malformed, or of an unknown version.
         """
 
+    def content(self, ctx: Context | None) -> str | None:
+        """What a record's value is, by the headers of this format.
+
+        Such as ``json`` and ``avro``; ``blob`` is what needs the writer's own chain; None where the headers do not say.
+        """
+
 
 FORMATS: Final = Catalogue(
     kind="large-message format",

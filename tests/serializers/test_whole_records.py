@@ -19,7 +19,6 @@ from serde_chain import (
     UntrustedReferenceError,
 )
 from serde_chain.serializers.large_message import LargeMessageSerializer
-from serde_chain.wire import hop
 
 ENDPOINT = "shelf://host"
 
@@ -104,7 +103,7 @@ def test_a_large_record_goes_to_the_store_whole(store: Shelf) -> None:
 
     store.records[reference] = StoredRecord(stored.value, stored.headers, b"stored", 1234)
     read = RecordContext("t", "value", list(ctx.headers), b"key", 3, 99, 7)
-    assert DeserializerChain.from_config(config(store, large_message_accept="hop"))(placeholder, read) == value
+    assert DeserializerChain.from_config(config(store))(placeholder, read) == value
     assert read == RecordContext("t", "value", list(stored.headers), b"stored", 3, 1234, 7)
 
 
@@ -112,7 +111,7 @@ def test_headers_may_be_a_dictionary(store: Shelf) -> None:
     ctx = RecordContext("t", "value", {"a": "1"})
     placeholder = SerializerChain.from_config(config(store))("x" * 200, ctx)
     read = RecordContext("t", "value", ctx.headers)
-    assert DeserializerChain.from_config(config(store, large_message_accept="hop"))(placeholder, read) == "x" * 200
+    assert DeserializerChain.from_config(config(store))(placeholder, read) == "x" * 200
     assert isinstance(read.headers, dict)
     assert list(read.headers) == ["a", "_id", "_sender", "_format"]
 
@@ -149,7 +148,7 @@ def test_nothing_can_be_offloaded(store: Shelf) -> None:
 
 
 def test_references_that_are_not_fetched_are_handed_over() -> None:
-    reader = DeserializerChain.from_config(config(NotFetching(), large_message_accept="hop"))
+    reader = DeserializerChain.from_config(config(NotFetching()))
     ctx = RecordContext("t", "value", [("_format", b"external")])
     data = b'{"url": "shelf://host/msg/1"}'
     assert reader(data, ctx) == data
@@ -158,7 +157,7 @@ def test_references_that_are_not_fetched_are_handed_over() -> None:
 @pytest.mark.parametrize("mark", [b"external", b"External", b"EXTERNAL"])
 def test_mark_is_compared_without_case(store: Shelf, mark: bytes) -> None:
     store.records["shelf://host/msg/1"] = StoredRecord(b"1")
-    reader = DeserializerChain.from_config(config(store, large_message_accept="hop"))
+    reader = DeserializerChain.from_config(config(store))
     assert reader(b'{"url": "shelf://host/msg/1"}', RecordContext("t", "value", [("_format", mark)])) == 1
 
 
@@ -166,7 +165,7 @@ def test_mark_is_compared_without_case(store: Shelf, mark: bytes) -> None:
     "data", [b"", b"{", b"[]", b"{}", b'{"url": 1}', b'{"url": null}', b"\xff", b"[" * 8000, b'"' + b"x" * 9000 + b'"']
 )
 def test_malformed_placeholders(store: Shelf, data: bytes) -> None:
-    reader = DeserializerChain.from_config(config(store, large_message_accept="hop"))
+    reader = DeserializerChain.from_config(config(store))
     with pytest.raises(DecodeError):
         reader(data, RecordContext("t", "value", [("_format", b"external")]))
 
@@ -180,16 +179,39 @@ def test_reference_to_a_store_without_records_is_not_followed() -> None:
 def test_a_stored_record_that_is_external_is_not_followed(store: Shelf) -> None:
     inner = b'{"url": "shelf://host/msg/2"}'
     store.records["shelf://host/msg/1"] = StoredRecord(inner, (("_format", b"external"),))
-    reader = DeserializerChain.from_config(config(store, large_message_accept="hop"))
+    reader = DeserializerChain.from_config(config(store))
     ctx = RecordContext("t", "value", [("_format", b"external")])
     assert reader(b'{"url": "shelf://host/msg/1"}', ctx) == inner
 
 
-def test_first_format_header_counts() -> None:
-    ctx = RecordContext("t", "value", [("_format", b"Json"), ("_format", b"avro")])
-    assert not hop.is_foreign(ctx, "json")
-    assert hop.is_foreign(ctx, "avro")
-    assert not hop.is_foreign(None, "json")
+@pytest.mark.parametrize(
+    ("stages", "marks", "expected"),
+    [
+        ("large-message, json", [b"json"], 1),
+        ("large-message, json", [b"JSON", b"avro"], 1),
+        ("large-message, json", [], 1),
+        ("large-message, json", [b"blob"], b"1"),
+        ("large-message, json", [b"voevent"], b"1"),
+        ("large-message, json", [b"\xff"], b"1"),
+        ("large-message, bytes", [b"blob"], b"1"),
+        ("large-message, bytes", [b"json"], b"1"),
+        ("large-message, string", [b"blob"], "1"),
+        ("large-message, string", [b"json"], b"1"),
+        ("large-message", [b"voevent"], b"1"),
+    ],
+)
+def test_values_of_another_format_are_handed_over_as_they_are(
+    store: Shelf, stages: str, marks: list[bytes], expected: object
+) -> None:
+    reader = DeserializerChain.from_config(config(store, value_deserializers=stages))
+    headers: Any = [("_format", mark) for mark in marks]
+    ctx = RecordContext("t", "value", list(headers))
+    assert reader(b"1", ctx) == expected
+    assert ctx.headers == headers
+    store.records["shelf://host/msg/1"] = StoredRecord(b"1", tuple(headers))
+    ctx = RecordContext("t", "value", [("_format", b"external")])
+    assert reader(b'{"url": "shelf://host/msg/1"}', ctx) == expected
+    assert ctx.headers == headers
 
 
 def test_records_pass_through_deadline_and_retry(store: Shelf) -> None:

@@ -1,0 +1,210 @@
+"""Avro object container files, one per record (Avro specification, "Object Container Files"): hop's ``avro`` format.
+
+Each record carries its schema, so that a reader needs none. That schema comes from the wire like the rest, and is
+looked over before it is used.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from payload_stores.plugins import require
+from serde_chain.base import Buffer
+from serde_chain.serializers.avro_schema import AvroSchema
+from serde_chain.wire import avro_bounds
+
+__all__ = ["FileWriter", "Reading", "parse_schema", "read_file"]
+
+_MAGIC: Final = b"Obj\x01"
+_SYNC_BYTES: Final = 16
+_MAX_OUTPUT: Final = 256 << 20
+_MAX_WEIGHT: Final = 100_000
+
+Write = Callable[[Any, Any, Any], None]
+
+
+class Reading(NamedTuple):
+    """How the records of a file are read.
+
+    Attributes:
+        writer: What they were written with.
+        target: What they are read into; None where that is the same.
+        bounds: The schema, if its records must be looked over first.
+    """
+
+    writer: Any
+    target: Any | None
+    bounds: AvroSchema | None
+
+
+class FileWriter:
+    """Writes files of one record each; with the same signature as fastavro's ``schemaless_writer``.
+
+    Args:
+        schema: The schema.
+        write: fastavro's ``schemaless_writer``.
+
+    Attributes:
+        header: What stands in front of every record.
+    """
+
+    def __init__(self, schema: AvroSchema, write: Write) -> None:
+        fastavro: Any = require("fastavro", "avro")
+        self._write = write
+        self._sync = os.urandom(_SYNC_BYTES)
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, schema.parsed, [], sync_marker=self._sync)
+        self.header = buffer.getvalue()
+
+    def __call__(self, buffer: io.BytesIO, schema: Any, data: Any) -> None:
+        """Write the file's only block."""
+        block = io.BytesIO()
+        self._write(block, schema, data)
+        buffer.write(_long(1) + _long(block.tell()))
+        buffer.write(block.getbuffer())
+        buffer.write(self._sync)
+
+
+def parse_schema(text: str) -> AvroSchema:
+    """Parse a schema that came with a file.
+
+    Raises:
+        ValueError: It is none, or a few bytes could become unbounded work with it.
+    """
+    try:
+        schema = AvroSchema.parse(text)
+        avro_bounds.check_depth(schema.parsed)
+        if _weight(schema.parsed, schema.named, {}) > _MAX_WEIGHT:
+            raise ValueError(f"a record has more than {_MAX_WEIGHT} parts")
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+    return schema
+
+
+def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
+    """Read all records of a file.
+
+    Args:
+        data: The file.
+        reading: How to read records of a schema, given as JSON text.
+
+    Raises:
+        ValueError: It is no such file, or cut off.
+        EOFError: A record is cut off.
+    """
+    fastavro: Any = require("fastavro", "avro")
+    cursor = _Cursor(memoryview(data).cast("B"))
+    if cursor.take(len(_MAGIC)) != _MAGIC:
+        raise ValueError("it is not an Avro object container file")
+    metadata = dict(_metadata(cursor))
+    sync = cursor.take(_SYNC_BYTES)
+    codec = bytes(metadata.get("avro.codec", b"null")).decode("ascii", "replace")
+    if codec not in {"null", "deflate"}:
+        raise ValueError(f"its codec is {codec[:50]!r}, and only null and deflate are read")
+    writer, target, bounds = reading(str(metadata.get("avro.schema", b""), "utf-8"))
+    records: list[Any] = []
+    left = _MAX_OUTPUT
+    while cursor.left:
+        count, size = cursor.long(), cursor.long()
+        block = _inflate(cursor.take(size), left) if codec == "deflate" else bytes(cursor.take(size))
+        left -= len(block)
+        if cursor.take(_SYNC_BYTES) != sync:
+            raise ValueError("a block does not end where it should")
+        if not 0 <= count <= max(len(block), avro_bounds.MAX_EMPTY_ITEMS - len(records)):
+            raise ValueError(f"a block of {len(block)} bytes claims {count} records")
+        buffer = io.BytesIO(block)
+        for _ in range(count):
+            if bounds is not None:
+                avro_bounds.check_bounds(bounds.parsed, bounds.named, block, buffer.tell())
+            records.append(fastavro.schemaless_reader(buffer, writer, target))
+        if buffer.tell() != len(block):
+            raise ValueError(f"{len(block) - buffer.tell()} bytes follow the records of a block")
+    if not records:
+        raise ValueError("it has no record: cut off, or of no use to anybody")
+    return records
+
+
+class _Cursor:
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def take(self, size: int) -> memoryview:
+        if not 0 <= size <= self.left:
+            raise ValueError("the file is cut off")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def long(self) -> int:
+        number = 0
+        for shift in range(0, 70, 7):
+            byte = self.take(1)[0]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (number >> 1) ^ -(number & 1)
+        raise ValueError("a number has more than ten bytes")
+
+
+def _metadata(cursor: _Cursor) -> Iterator[tuple[str, memoryview]]:
+    while count := cursor.long():
+        if count < 0:
+            count = -count
+            cursor.long()  # the size of the block, for readers that skip it
+        for _ in range(count):
+            name = str(cursor.take(cursor.long()), "utf-8")
+            yield name, cursor.take(cursor.long())
+
+
+def _inflate(data: memoryview, most: int) -> bytes:
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        block = inflate.decompress(data, most + 1)
+    except zlib.error as error:
+        raise ValueError(f"a block is corrupt: {error}") from error
+    # fastavro and others leave a part of zlib's checksum behind the end, so what follows is not looked at.
+    if len(block) > most or not inflate.eof:
+        raise ValueError(f"a block is cut off, or larger than {_MAX_OUTPUT} bytes when it is decompressed")
+    return block
+
+
+def _long(number: int) -> bytes:
+    """A count or size, which is never negative, as Avro's zigzag varint."""
+    number <<= 1
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*encoded, number])
+
+
+def _weight(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
+    """How many parts a value has at least, where names that are used twice count twice: they may double at each level.
+
+    A name within its own definition counts nothing: how deep that goes, the record's bytes say.
+    """
+    if isinstance(schema, list):
+        return sum(_weight(branch, named, known) for branch in schema)
+    if isinstance(schema, str):
+        if schema not in named:
+            return 1
+        if schema not in known:
+            known[schema] = 0
+            known[schema] = _weight(named[schema], named, known)
+        return known[schema]
+    kind = schema["type"]
+    if kind in {"record", "error"}:
+        name = schema["name"]
+        known.setdefault(name, 0)
+        known[name] = 1 + sum(_weight(field["type"], named, known) for field in schema["fields"])
+        return known[name]
+    if kind in {"array", "map"}:
+        return 1 + _weight(schema["items" if kind == "array" else "values"], named, known)
+    return _weight(kind, named, known) if isinstance(kind, (dict, list)) else 1

@@ -1,0 +1,150 @@
+"""Avro object container files, one per record, as hop's ``avro`` messages are."""
+
+import io
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import fastavro
+import pytest
+from hop.models import AvroBlob
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serde_chain import DecodeError, DeserializerChain, SerializerChain
+from serde_chain.testing import SerializerTests
+
+SCHEMA = {
+    "type": "record",
+    "name": "Alert",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "pixels", "type": "bytes", "default": ""},
+    ],
+}
+WRITE = {"value.serializers": "avro", "avro.schema": SCHEMA, "avro.framing": "container"}
+READ = {"value.deserializers": "avro", "avro.framing": "container"}
+ALERT = {"id": 1, "note": "a", "pixels": b"\0\1"}
+
+
+def file(records: list[Any], schema: Any = SCHEMA, **more: Any) -> bytes:
+    buffer = io.BytesIO()
+    fastavro.writer(buffer, schema, records, **more)
+    return buffer.getvalue()
+
+
+def read(data: bytes, **more: Any) -> Any:
+    with DeserializerChain.from_config({**READ, **more}) as chain:
+        return chain(data)
+
+
+class TestAvroFile(SerializerTests):
+    stage = "avro"
+    values = st.fixed_dictionaries(
+        {"id": st.integers(-(2**63), 2**63 - 1), "note": st.none() | st.text(), "pixels": st.binary(max_size=200)}
+    )
+    foreign = (b"", file([]), b"Obj", b"Obj\x01", b"something else", b"Obj\x01\x02")
+
+    @pytest.fixture
+    def config(self) -> Mapping[str, object]:
+        return {"avro.schema": SCHEMA, "avro.framing": "container"}
+
+
+def test_hop_client_reads_what_we_write() -> None:
+    chain = SerializerChain.from_config(WRITE)
+    for alert in (ALERT, {"id": 2, "note": None, "pixels": bytes(100_000)}):
+        found = AvroBlob.deserialize(chain(alert))
+        assert found.content == alert
+        assert found.schema["name"] == "Alert"
+
+
+def test_we_read_what_hop_client_writes() -> None:
+    for content in ({"a": 1, "b": [1.5, None], "c": {"d": "e"}}, [1, 2, 3], "text", ALERT):
+        assert read(bytes(AvroBlob(content))) == content
+    assert read(bytes(AvroBlob([ALERT, ALERT], SCHEMA, single_record=False))) == [ALERT, ALERT]
+    assert read(bytes(AvroBlob([ALERT], SCHEMA, single_record=False))) == ALERT
+
+
+def test_compressed_files_and_several_blocks() -> None:
+    assert read(file([ALERT] * 50, codec="deflate", sync_interval=100)) == [ALERT] * 50
+    with pytest.raises(DecodeError, match="snappy"):
+        read(file([ALERT]).replace(b"\x08null", b"\x0csnappy"))
+
+
+def test_reader_schema() -> None:
+    schema = {"type": "record", "name": "Alert", "fields": [{"name": "id", "type": "double"}]}
+    assert read(file([ALERT]), **{"avro.reader.schema": json.dumps(schema)}) == {"id": 1.0}
+
+
+def test_what_follows_a_file_is_refused() -> None:
+    with pytest.raises(DecodeError):
+        read(file([ALERT]) + b"\0")
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """A record of no bytes that has two to the power of so many parts."""
+    schema: Any = "null"
+    for level in range(levels):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"r{level - 1}" if level else "null"}]
+        schema = {"type": "record", "name": f"r{level}", "fields": fields}
+    return dict(schema)
+
+
+def nested(levels: int) -> Any:
+    schema: Any = "null"
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def header(schema: str, codec: bytes = b"null") -> bytes:
+    def text(data: bytes) -> bytes:
+        size, encoded = len(data) << 1, bytearray()
+        while size > 0x7F:
+            encoded.append(size & 0x7F | 0x80)
+            size >>= 7
+        return bytes([*encoded, size]) + data
+
+    return (
+        b"Obj\x01\x04"
+        + b"".join(map(text, (b"avro.schema", schema.encode(), b"avro.codec", codec)))
+        + b"\0"
+        + bytes(16)
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        header(json.dumps(doubling(40))) + b"\x02\x00" + bytes(16),
+        header(json.dumps(nested(180))) + b"\x02\x02\x00" + bytes(16),
+        header("[" * 5000) + b"\x02\x00" + bytes(16),
+        header('"null"') + b"\xfe\xff\xff\xff\xff\xff\x7f\x00" + bytes(16),
+        header('{"type": "array", "items": "null"}') + b"\x02\x14\xfe" + b"\xff" * 6 + b"\x7f\0\0" + bytes(16),
+        header('{"type": "record", "name": "r", "fields": [{"name": "n", "type": ["null", "r"]}]}')
+        + b"\x02\xa0\x8d\x06" + b"\x02" * 50_000 + bytes(16),
+        header('"bytes"', b"deflate") + b"\x02\x04\xff\xff" + bytes(16),
+        header('{"type": "nothing"}') + b"\x02\x00" + bytes(16),
+        header("1") + b"\x02\x00" + bytes(16),
+    ],
+)  # fmt: skip
+def test_files_that_mean_harm(data: bytes) -> None:
+    try:
+        read(data)
+    except DecodeError:
+        return
+    assert b'"items": {' in data, "only nesting that is no deeper than allowed may be read"
+
+
+GOOD = file([ALERT, ALERT])
+
+
+@given(st.data())
+def test_changed_bytes_give_records_or_a_decode_error(data: st.DataObject) -> None:
+    changed = bytearray(GOOD)
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(DecodeError):
+        read(bytes(changed))
