@@ -3,25 +3,34 @@
 A stage may offer a batch form (:attr:`serde_chain.base.Deserializer.batch_form`); one that does not is called record by
 record. A batch form never has rules of its own: it finds the records that need work, and what it cannot do a column at
 a time it leaves to the stage.
+
+What a stage gives may be many times what it was given: ten thousand references may stand for gigabytes. So a batch can
+go through a chain in parts, each of which is through before the next one is begun.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from payload_stores.plugins import import_object, require
+from serde_chain.arrow_columns import Headers, binary_column, cuts, replaced
 from serde_chain.base import Data, Stage
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
-from serde_chain.record import VALUE, Header, RecordContext
+from serde_chain.record import KEY, VALUE, RecordContext
 
-__all__ = ["Batch", "BatchForm", "BatchResult", "binary_column", "find_form", "header_lists", "marked_rows", "run"]
-
-_MAX_BINARY_BYTES = (1 << 31) - 1
+__all__ = ["Batch", "BatchForm", "BatchResult", "find_form", "run"]
 
 
 class BatchForm(Protocol):
-    """A stage at work on whole columns; made with the stage as its only argument, once per chain."""
+    """A stage at work on whole columns; made with the stage as its only argument, once per chain.
+
+    A form whose result may be much larger than the batch can have a method ``parts(batch, most_bytes)`` as well, which
+    yields the batch in parts (:meth:`Batch.part`), in order, of about so many bytes each, with what the stage gives;
+    all in one part where ``most_bytes`` is None.
+    """
 
     def __call__(self, batch: Batch, /) -> Any:
         """Deserialize a batch.
@@ -54,10 +63,17 @@ class Batch:
     Args:
         values: The data: an Arrow array of bytes, chunked or not, or a sequence of bytes and None.
         headers: A list of headers (or None) per record, or an Arrow column ``list<struct<key, value>>``.
-        topic: The topic, or one per record.
+        topic: The topic, or one per record; None where it is not known.
         field: ``key`` or ``value``.
         keys: The records' encoded keys, as ``values``.
         positions: Columns ``partition``, ``offset`` and ``timestamp``, where they are known.
+
+    Attributes:
+        first: Position of the first record in the batch of which this is a part.
+        errors: For each row that could not be read, why.
+
+    Raises:
+        ConfigError: A column is of a wrong type or length.
     """
 
     def __init__(
@@ -65,21 +81,22 @@ class Batch:
         values: Any,
         headers: Any = None,
         *,
-        topic: str | Sequence[str],
+        topic: str | Sequence[str] | None,
         field: str = VALUE,
         keys: Any = None,
         positions: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         self.arrow: Any = require("pyarrow", "arrow")
         self.compute: Any = require("pyarrow.compute", "arrow")
+        self.first = 0
         self.errors: dict[int, SerializationError] = {}
         self.field = field
         self._column: Any = binary_column(values)
         self._objects: list[Any] | None = None
         self._keys = None if keys is None else binary_column(keys)
         self._topic = topic
-        self._positions = positions or {}
-        self._headers = _Headers(headers, self.arrow)
+        self._positions = dict(positions or {})
+        self._headers = Headers(headers)
         self._contexts: dict[int, RecordContext] = {}
         for name, column in (("keys", self._keys), ("headers", headers), *self._positions.items()):
             if column is not None and len(column) != len(self):
@@ -102,6 +119,38 @@ class Batch:
             self._objects = self._column.to_pylist()
         return self._objects
 
+    def part(self, start: int, stop: int) -> Batch:
+        """Some of the records, with what has become of them so far."""
+        if (start, stop) == (0, len(self)):
+            return self
+        found = copy.copy(self)
+        found._cut(start, stop)  # noqa: SLF001, of the same class
+        return found
+
+    def _cut(self, start: int, stop: int) -> None:
+        rows = range(start, stop)
+        self.first += start
+        if self._objects is None:
+            self._column = self._column.slice(start, stop - start)
+        else:
+            self._column, self._objects = None, self._objects[start:stop]
+        self._keys = None if self._keys is None else self._keys.slice(start, stop - start)
+        self._topic = self._topic if isinstance(self._topic, str) or self._topic is None else self._topic[start:stop]
+        self._positions = {name: column[start:stop] for name, column in self._positions.items()}
+        self._headers = self._headers.part(start, stop)
+        self.errors = {row - start: self.errors[row] for row in rows if row in self.errors} if self.errors else {}
+        self._contexts = {row - start: self._contexts[row] for row in rows if row in self._contexts}
+
+    def pieces(self, most_bytes: int | None) -> Iterator[Batch]:
+        """The records in parts of so many bytes at most, or of one record; in one part where that is None."""
+        if most_bytes is None or self._objects is not None:  # objects were made in parts already
+            yield self
+            return
+        start = 0
+        for stop in cuts(self._column, most_bytes):
+            yield self.part(start, stop)
+            start = stop
+
     def context(self, row: int) -> RecordContext:
         """The record around the data of a row, with headers that stages may change."""
         found = self._contexts.get(row)
@@ -121,165 +170,89 @@ class Batch:
             error: Why; the place is filled in where it is missing.
         """
         ctx = self.context(row)
-        error.add_context(topic=ctx.topic, field=self.field, partition=ctx.partition, offset=ctx.offset, row=row)
+        row_number = self.first + row if ctx.offset is None else None
+        error.add_context(topic=ctx.topic, field=self.field, partition=ctx.partition, offset=ctx.offset, row=row_number)
         self.errors.setdefault(row, error)
 
-    def each(
-        self, call: Callable[[Any, RecordContext], Any], place: Callable[[Exception, Any], Exception]
-    ) -> list[Any]:
-        """Call a stage record by record.
+    def collect(
+        self, values: list[Any], make: Callable[[list[Any]], Any], row: Callable[[int], int] = lambda at: at
+    ) -> Any:
+        """Put Python values into an array; those that do not fit its type are given up.
 
         Args:
-            call: The stage.
-            place: Makes the error to report from what the stage raised and the record's context.
-
-        Returns:
-            What it gave, None for null records and for those that failed.
-
-        Raises:
-            Exception: ``place`` gave an error that is not a record's, as a missing dependency.
+            values: The values, or None.
+            make: Makes a ``pyarrow.Array`` of values.
+            row: The row of a value by its place, where these are not the batch's first ones.
         """
-        given: list[Any] = []
-        for row, data in enumerate(self.objects):
-            if data is None:
-                given.append(None)
-                continue
-            ctx = self.context(row)
-            try:
-                given.append(call(data, ctx))
-            except Exception as error:  # noqa: BLE001, any stage's, as where records are read one by one
-                failure = place(error, ctx)
-                if not isinstance(failure, SerializationError):
-                    raise failure from failure.__cause__
-                self.fail(row, failure)
-                given.append(None)
-        return given
+        misfits = (self.arrow.ArrowException, OverflowError, ValueError, TypeError)
+        try:
+            return make(values)
+        except misfits:
+            for at, value in enumerate(values):
+                try:
+                    make([value])
+                except misfits as error:
+                    values[at] = None
+                    failure = DecodeError(f"the record does not fit the column's type: {error}")
+                    failure.__cause__ = error
+                    self.fail(row(at), failure)
+            return make(values)
 
     def take(self, column: Any) -> None:
-        """Go on with the bytes that a batch form gave."""
+        """Go on with the array that a batch form gave."""
         self._column, self._objects = column, None
 
     def take_objects(self, objects: list[Any]) -> None:
         """Go on with what a stage gave record by record."""
         self._objects = objects
 
+    def prepare(self) -> None:
+        """Get ready for a stage that looks at every record."""
+        self._headers.prepare()
+        self._positions = {name: _as_list(column) for name, column in self._positions.items()}
+        self._topic = self._topic if isinstance(self._topic, str) else _as_list(self._topic)
+
     def headers_after(self) -> Any:
         """The headers as the stages have left them, in the form in which they came."""
         return self._headers.after({row: ctx.headers for row, ctx in self._contexts.items() if row not in self.errors})
 
+    def keys_batch(self) -> Batch:
+        """The keys of these records, to go through a chain of their own."""
+        return Batch(self.keys_after(), self.headers_after(), topic=self._topic, field=KEY, positions=self._positions)
+
+    def keys_after(self) -> Any:
+        """The encoded keys; where whole records were fetched, theirs. None if no keys were given."""
+        if self._keys is None:
+            return None
+        return replaced(self._keys, self._changed("key", self._keys))
+
+    def timestamps_after(self) -> Any:
+        """The timestamps in ms; where whole records were fetched, theirs. None if none were given."""
+        column = self._positions.get("timestamp")
+        changed = {} if column is None else self._changed("timestamp", column)
+        if not isinstance(column, list):
+            return replaced(column, changed)
+        return [changed.get(row, moment) for row, moment in enumerate(column)]
+
+    def _changed(self, name: str, column: Any) -> dict[int, Any]:
+        found = ((row, getattr(ctx, name)) for row, ctx in sorted(self._contexts.items()) if row not in self.errors)
+        return {row: value for row, value in found if value != _plain(column[row])}
+
     def _make_context(self, row: int) -> RecordContext:
-        topic = self._topic if isinstance(self._topic, str) or self._topic is None else _plain(self._topic[row])
+        topic: Any = self._topic  # None where it is not known, which stages check
+        if not isinstance(topic, str) and topic is not None:
+            topic = _plain(topic[row])
         key = None if self._keys is None else self._keys[row].as_py()
         positions = {name: _plain(column[row]) for name, column in self._positions.items()}
         return RecordContext(topic, self.field, self._headers.of(row), key, **positions)
-
-
-class _Headers:
-    """Headers of a batch; those of a row become a list only when somebody asks for them."""
-
-    def __init__(self, source: Any, arrow: Any) -> None:
-        self._arrow = arrow
-        self._is_column = hasattr(source, "type")
-        if self._is_column:
-            source = source.combine_chunks() if hasattr(source, "combine_chunks") else source
-            kind = source.type
-            lists = arrow.types.is_list(kind) or arrow.types.is_large_list(kind)
-            if not lists or not arrow.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
-                raise ConfigError(f"headers are {kind}, expected list<struct<key: string, value: binary>>")
-        self._source = source
-        self._lists: list[list[Header] | None] | None = None
-
-    def rows_with(self, names: frozenset[str]) -> list[int]:
-        if self._source is None:
-            return []
-        if not self._is_column:
-            return [
-                row for row, found in enumerate(self._source) if found and any(name in names for name in _names(found))
-            ]
-        rows: list[int] = marked_rows(self._source, names).to_pylist()
-        return rows
-
-    def of(self, row: int) -> list[Header] | None:
-        """A list of its own for a row."""
-        if self._source is None:
-            return None
-        if self._is_column:
-            if self._lists is None:
-                self._lists = header_lists(self._source)
-            return list(self._lists[row] or ()) or None
-        found: Any = self._source[row]
-        return list(found.items() if isinstance(found, Mapping) else found) if found else None
-
-    def after(self, seen: Mapping[int, Any]) -> Any:
-        if self._source is None:
-            return None
-        changed = {row: headers for row, headers in seen.items() if len(headers or ()) != len(self.of(row) or ())}
-        if not changed:
-            return self._source
-        rows = [changed[row] if row in changed else self.of(row) for row in range(len(self._source))]
-        if not self._is_column:
-            return rows
-        kind = self._source.type.value_type
-        names = [kind.field(at).name for at in range(2)]
-        found = [[dict(zip(names, pair, strict=True)) for pair in row] if row else None for row in rows]
-        return self._arrow.array(found, type=self._source.type)
-
-
-def _names(headers: Any) -> Iterable[str]:
-    return headers if isinstance(headers, Mapping) else (name for name, _ in headers)
-
-
-def marked_rows(headers: Any, names: Iterable[str]) -> Any:
-    """Numbers of the rows that have a header of one of these names, as an Arrow array; ``headers`` is a column."""
-    arrow: Any = require("pyarrow", "arrow")
-    compute: Any = require("pyarrow.compute", "arrow")
-    keys = headers.flatten().field(0)
-    marked = compute.is_in(keys, value_set=arrow.array(sorted(names), type=keys.type))
-    return compute.unique(compute.list_parent_indices(headers).filter(marked))
-
-
-def header_lists(column: Any) -> list[list[Header] | None]:
-    """The headers of each row of a column as pairs; None where there are none."""
-    flat = column.flatten()
-    pairs = zip(flat.field(0).to_pylist(), flat.field(1).to_pylist(), strict=True)
-    return [
-        None if count is None else [next(pairs) for _ in range(count)] for count in column.value_lengths().to_pylist()
-    ]
 
 
 def _plain(value: Any) -> Any:
     return value.as_py() if hasattr(value, "as_py") else value
 
 
-def binary_column(values: Any) -> Any:
-    """An Arrow array of bytes out of what a user has.
-
-    Args:
-        values: A ``pyarrow`` array, chunked or not, of binary, large binary, binary view or string; or a sequence of
-            bytes-like objects and None.
-
-    Returns:
-        A ``pyarrow`` ``BinaryArray`` or ``LargeBinaryArray``; the latter only where it came so, or the bytes need it.
-
-    Raises:
-        ConfigError: It is another type.
-    """
-    arrow: Any = require("pyarrow", "arrow")
-    if isinstance(values, arrow.ChunkedArray):
-        large = values.nbytes > _MAX_BINARY_BYTES
-        values = (values.cast(arrow.large_binary()) if large else values).combine_chunks()
-    if not isinstance(values, arrow.Array):
-        found = [data if data is None or type(data) is bytes else bytes(data) for data in values]
-        size = sum(len(data) for data in found if data is not None)
-        return arrow.array(found, type=arrow.binary() if size <= _MAX_BINARY_BYTES else arrow.large_binary())
-    kind, types = values.type, arrow.types
-    if types.is_binary(kind) or types.is_large_binary(kind):
-        return values
-    if types.is_large_string(kind):
-        return values.cast(arrow.large_binary())
-    if types.is_string(kind) or types.is_null(kind) or types.is_fixed_size_binary(kind) or str(kind) == "binary_view":
-        return values.cast(arrow.binary())
-    raise ConfigError(f"the values are {kind}, expected binary")
+def _as_list(column: Any) -> Any:
+    return column.to_pylist() if hasattr(column, "to_pylist") else column
 
 
 def find_form(stage: Any) -> BatchForm | None:
@@ -292,61 +265,109 @@ def find_form(stage: Any) -> BatchForm | None:
     return form
 
 
+Place = Callable[[object, Exception, Any], Exception]
+
+
 def run(
     stages: Sequence[tuple[Any, BatchForm | None]],
     batch: Batch,
-    place: Callable[[object, Exception, Any], Exception],
-    *,
-    fail_fast: bool,
-) -> BatchResult:
+    place: Place,
+    most_bytes: int | None = None,
+) -> Iterator[Batch]:
     """Run a batch through the stages of a chain.
 
     Args:
         stages: Each stage with its batch form.
         batch: The records.
         place: Makes the error to report out of a stage, what it raised, and the record's context.
-        fail_fast: Raise the error of the first record that a stage cannot read.
+        most_bytes: About how many bytes go from stage to stage at once; None for all.
 
-    Returns:
-        The values in the Arrow type that the last stage gives, and what could not be read.
+    Yields:
+        The batch's parts, in order, each with a column of the type that the last stage gives.
+    """
+    if not stages:
+        yield from batch.pieces(most_bytes)
+        return
+    (stage, form), *others = stages
+    for part in _step(stage, form, batch, partial(place, stage), most_bytes, last=not others):
+        for error in part.errors.values():
+            place(stage, error, None)
+        if others:
+            yield from run(others, part, place, most_bytes)
+        else:
+            yield part
+
+
+def _step(
+    stage: Any,
+    form: BatchForm | None,
+    batch: Batch,
+    place: Callable[[Exception, Any], Exception],
+    most_bytes: int | None,
+    *,
+    last: bool,
+) -> Iterator[Batch]:
+    """One stage."""
+    parts = getattr(form, "parts", None)
+    if parts is not None:
+        yield from parts(batch, most_bytes)
+        return
+    for piece in batch.pieces(most_bytes):
+        if form is not None:
+            piece.take(form(piece))
+            yield piece
+            continue
+        for part in _record_by_record(stage, piece, place, most_bytes):
+            if last:
+                part.take(_finish(stage, part.objects, part))
+            yield part
+
+
+def _record_by_record(
+    stage: Any, batch: Batch, place: Callable[[Exception, Any], Exception], most_bytes: int | None
+) -> Iterator[Batch]:
+    """Call a stage for each record.
 
     Raises:
-        SerializationError: With ``fail_fast``: a record cannot be read.
+        Exception: ``place`` gave an error that is not a record's, as a missing dependency.
     """
-    column: Any = None
-    for at, (stage, form) in enumerate(stages):
-        last = at == len(stages) - 1
-
-        def placed(error: Exception, ctx: Any, stage: object = stage) -> Exception:
-            return place(stage, error, ctx)
-
-        known = set(batch.errors)
-        if form is not None:
-            column = form(batch)
-            if not last:
-                batch.take(column)
-        else:
-            objects = batch.each(stage, placed)
-            if last:
-                column = _finish(stage, objects, batch)
-            batch.take_objects(objects)
-        for row in batch.errors.keys() - known:
-            place(stage, batch.errors[row], None)
-        if batch.errors and fail_fast:
-            raise batch.errors[min(batch.errors)]
-    return BatchResult(batch.column if column is None else column, batch.headers_after(), batch.errors)
+    batch.prepare()
+    given: list[Any] = []
+    objects = batch.objects
+    start = size = 0
+    for row, data in enumerate(objects):
+        found = None
+        if data is not None:
+            ctx = batch.context(row)
+            try:
+                found = stage(data, ctx)
+            except Exception as error:  # noqa: BLE001, any stage's, as where records are read one by one
+                failure = place(error, ctx)
+                if not isinstance(failure, SerializationError):
+                    raise failure from failure.__cause__
+                batch.fail(row, failure)
+            size += len(found) if isinstance(found, (bytes, str, memoryview, bytearray)) else len(data)
+        given.append(found)
+        if most_bytes is not None and size >= most_bytes and row + 1 < len(objects):
+            part = batch.part(start, row + 1)
+            part.take_objects(given)
+            yield part
+            given, start, size = [], row + 1, 0
+    part = batch.part(start, len(objects))
+    part.take_objects(given)
+    yield part
 
 
 def _finish(stage: Any, objects: list[Any], batch: Batch) -> Any:
     """The last stage's objects in Arrow."""
     arrow = batch.arrow
     name = getattr(stage, "arrow_type_name", None)
-    if name is None and isinstance(stage, Stage) and stage.gives is Data.BYTES:
-        return binary_column(objects)
-    if name is not None:
-        kind = getattr(arrow, name)()
-        return arrow.array([_fitting(value, kind, arrow) for value in objects], type=kind)
-    if all(value is None or isinstance(value, (bytes, bytearray, memoryview)) for value in objects):
+    kind = getattr(arrow, name)() if name is not None else getattr(stage, "arrow_type", None)
+    if kind is not None:
+        fitting = [_fitting(value, kind, arrow) for value in objects]
+        return batch.collect(fitting, lambda values: arrow.array(values, type=kind))
+    all_bytes = all(value is None or isinstance(value, (bytes, bytearray, memoryview)) for value in objects)
+    if all_bytes or (isinstance(stage, Stage) and stage.gives is Data.BYTES):
         return binary_column(objects)
     try:
         return arrow.array(objects)

@@ -271,40 +271,34 @@ class DeserializerChain(_Chain, Deserializer[Any]):
                 on without it.
             MissingDependencyError: The extra ``arrow`` is not installed.
         """
-        batch = Batch(values, headers, topic=topic, field=self._field, keys=keys)
-        return self.read_batch(batch, fail_fast=True).values
+        result = self.read_batch(Batch(values, headers, topic=topic, field=self._field, keys=keys))
+        if result.errors:
+            raise result.errors[min(result.errors)]
+        return result.values
 
-    def read_batch(self, batch: Batch, *, fail_fast: bool = False) -> BatchResult:
+    def read_batch(self, batch: Batch) -> BatchResult:
         """Deserialize a batch; what cannot be read is null, and told beside the others.
 
         Args:
             batch: The records.
-            fail_fast: Raise the first error that is met.
-
-        Raises:
-            SerializationError: With ``fail_fast``: a record cannot be read.
         """
-        (whole,) = self.read_parts(batch, None, fail_fast=fail_fast)
+        (whole,) = self.read_parts(batch)
         return BatchResult(whole.column, whole.headers_after(), whole.errors)
 
-    def read_parts(self, batch: Batch, most_bytes: int | None, *, fail_fast: bool = False) -> Iterator[Batch]:
+    def read_parts(self, batch: Batch, most_bytes: int | None = None) -> Iterator[Batch]:
         """Deserialize a batch in parts, for results that are too large to be held together.
 
         Args:
             batch: The records.
-            most_bytes: About how many bytes of the records are held at once between two stages; one record always is.
-            fail_fast: As of :meth:`read_batch`.
+            most_bytes: About how many bytes are held at once between two stages, save that one record always is; None
+                for one part.
 
         Yields:
-            The batch's parts, in order, with what the last stage gives as their column.
-
-        Raises:
-            SerializationError: With ``fail_fast``: a record cannot be read.
+            The batch's parts, in order, with what the last stage gives as their column, and their errors.
         """
         if self._forms is None:
             self._forms = tuple(find_form(stage) for stage in self._stages)
-        stages = list(zip(self._stages, self._forms, strict=True))
-        return run(stages, batch, self._place, fail_fast=fail_fast, most_bytes=most_bytes)
+        return run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, most_bytes)
 
     def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
         at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)

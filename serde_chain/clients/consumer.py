@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 
 from payload_stores.options import Option, boolean
 from serde_chain.chain import DeserializerChain
-from serde_chain.clients.arrow import decode
+from serde_chain.clients.arrow import ArrowReader
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.errors import SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
@@ -65,6 +65,7 @@ class Consumer:
         self._pending: deque[Message] = deque()
         self._paused: set[tuple[str, int]] = set()
         self._decoding_seconds = setup.limit_ms / 2000
+        self._arrow = ArrowReader(setup.key, setup.value)
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Fetch one record.
@@ -108,6 +109,8 @@ class Consumer:
     def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
         """Fetch several records as an Arrow table, for pandas, Polars, DuckDB and the like.
 
+        When reading them takes long, fewer are handed over, as of :meth:`consume`.
+
         Args:
             num_messages: The most to return.
             timeout: Longest wait for the broker in seconds; -1 waits for ever.
@@ -132,7 +135,7 @@ class Consumer:
         taken = min(num_messages, len(ready) if failed is None else failed)
         done = 0
         try:
-            table, error = decode(ready[:taken], self._key, self._value)
+            table, error = self._arrow.read(ready[:taken], self._decoding_seconds)
             # A record that cannot be read is raised when it comes first, and is behind us then.
             done = len(table) or int(error is not None)
         finally:

@@ -8,15 +8,14 @@ The types are those of Spark's ``from_avro`` (Apache Spark, "Apache Avro Data So
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
-from serde_chain.serializers.avro import AvroDeserializer, AvroReader
-from serde_chain.serializers.avro_plain import bare, branches, decimal_of, kind, plain_schemas
+from serde_chain.serializers.avro_plain import bare, branches, decimal_of, kind
 from serde_chain.serializers.avro_schema import AvroSchema
 
-__all__ = ["ArrowAvroDeserializer", "ArrowColumn", "arrow_type"]
+__all__ = ["ArrowColumn", "arrow_type"]
 
 _MAX_PRECISION: Final = 38
 _SIMPLE: Final = {
@@ -97,50 +96,6 @@ def _in_microseconds(array: Any, kind: Any, arrow: Any) -> Any:
     else:
         return array.cast(kind)
     return arrow.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=[children])
-
-
-class ArrowAvroDeserializer(AvroDeserializer):
-    """Reads Avro into values that :meth:`to_arrow` takes.
-
-    Reads what the ``avro`` stage reads, from the same configuration, if one schema is known into which all records
-    are read.
-    """
-
-    @classmethod
-    def like(cls, stage: AvroDeserializer) -> Self:
-        """Make one with the configuration of another stage."""
-        found = cls()
-        found.configure(*stage._configured)  # noqa: SLF001, of the same family
-        return found
-
-    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the schemas and the registry's settings.
-
-        Raises:
-            ConfigError: No schema is known before the first record, or Arrow has no type for it.
-        """
-        super().configure(config, is_key)
-        if self.schema is None:
-            raise ConfigError(
-                "the type of the records is not known before they are read, only to the schema registry",
-                hint="Set avro.reader.schema to the schema that all of them are read into",
-                key="avro.reader.schema",
-            )
-        self._column = ArrowColumn(self.schema)
-
-    @property
-    def arrow_type(self) -> Any:
-        """The ``pyarrow.DataType`` of what :meth:`to_arrow` gives."""
-        return self._column.type
-
-    def to_arrow(self, values: Sequence[Any]) -> Any:
-        """Turn records that this stage has read, or None, into a ``pyarrow.Array``; as :meth:`ArrowColumn.of`."""
-        return self._column.of(values)
-
-    def _reader(self, writer: AvroSchema) -> AvroReader:
-        reader = super()._reader(writer)
-        plain_writer, plain_reader = plain_schemas(writer, None if reader.target is None else self.schema)
-        return reader._replace(writer=plain_writer, target=plain_reader)
 
 
 class _Types:

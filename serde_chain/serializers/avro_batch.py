@@ -16,7 +16,7 @@ import logging
 from typing import Any, Final, NamedTuple
 
 from serde_chain.batch import Batch
-from serde_chain.errors import DecodeError, SerializationError
+from serde_chain.errors import SerializationError
 from serde_chain.serializers import avro_container
 from serde_chain.serializers.avro import CONFLUENT, HEADER, AvroDeserializer, AvroReader
 from serde_chain.serializers.avro_arrow import ArrowColumn
@@ -26,8 +26,9 @@ from serde_chain.serializers.avro_schema import AvroSchema
 
 __all__ = ["AvroBatch"]
 
-# Records times columns from which on the fast reader is faster: a call of it takes one or two milliseconds.
+# Records times columns, or bytes, from which on the fast reader is faster: a call of it takes one or two milliseconds.
 _WORTHWHILE: Final = 3000
+_WORTHWHILE_BYTES: Final = 256 << 10
 # Bytes that are given to it at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
 
@@ -224,11 +225,12 @@ class _Decoder:
         return found[0] if len(found) == 1 else batch.arrow.concat_arrays(found)
 
     def _block(self, group: _Group, batch: Batch, begin: int, count: int) -> list[Any]:
-        native = self._native
-        if native is None or count * native.leaves < _WORTHWHILE or not avro_container.is_usable():
+        native, values = self._native, group.values.slice(begin, count)
+        small = native is None or (count * native.leaves < _WORTHWHILE and values.nbytes < _WORTHWHILE_BYTES)
+        if native is None or small or not avro_container.is_usable():
             return [self._one_by_one(group, batch, begin, count)]
         try:
-            return [native.read(group.values.slice(begin, count), group.start)]
+            return [native.read(values, group.start)]
         except avro_container.NotReadError as error:
             _log.debug("%d records of %s are read again: %s", count, self._reader.source.name, error)
         if count == 1:
@@ -245,21 +247,7 @@ class _Decoder:
             except SerializationError as error:
                 batch.fail(self._row(group, at), error)
             values.append(value)
-        try:
-            return self._column.of(values)
-        except (batch.arrow.ArrowException, OverflowError, ValueError, TypeError):
-            return self._column.of([self._fitting(value, group, batch, begin + at) for at, value in enumerate(values)])
-
-    def _fitting(self, value: Any, group: _Group, batch: Batch, at: int) -> Any:
-        """The value, or None where it does not fit in the type."""
-        try:
-            self._column.of([value])
-        except (batch.arrow.ArrowException, OverflowError, ValueError, TypeError) as error:
-            failure = DecodeError(f"the record does not fit the column's type: {error}")
-            failure.__cause__ = error
-            batch.fail(self._row(group, at), failure)
-            return None
-        return value
+        return batch.collect(values, self._column.of, lambda at: self._row(group, begin + at))
 
     def _row(self, group: _Group, at: int) -> int:
         return at if group.rows is None else int(group.rows[at].as_py())

@@ -169,8 +169,7 @@ class _Compiler(Leaves):
         schema = self._definition(schema, 0)
         which = kind(schema)
         if which == "union":
-            found = [self._any_type(branch) for branch in schema if kind(self._definition(branch, 0)) != "null"]
-            return found[0] if len(found) == 1 else self._arrow.struct([])
+            return self._any_of([branch for branch in schema if kind(self._definition(branch, 0)) != "null"])
         if which in {"record", "error"}:
             return self._arrow.struct([(field["name"], self._any_type(field["type"])) for field in schema["fields"]])
         if which == "array":
@@ -183,6 +182,13 @@ class _Compiler(Leaves):
         return {"null": self._arrow.null(), "enum": self._arrow.string(), "fixed": self._arrow.binary()}.get(
             which
         ) or getattr(self._arrow, PRIMITIVES[which])()
+
+    def _any_of(self, union: list[Any]) -> Any:
+        found = [self._any_type(branch) for branch in union]
+        if len(found) > 1 and all(map(self._arrow.types.is_struct, found)):
+            # Of each branch a record with one field of its own.
+            return self._arrow.struct([type_.field(at) for type_ in found for at in range(type_.num_fields)])
+        return next((type_ for type_ in found if str(type_) in {"int64", "double"}), found[0])
 
     def _list(self, item: Part, type_: Any) -> Part:
         if item.schema is None:

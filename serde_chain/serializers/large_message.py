@@ -252,6 +252,11 @@ class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
         """Learn which stage comes next: what a header calls something else than that reads is not for it."""
         self._content = getattr(stage, "message_format", None) or "blob"
 
+    @property
+    def restores_records(self) -> bool:
+        """Whether references may stand for whole records, with headers, key and timestamp."""
+        return any(found.whole_record for found in self._formats)
+
     def marker_headers(self) -> frozenset[str] | None:
         """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
         if self._in_band:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import contextvars
-import copy
-import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
-from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
+from payload_stores.errors import PayloadStoreError
+from serde_chain.arrow_columns import cuts, replaced
 from serde_chain.batch import Batch
 from serde_chain.errors import SerializationError, in_chain
+from serde_chain.serializers.downloads import Downloads
 from serde_chain.serializers.large_message import LargeMessageDeserializer
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["LargeMessageBatch", "download_all"]
+__all__ = ["LargeMessageBatch"]
+
+
+class _Marked(NamedTuple):
+    """A record that bears a format's mark."""
+
+    row: int
+    data: bytes | None
+    reference: Reference | None
 
 
 class LargeMessageBatch:
-    """Resolves the references of a batch, each distinct one once, within one deadline for all.
+    """Resolves the references of a batch, each distinct one once, within one deadline for all that is held at once.
 
     Args:
         stage: The stage.
@@ -31,134 +37,82 @@ class LargeMessageBatch:
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.batch.BatchForm`."""
+        (part,) = self.parts(batch, None)
+        return part.column
+
+    def parts(self, batch: Batch, most_bytes: int | None) -> Iterator[Batch]:
+        """Read a batch in parts, fetching the payloads of the next parts meanwhile.
+
+        Args:
+            batch: The records.
+            most_bytes: About how many bytes a part is to have; None for one part.
+        """
+        marked = self._marked(batch)
+        stops = deque([len(batch)] if most_bytes is None else cuts(batch.column, most_bytes))
+        with Downloads(
+            self._stage.download,
+            [found.reference for found in marked if found.reference is not None],
+            in_flight=self._stage.downloads_in_flight,
+            max_bytes=self._stage.downloads_bytes,
+            timeout_ms=self._stage.timeout_ms,
+        ) as downloads:
+            part = _Part(batch, 0)
+            for found in marked:
+                while found.row >= stops[0]:
+                    yield part.end(downloads, stops[0])
+                    part = _Part(batch, stops.popleft())
+                part.put(found.row, self._read(batch, found, downloads))
+                if most_bytes is not None and part.held >= most_bytes and found.row + 1 < stops[0]:
+                    stops.appendleft(found.row + 1)
+            for stop in stops:
+                yield part.end(downloads, stop)
+                part = _Part(batch, stop)
+
+    def _marked(self, batch: Batch) -> list[_Marked]:
+        """The records to work on; those whose marks are malformed have failed."""
         markers = self._stage.marker_headers()
         column = batch.column
         rows: Iterable[int] = range(len(column)) if markers is None else batch.rows_with_header(markers)
-        marked: list[tuple[int, bytes, Reference | None]] = []
+        marked = []
         for row in rows:
             data = column[row].as_py()
             if data is None:
                 continue
             try:
-                marked.append((row, data, self._stage.reference(data, batch.context(row))))
+                marked.append(_Marked(row, data, self._stage.reference(data, batch.context(row))))
             except SerializationError as error:
                 batch.fail(row, error)
-        if not marked and not batch.errors:
-            return column
-        payloads = download_all(
-            self._stage.download,
-            dict.fromkeys(reference for _, _, reference in marked if reference is not None),
-            in_flight=self._stage.downloads_in_flight,
-            max_bytes=self._stage.downloads_bytes,
-            timeout_ms=self._stage.timeout_ms,
-        )
-        found: dict[int, Any] = dict.fromkeys(batch.errors)
-        for row, data, _ in marked:
-            try:
-                found[row] = self._stage.read(data, batch.context(row), lambda reference: _taken(payloads[reference]))
-            except PayloadStoreError as error:
-                found[row] = None
-                batch.fail(row, error if isinstance(error, SerializationError) else in_chain(error))
-        return _replaced(column, found, batch)
+                marked.append(_Marked(row, None, None))
+        return marked
+
+    def _read(self, batch: Batch, found: _Marked, downloads: Downloads) -> Any:
+        """What the stage makes of a record; None if it cannot be read."""
+        if found.data is None:
+            return None
+        try:
+            return self._stage.read(found.data, batch.context(found.row), downloads.take)
+        except PayloadStoreError as error:
+            batch.fail(found.row, error if isinstance(error, SerializationError) else in_chain(error))
+            return None
 
 
-def _taken(outcome: bytes | Exception) -> bytes:
-    if isinstance(outcome, Exception):
-        raise copy.copy(outcome)  # several records may refer to it, and each error says which one it is about
-    return outcome
+class _Part:
+    """Records that will go on together, and the payloads among them."""
 
+    def __init__(self, batch: Batch, start: int) -> None:
+        self._batch = batch
+        self._start = start
+        self._payloads: dict[int, Any] = {}
+        self.held = 0
 
-def _replaced(column: Any, found: dict[int, Any], batch: Batch) -> Any:
-    """A column with other bytes in some rows."""
-    rows = sorted(row for row, data in found.items() if data is not column[row].as_py())
-    arrow = batch.arrow
-    size = column.nbytes + sum(len(found[row]) for row in rows if found[row] is not None)
-    kind = column.type if size < (1 << 31) - 1 else arrow.large_binary()
-    pieces, after = [], 0
-    for row in rows:
-        pieces += [column.slice(after, row - after).cast(kind), arrow.array([found[row]], kind)]
-        after = row + 1
-    return arrow.concat_arrays([*pieces, column.slice(after).cast(kind)])
+    def put(self, row: int, payload: Any) -> None:
+        self._payloads[row - self._start] = payload
+        self.held += len(payload or b"")
 
-
-def download_all(
-    download: Callable[[Reference], bytes],
-    references: Iterable[Reference],
-    *,
-    in_flight: int,
-    max_bytes: int,
-    timeout_ms: int,
-) -> dict[Reference, bytes | Exception]:
-    """Download payloads in parallel.
-
-    Args:
-        download: Fetches and verifies one.
-        references: What to fetch; distinct.
-        in_flight: Most downloads at a time.
-        max_bytes: Most bytes on their way at a time, by what references say about their size; one always may.
-        timeout_ms: Deadline for all together, in ms.
-
-    Returns:
-        For each reference its payload, or why there is none.
-    """
-    work = _Downloads(download, references, max_bytes)
-    return work.run(in_flight, time.monotonic() + timeout_ms / 1000, timeout_ms) if work.waiting else {}
-
-
-class _Downloads:
-    def __init__(self, download: Callable[[Reference], bytes], references: Iterable[Reference], max_bytes: int) -> None:
-        self.waiting = deque(references)
-        self._download = download
-        self._max_bytes = max_bytes
-        self._all = tuple(self.waiting)
-        self._done: dict[Reference, bytes | Exception] = {}
-        self._on_their_way = 0
-        self._changed = threading.Condition()
-
-    def run(self, in_flight: int, until: float, timeout_ms: int) -> dict[Reference, bytes | Exception]:
-        for _ in range(min(in_flight, len(self._all))):
-            # Daemons, for a download that hangs must not keep the process from its end.
-            context = contextvars.copy_context()
-            threading.Thread(target=context.run, args=(self._work,), name="payload-download", daemon=True).start()
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._done) == len(self._all), until - time.monotonic())
-            self.waiting.clear()
-            done = dict(self._done)
-        for reference in self._all:
-            if reference not in done:
-                done[reference] = PayloadStoreUnavailableError(
-                    f"the payloads of the batch were not there within {timeout_ms} ms",
-                    hint="Check that the store is there and how fast it is, read smaller batches, or raise "
-                    "large.message.store.timeout.ms",
-                    reference=reference.url[:500],
-                )
-        return done
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(self._may_begin)
-                if not self.waiting:
-                    return
-                reference = self.waiting.popleft()
-                size = self._size(reference)
-                self._on_their_way += size
-            outcome: bytes | Exception
-            try:
-                outcome = self._download(reference)
-            except Exception as error:  # noqa: BLE001, told to whoever asks for the payload
-                outcome = error
-            with self._changed:
-                self._on_their_way -= size
-                self._done[reference] = outcome
-                self._changed.notify_all()
-            del outcome
-
-    def _may_begin(self) -> bool:
-        if not self.waiting or not self._on_their_way:
-            return True
-        return self._on_their_way + self._size(self.waiting[0]) <= self._max_bytes
-
-    def _size(self, reference: Reference) -> int:
-        # One that does not say its size may be of any.
-        return max(1, self._max_bytes if reference.size is None else reference.size)
+    def end(self, downloads: Downloads, stop: int) -> Batch:
+        """The records up to a row, with payloads in place of references."""
+        found = self._batch.part(self._start, stop)
+        found.take(replaced(found.column, self._payloads))
+        self._payloads = {}
+        downloads.let_go()
+        return found

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import uuid
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import DecodeError, EncodeError
@@ -71,10 +72,16 @@ class BytesDeserializer(Deserializer[bytes]):
     """Bytes, untouched."""
 
     arrow_type_name = "binary"
+    batch_form = "serde_chain.serializers.primitives:bytes_batch"
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
         """Return the data as bytes."""
         return data if data is None or type(data) is bytes else bytes(data)
+
+
+def bytes_batch(_stage: BytesDeserializer) -> Callable[[Any], Any]:
+    """The batch form of ``bytes``: the column as it came."""
+    return lambda batch: batch.column
 
 
 class _NumberSerializer(Serializer[float]):

@@ -135,7 +135,7 @@ def _field(config: dict[str, object], schema: DataType | str | None) -> FieldPla
 
 
 def _function(config: dict[str, object], field: FieldPlan, mode: str) -> Callable[..., Column]:
-    plan = Plan(config, _ARGUMENTS, field, None, whole=False, mode=mode, python=sys.executable)
+    plan = Plan(config, _ARGUMENTS, field, None, gives=(), mode=mode, python=sys.executable)
     returns = spark_of(field.arrow_type)
     if mode == PERMISSIVE:
         returns = as_nullable(returns)

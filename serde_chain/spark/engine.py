@@ -160,7 +160,7 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, strict: bool, mode: s
     for kind, stage in (("string", StringDeserializer), ("bytes", BytesDeserializer)):
         if type(last) is stage:
             return Choice(NATIVE, f"Spark reads {kind} itself", kind, label=label, resolves=resolves)
-    if type(last) is not AvroDeserializer or field.reading != "avro":
+    if type(last) is not AvroDeserializer or field.given:
         raise _NotNativeError(f"Spark has no function of its own for {label}")
     config, is_key = last._configured  # noqa: SLF001, what the stage was made with
     branches, reader = _branches(config, is_key=is_key, strict=strict, topics=topics)

@@ -111,14 +111,15 @@ def decode(
             return decode_natively(frame, loaded, choices, {KEY: key, VALUE: value}, mode)
         check_worker_python(frame.sparkSession)
         columns = tuple(name for name in _TYPES if name in frame.columns)
-        plan = Plan(loaded, columns, value, key, whole=True, mode=mode, python=sys.executable)
-        function = make_function("decode", plan, _result(plan))
+        result = _result(columns, value, key, mode)
+        gives = tuple(result.fieldNames())
+        plan = Plan(loaded, columns, value, key, gives=gives, mode=mode, python=sys.executable)
+        function = make_function("decode", plan, result)
         decoded = frame.withColumn(DECODED, function(*map(_argument, columns)))
         if mode == DROPMALFORMED:
             decoded = decoded.where(functions.col(DECODED).getField("error").isNull())
-        replaced = {name for name, field in (("value", value), ("key", key)) if field is not None} | {"headers"}
         selected = [
-            functions.col(DECODED).getField(name).alias(name) if name in replaced else functions.col(f"`{name}`")
+            functions.col(DECODED).getField(name).alias(name) if name in gives else functions.col(f"`{name}`")
             for name in frame.columns
         ]
         if mode == PERMISSIVE:
@@ -133,18 +134,18 @@ def _argument(name: str) -> Column:
     return functions.unix_millis(column) if name == "timestamp" else column
 
 
-def _result(plan: Plan) -> StructType:
-    """The type of what the workers give."""
-    fields = []
-    for name, field in (("key", plan.key), ("value", plan.value)):
+def _result(columns: Sequence[str], value: FieldPlan | None, key: FieldPlan | None, mode: str) -> StructType:
+    """The type of what the workers give: all that they may change."""
+    fields: dict[str, DataType] = {}
+    for name, field in ((KEY, key), (VALUE, value)):
         if field is not None:
             kind = spark_of(field.arrow_type)
-            fields.append(StructField(name, as_nullable(kind) if plan.mode == PERMISSIVE else kind))
-    if "headers" in plan.columns:
-        fields.append(StructField("headers", _TYPES["headers"]))
-    if plan.mode != FAILFAST:
-        fields.append(StructField("error", StringType()))
-    return StructType(fields)
+            fields[name] = as_nullable(kind) if mode == PERMISSIVE else kind
+    changed = {"headers"} | ({KEY, "timestamp"} if value is not None and value.restores else set())
+    fields |= {name: _TYPES[name] for name in columns if name in changed - fields.keys()}
+    if mode != FAILFAST:
+        fields["error"] = StringType()
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
 
 
 def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None) -> None:

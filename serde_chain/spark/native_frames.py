@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, functions
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType, TimestampType
 
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.engine import Choice
@@ -23,6 +23,8 @@ __all__ = ["DECODED", "ERROR", "decode_natively"]
 ERROR: Final = "serde_error"
 DECODED: Final = "__serde_chain"
 _CONTEXT: Final[tuple[str, ...]] = ("topic", "partition", "offset")
+# What a stored record has beside its value and headers.
+_RESTORED: Final[Mapping[str, DataType]] = {KEY: BinaryType(), "timestamp": TimestampType()}
 
 
 def decode_natively(
@@ -42,7 +44,7 @@ def decode_natively(
         mode: The mode.
     """
     context: dict[str, Column] = {name: functions.col(name) for name in _CONTEXT if name in frame.columns}
-    columns = {name: functions.col(name) for name in frame.columns if name in {KEY, VALUE, "headers"}}
+    columns = {name: functions.col(name) for name in frame.columns if name in {KEY, VALUE, "headers", "timestamp"}}
     errors: list[Column] = []
     work = frame
     if any(choice.resolves for choice in choices.values()):
@@ -83,17 +85,33 @@ def _resolve(
         if plan is not None:
             plans[name] = plan
             names |= markers or set()
-    arguments = tuple(name for name in (VALUE, "headers", *_CONTEXT, KEY) if name in frame.columns)
-    shipped = Plan(config, arguments, plans.get(VALUE), plans.get(KEY), whole=True, mode=mode, python=sys.executable)
-    returned = [StructField(name, BinaryType()) for name in (KEY, VALUE) if name in plans]
-    returned.append(StructField("headers", HEADERS))
+    names_of = (VALUE, "headers", *_CONTEXT, KEY, "timestamp")
+    arguments = {
+        name: functions.unix_millis(name) if name == "timestamp" else functions.col(name)
+        for name in names_of
+        if name in frame.columns
+    }
+    returned: dict[str, DataType] = {name: BinaryType() for name in (KEY, VALUE) if name in plans}
+    returned["headers"] = HEADERS
+    if any(plan.restores for plan in plans.values()):
+        returned |= {name: kind for name, kind in _RESTORED.items() if name in columns}
+    replaced = set(returned)
     if mode != FAILFAST:
-        returned.append(StructField("error", StringType()))
-    function = make_function("decode", shipped, StructType(returned))
+        returned["error"] = StringType()
+    shipped = Plan(
+        config,
+        tuple(arguments),
+        plans.get(VALUE),
+        plans.get(KEY),
+        gives=tuple(returned),
+        mode=mode,
+        python=sys.executable,
+    )
+    kind = StructType([StructField(name, kind) for name, kind in returned.items()])
+    function = make_function("decode", shipped, kind)
     offloaded = marked(functions.col("headers"), names)
     fetched = functions.col(DECODED)
-    work = frame.withColumn(DECODED, function(*(functions.when(offloaded, functions.col(name)) for name in arguments)))
-    replaced = [*plans, "headers"]
+    work = frame.withColumn(DECODED, function(*(functions.when(offloaded, column) for column in arguments.values())))
     after = {
         name: functions.when(offloaded, fetched[name]).otherwise(column) if name in replaced else column
         for name, column in columns.items()

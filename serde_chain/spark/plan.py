@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from payload_stores.options import nearest
 from payload_stores.plugins import require
@@ -17,9 +17,8 @@ from serde_chain.base import Data, Stage
 from serde_chain.chain import DeserializerChain
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
-from serde_chain.serializers import primitives
 from serde_chain.serializers.avro import AvroDeserializer
-from serde_chain.serializers.avro_arrow import ArrowAvroDeserializer
+from serde_chain.serializers.avro_arrow import arrow_type
 from serde_chain.serializers.avro_schema import SCHEMA, SCHEMA_FILE
 from serde_chain.serializers.json import JsonDeserializer
 
@@ -40,18 +39,6 @@ PERMISSIVE: Final = "PERMISSIVE"
 DROPMALFORMED: Final = "DROPMALFORMED"
 _MODES: Final = (FAILFAST, PERMISSIVE, DROPMALFORMED)
 
-Reading = Literal["avro", "json text", "values", "bytes"]
-
-_PRIMITIVES: Final[Mapping[type, str]] = {
-    primitives.StringDeserializer: "string",
-    primitives.BytesDeserializer: "binary",
-    primitives.IntegerDeserializer: "int32",
-    primitives.LongDeserializer: "int64",
-    primitives.FloatDeserializer: "float32",
-    primitives.DoubleDeserializer: "float64",
-    primitives.UuidDeserializer: "string",
-}
-
 
 @dataclass(frozen=True)
 class FieldPlan:
@@ -59,18 +46,19 @@ class FieldPlan:
 
     Attributes:
         is_key: Whether these are keys.
-        reading: What becomes of what the chain gives: ``avro`` reads into Arrow's form at once, ``json text`` keeps the
-            text, ``values`` converts Python values, ``bytes`` keeps bytes.
         arrow_type: The ``pyarrow.DataType`` of the column.
         needs_headers: Whether a stage cannot work without the record's headers.
         stages: How many stages are run; None for all.
+        given: Whether the type is one that the user asks for: values are fitted to it by the names of fields.
+        restores: Whether references may stand for whole records, with headers, key and timestamp.
     """
 
     is_key: bool
-    reading: Reading
     arrow_type: Any
     needs_headers: bool
     stages: int | None = None
+    given: bool = False
+    restores: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,20 +71,21 @@ class Plan:
             ``key``, ``timestamp`` (ms).
         value: How values are read; None leaves them.
         key: How keys are read; None leaves them.
-        whole: Give a struct of all that was read, with headers and error; else the value alone.
+        gives: The fields of the struct that the function gives, out of ``value``, ``key``, ``headers``, ``timestamp``
+            (µs, UTC) and ``error``; none for the value alone.
         mode: ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
         python: The driver's interpreter, for messages.
-        record: Give a struct of value, headers, key and timestamp; null where neither value nor key came.
+        leaves_empty: Give null instead of a struct where neither value nor key came.
     """
 
     config: Mapping[str, object]
     columns: tuple[str, ...]
     value: FieldPlan | None
     key: FieldPlan | None
-    whole: bool
+    gives: tuple[str, ...]
     mode: str
     python: str
-    record: bool = False
+    leaves_empty: bool = False
 
 
 def pickled(plan: Plan) -> bytes:
@@ -179,26 +168,34 @@ def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None)
     with DeserializerChain.from_config(config, is_key=is_key) as chain:
         if not chain.stages:
             return None
-        needs_headers = any(getattr(stage, "moves_payloads", False) for stage in chain.stages)
-        if given is not None:
-            return FieldPlan(is_key, "values", given, needs_headers)
-        return FieldPlan(is_key, *_type_of(chain, is_key=is_key), needs_headers)
+        kind = _type_of(chain, is_key=is_key) if given is None else given
+        return FieldPlan(
+            is_key,
+            kind,
+            needs_headers=any(getattr(stage, "moves_payloads", False) for stage in chain.stages),
+            given=given is not None,
+            restores=any(getattr(stage, "restores_records", False) for stage in chain.stages),
+        )
 
 
-def _type_of(chain: DeserializerChain, *, is_key: bool) -> tuple[Reading, Any]:
+def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
     arrow = require("pyarrow", "spark")
     last = chain.stages[-1]
     if type(last) is AvroDeserializer:  # a subclass may read other things
-        stage = ArrowAvroDeserializer.like(last)
-        stage.close()
-        return "avro", stage.arrow_type
+        if last.schema is None:
+            raise ConfigError(
+                "the type of the records is not known before they are read, only to the schema registry",
+                hint="Set avro.reader.schema to the schema that all of them are read into",
+                key="avro.reader.schema",
+            )
+        return arrow_type(last.schema)
     if isinstance(last, JsonDeserializer):
-        return "json text", arrow.string()
-    name = next((name for cls, name in _PRIMITIVES.items() if isinstance(last, cls)), None)
+        return arrow.string()
+    name = getattr(last, "arrow_type_name", None)
     if name is not None:
-        return "values", getattr(arrow, name)()
+        return getattr(arrow, name)()
     if isinstance(last, Stage) and last.gives is Data.BYTES:
-        return "values", arrow.binary()
+        return arrow.binary()
     raise ConfigError(
         f"the type of the {'keys' if is_key else 'values'} is not known: {chain.labels[-1]} does not say what it gives",
         hint="Pass schema= to deserialize(), with the Spark type of the column",

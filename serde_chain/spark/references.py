@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import Column, functions
-from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
+from pyspark.sql.types import BinaryType, DataType, StructField, StructType, TimestampType
 
 from payload_stores.plugins import require
 from serde_chain.chain import DeserializerChain
@@ -69,7 +69,7 @@ def resolve(
     for name, given in zip(_CONTEXT, (topic, partition, offset), strict=True):
         if given is not None:
             columns[name] = as_column(given).cast(_TYPES[name])
-    shipped = Plan(loaded, tuple(columns), plan, None, whole=False, mode=check_mode(mode), python=sys.executable)
+    shipped = Plan(loaded, tuple(columns), plan, None, gives=(), mode=check_mode(mode), python=sys.executable)
     function = make_function("resolve", shipped, BinaryType())
     fetched: Column = function(*(functions.when(offloaded, column) for column in columns.values()))
     return functions.when(offloaded, fetched).otherwise(whole)
@@ -127,17 +127,23 @@ def resolve_record(
     columns = {**came, "timestamp": functions.unix_millis(came["timestamp"])}
     for name, given in zip(_CONTEXT, (topic, partition, offset), strict=True):
         columns[name] = (functions.lit(None) if given is None else as_column(given)).cast(_TYPES[name])
+    fields: dict[str, DataType] = {
+        "value": BinaryType(),
+        "headers": HEADERS,
+        "key": BinaryType(),
+        "timestamp": TimestampType(),
+    }
     shipped = Plan(
-        loaded, tuple(columns), of_value, of_key, whole=True, mode=check_mode(mode), python=sys.executable, record=True
+        loaded,
+        tuple(columns),
+        of_value,
+        of_key,
+        gives=tuple(fields),
+        mode=check_mode(mode),
+        python=sys.executable,
+        leaves_empty=True,
     )
-    returns = StructType(
-        [
-            StructField("value", BinaryType()),
-            StructField("headers", HEADERS),
-            StructField("key", BinaryType()),
-            StructField("timestamp", TimestampType()),
-        ]
-    )
+    returns = StructType([StructField(name, kind) for name, kind in fields.items()])
     function = make_function("resolve_record", shipped, returns)
     fetched = function(*(functions.when(offloaded, column) for column in columns.values()))
     # The function stands here once: where its result were used twice, Spark would call it twice.
@@ -159,7 +165,8 @@ def plan_references(config: dict[str, object], *, is_key: bool) -> tuple[FieldPl
         for at, stage in enumerate(chain.stages):
             if getattr(stage, "moves_payloads", False):
                 arrow = require("pyarrow", "spark")
-                plan = FieldPlan(is_key, "bytes", arrow.binary(), needs_headers=True, stages=at + 1)
+                restores = getattr(stage, "restores_records", False)
+                plan = FieldPlan(is_key, arrow.binary(), needs_headers=True, stages=at + 1, restores=restores)
                 # What an earlier stage takes off, it takes off all records.
                 known = isinstance(stage, LargeMessageDeserializer) and at == 0
                 return plan, stage.marker_headers() if known else None

@@ -15,7 +15,7 @@ import pytest
 
 from payload_stores.errors import PayloadStoreUnavailableError
 from serde_chain.errors import ConfigError, DecodeError, MissingDependencyError, SerializationError
-from serde_chain.spark import worker
+from serde_chain.spark import opened, worker
 from serde_chain.spark.plan import FieldPlan, Plan, load, plan_field
 from serde_chain.spark.worker import decode_batches
 
@@ -26,7 +26,10 @@ COLUMNS = ("value", "headers", "topic", "partition", "offset", "key")
 def plan(config: Mapping[str, object], *, mode: str = "FAILFAST", whole: bool = False, given: Any = None) -> bytes:
     value = plan_field(config, is_key=False, given=given)
     key = plan_field(config, is_key=True) if whole else None
-    return pickle.dumps(Plan(config, COLUMNS, value, key, whole=whole, mode=mode, python=sys.executable))
+    gives = (
+        (*(("key",) if key else ()), "value", "headers", *(("error",) if mode != "FAILFAST" else ())) if whole else ()
+    )
+    return pickle.dumps(Plan(config, COLUMNS, value, key, gives=gives, mode=mode, python=sys.executable))
 
 
 def run(pickled: bytes, *batches: tuple[Any, ...]) -> list[Any]:
@@ -159,13 +162,12 @@ def test_a_store_that_is_down_loses_no_record_in_any_mode(mode: str) -> None:
 
 
 def test_output_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_BLOCK_BYTES", 1000)
-    monkeypatch.setattr(worker, "_OUTPUT_BYTES", 4000)
+    monkeypatch.setattr(worker, "_PART_BYTES", 1000)
     items = [bytes([n % 256]) * 300 for n in range(100)]
     batches = iter([(values(*items),), (values(),), (values(b"last"),)])
     arrays = list(decode_batches(plan({"value.deserializer": "bytes"}), batches))
     assert [item for array in arrays for item in array.to_pylist()] == [*items, b"last"]
-    assert max(array.nbytes for array in arrays) < 6000
+    assert max(array.nbytes for array in arrays) < 1100
 
 
 def test_headers_are_handed_over_without_those_of_stages() -> None:
@@ -181,9 +183,17 @@ def test_headers_are_handed_over_without_those_of_stages() -> None:
     dicts = [[{"key": key, "value": value} for key, value in row] for row in headers]
     arrays = (values(b"a", b"b", b"c"), pa.array(dicts, type=HEADERS), *positions(3)[1:], values(None, None, None))
     # A function of this test cannot be pickled: the worker's own part, then.
-    kind = FieldPlan(is_key=False, reading="values", arrow_type=pa.binary(), needs_headers=False)
+    kind = FieldPlan(is_key=False, arrow_type=pa.binary(), needs_headers=False)
     decoder = worker._Decoder(
-        Plan({"value.deserializers": [take, "bytes"]}, COLUMNS, kind, None, whole=True, mode="FAILFAST", python="")
+        Plan(
+            {"value.deserializers": [take, "bytes"]},
+            COLUMNS,
+            kind,
+            None,
+            gives=("value", "headers"),
+            mode="FAILFAST",
+            python="",
+        )
     )
     [array] = decoder.decode(arrays)
     assert [row["headers"] for row in array.to_pylist()] == [dicts[0][1:], None, dicts[2]]
@@ -220,8 +230,8 @@ class Stage:
     def close(self):
         self.log("close")
 
-field = FieldPlan(False, "values", pa.binary(), False)
-pickled = pickle.dumps(Plan({"value.deserializer": Stage}, ("value",), field, None, False, "FAILFAST", ""))
+field = FieldPlan(False, pa.binary(), False)
+pickled = pickle.dumps(Plan({"value.deserializer": Stage}, ("value",), field, None, (), "FAILFAST", ""))
 for _ in range(3):
     assert len(list(decode_batches(pickled, iter([pa.array([b"x"])])))) == 1
 """
@@ -236,7 +246,7 @@ def test_a_chain_is_opened_once_per_process_and_closed_at_its_end(tmp_path: Path
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     yield
-    worker._close_all()
+    opened.close_all()
 
 
 def test_a_file_of_the_driver_travels_as_its_content(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from serde_chain import DeserializerChain
 from serde_chain.errors import DecodeError
-from serde_chain.serializers.avro_arrow import ArrowAvroDeserializer
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}
 
@@ -22,11 +22,9 @@ def sized(data: bytes) -> bytes:
 
 
 def read(writer: Any, target: Any, data: bytes) -> Any:
-    stage = ArrowAvroDeserializer()
-    stage.configure({"avro.schema": json.dumps(writer), "avro.reader.schema": json.dumps(target)}, is_key=False)
-    array = stage.to_arrow([stage(data)])
-    assert array.type == stage.arrow_type
-    [found] = array.to_pylist()
+    schemas = {"avro.schema": json.dumps(writer), "avro.reader.schema": json.dumps(target)}
+    chain = DeserializerChain.from_config({"value.deserializer": "avro", **schemas})
+    [found] = chain.to_arrow([data], topic="t").to_pylist()
     return found
 
 

@@ -1,0 +1,191 @@
+"""Kafka's columns in Arrow: bytes and headers, as users and Spark give them, looked into without an object per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from payload_stores.plugins import require
+from serde_chain.errors import ConfigError
+from serde_chain.record import Header
+
+__all__ = ["Headers", "binary_column", "cuts", "header_lists", "marked_rows", "replaced"]
+
+_MAX_BINARY_BYTES: Final = (1 << 31) - 1
+
+
+def binary_column(values: Any) -> Any:
+    """An Arrow array of bytes out of what a user has.
+
+    Args:
+        values: A ``pyarrow`` array, chunked or not, of binary, large binary, binary view or string; or a sequence of
+            bytes-like objects and None.
+
+    Returns:
+        A ``pyarrow`` ``BinaryArray`` or ``LargeBinaryArray``; the latter only where it came so, or the bytes need it.
+
+    Raises:
+        ConfigError: It is another type.
+    """
+    arrow: Any = require("pyarrow", "arrow")
+    if isinstance(values, arrow.ChunkedArray):
+        large = values.nbytes > _MAX_BINARY_BYTES
+        values = (values.cast(arrow.large_binary()) if large else values).combine_chunks()
+    if not isinstance(values, arrow.Array):
+        found = [data if data is None or type(data) is bytes else bytes(data) for data in values]
+        size = sum(len(data) for data in found if data is not None)
+        return arrow.array(found, type=arrow.binary() if size <= _MAX_BINARY_BYTES else arrow.large_binary())
+    kind, types = values.type, arrow.types
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return values
+    if types.is_large_string(kind):
+        return values.cast(arrow.large_binary())
+    if types.is_string(kind) or types.is_null(kind) or types.is_fixed_size_binary(kind) or str(kind) == "binary_view":
+        return values.cast(arrow.binary())
+    raise ConfigError(f"the values are {kind}, expected binary")
+
+
+def cuts(column: Any, most_bytes: int) -> list[int]:
+    """Where to cut a column of bytes, such that its pieces are no larger than wanted, or of one row.
+
+    Args:
+        column: ``pyarrow`` array of bytes.
+        most_bytes: The most bytes of a piece.
+
+    Returns:
+        The row behind the last one of each piece.
+    """
+    if column.nbytes <= most_bytes:
+        return [len(column)]
+    compute: Any = require("pyarrow.compute", "arrow")
+    ends: list[int] = []
+    size = 0
+    for row, length in enumerate(compute.binary_length(column).to_pylist()):
+        size += length or 0
+        if size > most_bytes and row > (ends[-1] if ends else 0):
+            ends.append(row)
+            size = length or 0
+    return [*ends, len(column)]
+
+
+def replaced(column: Any, rows: Mapping[int, Any]) -> Any:
+    """A column with other values in some rows.
+
+    Args:
+        column: ``pyarrow`` array.
+        rows: The values by row, in order of the rows: Python objects, or ``pyarrow`` arrays of one row.
+
+    Returns:
+        ``pyarrow`` array; of large binary where the bytes need it.
+    """
+    if not rows:
+        return column
+    arrow: Any = require("pyarrow", "arrow")
+    kind = column.type
+    if arrow.types.is_binary(kind):
+        size = column.nbytes + sum(len(data) for data in rows.values() if isinstance(data, bytes))
+        kind = kind if size < _MAX_BINARY_BYTES else arrow.large_binary()
+    pieces, after = [], 0
+    for row, value in rows.items():
+        if row > after:
+            pieces.append(column.slice(after, row - after).cast(kind))
+        pieces.append(value if isinstance(value, arrow.Array) else arrow.array([value], kind))
+        after = row + 1
+    pieces.append(column.slice(after).cast(kind))
+    return arrow.concat_arrays(pieces)
+
+
+def marked_rows(headers: Any, names: Iterable[str]) -> Any:
+    """Numbers of the rows that have a header of one of these names, as an Arrow array; ``headers`` is a column."""
+    arrow: Any = require("pyarrow", "arrow")
+    compute: Any = require("pyarrow.compute", "arrow")
+    keys = headers.flatten().field(0)
+    marked = compute.is_in(keys, value_set=arrow.array(sorted(names), type=keys.type))
+    return compute.unique(compute.list_parent_indices(headers).filter(marked))
+
+
+def header_lists(column: Any) -> list[list[Header] | None]:
+    """The headers of each row of a column as pairs; None where there are none."""
+    flat = column.flatten()
+    pairs = zip(flat.field(0).to_pylist(), flat.field(1).to_pylist(), strict=True)
+    return [
+        None if count is None else [next(pairs) for _ in range(count)] for count in column.value_lengths().to_pylist()
+    ]
+
+
+class Headers:
+    """Headers of a batch; those of a row become a list only when somebody asks for them.
+
+    Args:
+        source: A list of headers, a mapping or None for each record; or an Arrow column ``list<struct<key, value>>``;
+            or None where no record has any.
+
+    Raises:
+        ConfigError: It is a column of another type.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._arrow: Any = require("pyarrow", "arrow")
+        self._is_column = hasattr(source, "type")
+        if self._is_column:
+            source = source.combine_chunks() if hasattr(source, "combine_chunks") else source
+            kind, types = source.type, self._arrow.types
+            lists = types.is_list(kind) or types.is_large_list(kind)
+            if not lists or not types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
+                raise ConfigError(f"headers are {kind}, expected list<struct<key: string, value: binary>>")
+        self._source = source
+        self._lists: list[list[Header] | None] | None = None
+
+    def part(self, start: int, stop: int) -> Headers:
+        """Those of some rows."""
+        if self._source is None:
+            return self
+        found = Headers(self._source.slice(start, stop - start) if self._is_column else self._source[start:stop])
+        found._lists = None if self._lists is None else self._lists[start:stop]
+        return found
+
+    def rows_with(self, names: frozenset[str]) -> list[int]:
+        """The rows that have a header of one of these names, in order."""
+        if self._source is None:
+            return []
+        if not self._is_column:
+            return [row for row, found in enumerate(self._source) if found and not names.isdisjoint(_names(found))]
+        rows: list[int] = marked_rows(self._source, names).to_pylist()
+        return rows
+
+    def prepare(self) -> None:
+        """Get ready to be asked for every row."""
+        if self._is_column and self._lists is None:
+            self._lists = header_lists(self._source)
+
+    def of(self, row: int) -> list[Header] | None:
+        """A list of its own for a row."""
+        if self._source is None:
+            return None
+        found: Any
+        if self._is_column:
+            found = (
+                [tuple(header.values()) for header in self._source[row].as_py() or ()]
+                if self._lists is None
+                else self._lists[row]
+            )
+        else:
+            found = self._source[row]
+        return list(found.items() if isinstance(found, Mapping) else found) if found else None
+
+    def after(self, seen: Mapping[int, Any]) -> Any:
+        """The headers in the form in which they came, with others in some rows; null or None where none are left."""
+        changed = {row: headers or None for row, headers in sorted(seen.items()) if (headers or None) != self.of(row)}
+        if self._source is None or not changed:
+            return self._source
+        if not self._is_column:
+            return [changed[row] if row in changed else self.of(row) for row in range(len(self._source))]
+        kind = self._source.type.value_type
+        names = [kind.field(at).name for at in range(2)]
+        rows = [headers and [dict(zip(names, pair, strict=True)) for pair in headers] for headers in changed.values()]
+        made = self._arrow.array(rows, type=self._source.type)
+        return replaced(self._source, {row: made.slice(at, 1) for at, row in enumerate(changed)})
+
+
+def _names(headers: Any) -> Iterable[str]:
+    return headers if isinstance(headers, Mapping) else (name for name, _ in headers)

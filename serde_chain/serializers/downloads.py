@@ -1,0 +1,165 @@
+"""Payloads of a batch of records, downloaded ahead of their reader: in parallel, each once, within bounds."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from payload_stores.base import StoredRecord
+from payload_stores.errors import PayloadStoreUnavailableError
+from serde_chain.base import Buffer
+from serde_chain.wire.reference_format import Reference
+
+__all__ = ["Downloads"]
+
+Payload: TypeAlias = Buffer | StoredRecord
+
+
+class Downloads:
+    """Gives payloads in the order in which they are asked for, and fetches what will be asked next meanwhile.
+
+    Whole records (:class:`~payload_stores.base.StoredRecord`) are payloads to it as well. A payload that several
+    records refer to is kept for the last of them, unless its room is needed.
+
+    Args:
+        download: Fetches and verifies one payload; it has a deadline of its own.
+        references: What will be asked for, in this order.
+        in_flight: Most downloads at a time.
+        max_bytes: Most bytes that are on their way, held for later or taken and not let go (:meth:`let_go`), save that
+            one payload always may be.
+        timeout_ms: Deadline for all payloads that are taken before the next :meth:`let_go`, in ms.
+    """
+
+    def __init__(
+        self,
+        download: Callable[[Reference], Payload],
+        references: Iterable[Reference],
+        *,
+        in_flight: int,
+        max_bytes: int,
+        timeout_ms: int,
+    ) -> None:
+        self._download = download
+        self._in_flight = in_flight
+        self._max_bytes = max_bytes
+        self._timeout_ms = timeout_ms
+        self._uses = Counter(references)
+        self._ahead = deque(self._uses)  # distinct, in the order of their first use
+        self._pool = ThreadPoolExecutor(min(in_flight, max(len(self._uses), 1)), "payload-download")
+        self._started: dict[Reference, Future[Payload]] = {}
+        self._running: set[Future[Payload]] = set()
+        self._taken: dict[Reference, Payload] = {}
+        # Of what was started and not dropped, or taken and not let go.
+        self._sizes: dict[Reference, int] = {}
+        self._bytes = 0
+        # What is assumed of a reference that does not say its size, until larger ones were seen.
+        self._assumed = max(max_bytes // in_flight, 1)
+        self._until: float | None = None
+
+    def take(self, reference: Reference) -> Payload:
+        """The payload of the next reference.
+
+        Raises:
+            PayloadStoreError: As of the download; another object for every record, since each has its own place.
+            PayloadStoreUnavailableError: The time is up.
+        """
+        try:
+            if reference not in self._taken:
+                self._taken[reference] = self._wait(reference)
+        finally:
+            self._uses[reference] -= 1
+            if self._uses[reference] <= 0:
+                self._started.pop(reference, None)
+        return self._taken[reference]
+
+    def let_go(self) -> None:
+        """Say that what was taken is not held any more; the deadline begins anew with the next one."""
+        for reference in self._taken:
+            if reference not in self._started:
+                self._charge(reference, None)
+        self._taken.clear()
+        self._until = None
+
+    def close(self) -> None:
+        """Start no more downloads; those that run end by their own deadlines, and nobody waits for them."""
+        self._ahead.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wait(self, reference: Reference) -> Payload:
+        if self._until is None:
+            self._until = time.monotonic() + self._timeout_ms / 1000
+        self._fill()
+        future = self._started.get(reference)
+        if future is None:
+            # No room was left for it, or it had to make room for others.
+            self._make_room(reference)
+            future = self._start(reference)
+        wait([future], max(self._until - time.monotonic(), 0))
+        if not future.done():
+            raise PayloadStoreUnavailableError(
+                f"the payloads of the batch were not there within {self._timeout_ms} ms",
+                hint="Check that the store is there and how fast it is, read smaller batches, or raise "
+                "large.message.store.timeout.ms",
+                reference=reference.url[:500],
+            )
+        error = future.exception()
+        if error is not None:
+            self._charge(reference, 0 if self._uses[reference] > 1 else None)
+            raise copy.copy(error)
+        payload = future.result()
+        size = len(payload.value if isinstance(payload, StoredRecord) else payload)
+        self._charge(reference, size)
+        self._assumed = max(self._assumed, size)
+        return payload
+
+    def _fill(self) -> None:
+        while self._ahead:
+            if len(self._running) >= self._in_flight:
+                self._running = {future for future in self._running if not future.done()}
+                if len(self._running) >= self._in_flight:
+                    return
+            reference = self._ahead[0]
+            if self._uses[reference] > 0 and reference not in self._sizes:
+                if self._bytes and self._bytes + self._size(reference) > self._max_bytes:
+                    return
+                self._start(reference)
+            self._ahead.popleft()
+
+    def _size(self, reference: Reference) -> int:
+        return self._assumed if reference.size is None else reference.size
+
+    def _start(self, reference: Reference) -> Future[Payload]:
+        run = contextvars.copy_context().run  # so that traces go on in the other thread
+        future = self._started[reference] = self._pool.submit(run, self._download, reference)
+        self._running.add(future)
+        self._charge(reference, self._size(reference))
+        return future
+
+    def _make_room(self, reference: Reference) -> None:
+        """Drop what is kept for later records, the youngest first."""
+        for kept in reversed(list(self._started)):
+            if self._bytes + self._size(reference) <= self._max_bytes:
+                return
+            if kept not in self._taken and self._started[kept].done():
+                del self._started[kept]
+                self._charge(kept, None)
+
+    def _charge(self, reference: Reference, size: int | None) -> None:
+        """Count the bytes of a payload; None: it is not held any more."""
+        self._bytes += (size or 0) - self._sizes.pop(reference, 0)
+        if size is not None:
+            self._sizes[reference] = size

@@ -1,0 +1,104 @@
+"""What a worker process holds open: chains by configuration, so that a registry is asked once per id, and decoders.
+
+Spark's workers live longer than queries. So both are bounded: what was not used for longest is closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import pickle
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from payload_stores.plugins import require
+from serde_chain.chain import DeserializerChain
+from serde_chain.errors import MissingDependencyError
+
+__all__ = ["chain", "close_all", "let_go", "use"]
+
+_MOST: Final = 32
+
+
+class Closeable(Protocol):
+    """Something that is closed at the end."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+T = TypeVar("T", bound=Closeable)
+
+
+@dataclass
+class _Entry:
+    found: Any
+    users: int = 0
+
+
+_decoders: Final[OrderedDict[bytes, _Entry]] = OrderedDict()
+_chains: Final[dict[bytes, _Entry]] = {}
+
+
+@contextmanager
+def use(key: bytes, make: Callable[[bytes], T]) -> Iterator[T]:
+    """Use what is made of a plan, made once per process.
+
+    Args:
+        key: The pickled plan.
+        make: Makes it of the key.
+
+    Raises:
+        MissingDependencyError: A package is missing, with the interpreter's path.
+    """
+    entry = _decoders.get(key)
+    if entry is None:
+        try:
+            entry = _decoders[key] = _Entry(make(key))
+        except MissingDependencyError as error:
+            raise MissingDependencyError(
+                f"{error.message} in the interpreter of Spark's workers, {sys.executable}",
+                hint=f"{error.hint} there, or set PYSPARK_PYTHON to an interpreter that has it; the driver's is "
+                f"{pickle.loads(key).python}",  # noqa: S301, the driver's own bytes
+            ) from error
+    _decoders.move_to_end(key)
+    entry.users += 1
+    try:
+        yield entry.found
+    finally:
+        entry.users -= 1
+        idle = [name for name, found in _decoders.items() if not found.users]
+        for name in idle[: max(len(_decoders) - _MOST, 0)]:
+            _decoders.pop(name).found.close()
+
+
+def chain(config: Mapping[str, object], *, is_key: bool) -> DeserializerChain:
+    """The chain of a configuration, one for all plans with this configuration."""
+    key: bytes = require("pyspark.cloudpickle", "spark").dumps((dict(config), is_key))
+    entry = _chains.get(key)
+    if entry is None:
+        entry = _chains[key] = _Entry(DeserializerChain.from_config(config, is_key=is_key))
+    entry.users += 1
+    found: DeserializerChain = entry.found
+    return found
+
+
+def let_go(unused: DeserializerChain) -> None:
+    """Say that a plan does not use a chain any more."""
+    for key, entry in list(_chains.items()):
+        if entry.found is unused:
+            entry.users -= 1
+            if not entry.users:
+                _chains.pop(key).found.close()
+
+
+# pyspark's daemon ends its workers without this; what they hold is then released by the operating system.
+@atexit.register
+def close_all() -> None:
+    """Close everything."""
+    while _decoders:
+        with suppress(Exception):  # the others must be closed too
+            _decoders.popitem()[1].found.close()
