@@ -52,6 +52,7 @@ class OffloadServer(Service):
         self._store_config = store_config
         self._broker = broker
         self._permissions = permissions
+        self._before = 0
         self._arguments = [*arguments, *(["--announce"] if announce else [])]
 
     @property
@@ -85,10 +86,18 @@ class OffloadServer(Service):
             command += ["--acl-file", str(acls)]
         return command + self._arguments
 
+    def _launch(self) -> None:
+        self._before = self._printed()
+        super()._launch()
+
     def _ready(self) -> bool:
         # It is printed when requests are answered, and after the announcement.
-        assert self._folder is not None  # noqa: S101 - for mypy: set by `start`
-        return "Listening on" in (self._folder / f"{self.name}.log").read_text(errors="replace")
+        return self._printed() > self._before
+
+    def _printed(self) -> int:
+        """How often the server has said that it listens: once more after each restart."""
+        log = self.folder / f"{self.name}.log"
+        return log.read_text(errors="replace").count("Listening on") if log.exists() else 0
 
 
 def _toml(path: Path, config: Mapping[str, object]) -> Path:
