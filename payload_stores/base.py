@@ -97,11 +97,13 @@ class PayloadStore(ABC):
         trusted_references: Further reference prefixes that may be read (``large.message.trusted.references``).
         max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
         sender: Name of the user as which the store publishes, for formats that write it down; None if it has none.
+        offloads: Whether payloads are to be published; if not, records stay as they are.
         fetches: Whether references are to be followed; if not, readers get the references themselves.
     """
 
     scheme: str
     sender: str | None = None
+    offloads: bool = True
     fetches: bool = True
 
     TRUSTED: ClassVar[Option[tuple[str, ...]]] = Option(

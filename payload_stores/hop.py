@@ -87,7 +87,7 @@ class HopStore(PayloadStore):
         super().configure(config)
         self._config = dict(config)
         self._lock = threading.Lock()
-        self._offloads = switch(self.AUTOMATIC_OFFLOAD.name, self.AUTOMATIC_OFFLOAD.read(config))
+        self.offloads = switch(self.AUTOMATIC_OFFLOAD.name, self.AUTOMATIC_OFFLOAD.read(config))
         self.fetches = switch(self.FETCH_EXTERNAL.name, self.FETCH_EXTERNAL.read(config))
         self._allow_http = self.ALLOW_HTTP.read(config)
         self._discovery_ms = self.DISCOVERY_MS.read(config)
@@ -116,7 +116,7 @@ class HopStore(PayloadStore):
 
     def why_not(self) -> str | None:
         """Why nothing can be published: the user or the broker does not want it. See :meth:`PayloadStore.why_not`."""
-        if not self._offloads:
+        if not self.offloads:
             return f"{self.AUTOMATIC_OFFLOAD.name} is off"
         endpoint = self._endpoint()
         return str(endpoint) if isinstance(endpoint, Unsupported) else None

@@ -41,7 +41,7 @@ class Middleware(PayloadStore):
         self.store = store
         self.scheme = store.scheme
         self.sender = store.sender
-        self.fetches = store.fetches
+        self.offloads, self.fetches = store.offloads, store.fetches
         # On the instance, since a protocol's isinstance looks for the methods, and a class would have all of them.
         for name in _OPTIONAL:
             operation = getattr(store, name, None)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         PayloadTooLargeError,
         SchemaRegistryError,
         SerializationError,
+        TopicLimitError,
         UnknownKeyError,
         UntrustedReferenceError,
     )
@@ -58,6 +59,7 @@ __all__ = [
     "Serializer",
     "SerializerChain",
     "StagePair",
+    "TopicLimitError",
     "UnknownKeyError",
     "UntrustedReferenceError",
 ]

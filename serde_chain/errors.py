@@ -12,6 +12,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         │   └── ForeignFormatError           of another format, by a header; chains hand the bytes over instead
         │   └── DecryptionError              they cannot be decrypted: another key, topic or field, or changed bytes
         │       └── UnknownKeyError          the key that they name is not configured
+        ├── TopicLimitError                  the broker does not say how large records of a topic may be
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
         └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
                                              store's own kind, so that either ``except`` clause catches it
@@ -54,6 +55,7 @@ __all__ = [
     "PayloadTooLargeError",
     "SchemaRegistryError",
     "SerializationError",
+    "TopicLimitError",
     "UnknownKeyError",
     "UntrustedReferenceError",
     "in_chain",
@@ -124,6 +126,12 @@ class SchemaRegistryError(SerializationError):
     """
 
     transient: bool = False
+
+
+class TopicLimitError(SerializationError):
+    """The broker did not say how large the records of a topic may be; the same call may work later."""
+
+    transient: bool = True
 
 
 class _StoreErrorInChain(SerializationError):  # noqa: N818, the combined classes have names of their own

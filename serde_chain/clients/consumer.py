@@ -15,9 +15,9 @@ from confluent_kafka import TopicPartition
 from payload_stores.options import Option, boolean
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.arrow import ArrowReader
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.messages import decode_message
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, with_switch
 from serde_chain.errors import SerializationError
-from serde_chain.record import KEY, VALUE, RecordContext
 
 __all__ = ["Consumer"]
 
@@ -39,18 +39,23 @@ class Consumer:
     were handed over: a process that stops at it meets it again.
     """
 
-    def __init__(self, config: Mapping[str, object] | str | Path, /, **kwargs: Any) -> None:
+    def __init__(
+        self, config: Mapping[str, object] | str | Path, /, *, fetch_external: bool | None = None, **kwargs: Any
+    ) -> None:
         """Make a consumer.
 
         Args:
             config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
                 read here; the rest goes to confluent_kafka untouched.
+            fetch_external: Whether hop's references are followed; comes before the configuration's key of that name.
+                Else their messages come as they are: bytes of JSON, with the header ``_format``.
             **kwargs: Further arguments for ``confluent_kafka.Consumer``, such as ``logger``.
 
         Raises:
             ConfigError: A chain's configuration is wrong.
             confluent_kafka.KafkaException: The client refuses the rest.
         """
+        config = with_switch(config, "fetch_external", fetch_external)
         setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
         try:
             self._stores_offsets = _STORE.read(setup.config)
@@ -163,39 +168,22 @@ class Consumer:
                     held.append(message)
                     continue
                 try:
-                    self._decode(message)
+                    ready.append(self._decode(message))
                 except SerializationError:
                     if not ready:
                         raise
                     self._pending.appendleft(message)
                     break
-                ready.append(message)
         finally:
             self._pending.extendleft(reversed(held))
         self._store_offsets_of(ready)
         return ready
 
-    def _decode(self, message: Message) -> None:
+    def _decode(self, message: Message) -> Message:
         if message.error() is not None or (self._key is None and self._value is None):
-            return
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        raw_key, headers = message.key(), message.headers()
-        kept: Any = list(headers) if headers else None
-        moment = message.timestamp()[1]
-        key, value = raw_key, message.value()
-        try:
-            if self._key is not None:
-                key = self._key(raw_key, RecordContext(str(topic), KEY, kept, None, partition, moment, offset))
-            if self._value is not None:
-                value = self._value(value, RecordContext(str(topic), VALUE, kept, raw_key, partition, moment, offset))
-        except SerializationError as error:
-            error.record = message
-            raise
-        message.set_key(key)
-        message.set_value(value)
-        if headers and len(kept) != len(headers):
-            remaining: Any = kept or None  # as of a record that never had any
-            message.set_headers(remaining)
+            return message
+        found: Message = decode_message(message, self._key, self._value)
+        return found
 
     def _store_offsets_of(self, messages: list[Message]) -> None:
         if not self._stores_offsets:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -11,17 +13,21 @@ import confluent_kafka
 
 from payload_stores.options import Option, integer
 from serde_chain.chain import SerializerChain
-from serde_chain.clients.limits import MESSAGE_MAX_BYTES, RECORD_OVERHEAD, largest_key, largest_value
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
+from serde_chain.clients.limits import MESSAGE_MAX_BYTES, RECORD_OVERHEAD, TopicLimits, largest_key, largest_value
+from serde_chain.clients.negotiation import Negotiation, Record
+from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, with_switch
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, Context, Header, Headers, RecordContext
-from serde_chain.serializers.large_message import KIP_THRESHOLD_BYTES, THRESHOLD, LargeMessageSerializer
+from serde_chain.serializers.large_message import KIP_THRESHOLD_BYTES, THRESHOLD, TTL, LargeMessageSerializer
 
 __all__ = ["Producer"]
 
 OnDelivery: TypeAlias = Callable[[confluent_kafka.KafkaError | None, "confluent_kafka.Message[Any, Any]"], None]
 
 _MESSAGE_MAX = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
+_DESCRIBE_MS = 10_000
+
+_log = logging.getLogger("serde_chain")
 
 
 class Producer:
@@ -32,24 +38,34 @@ class Producer:
 
     Encoding and uploads happen in the thread that calls ``produce``, which may therefore block for up to
     ``max.block.ms`` (default 60000).
+
+    With ``large.message.threshold.bytes = auto``, and in hop's format, the broker is asked what a topic takes. A record
+    that it refuses nevertheless, because the limit was lowered meanwhile, is sent again.
     """
 
-    def __init__(self, config: Mapping[str, object] | str | Path, /, **kwargs: Any) -> None:
+    def __init__(
+        self, config: Mapping[str, object] | str | Path, /, *, automatic_offload: bool | None = None, **kwargs: Any
+    ) -> None:
         """Make a producer.
 
         Args:
             config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
                 read here; the rest goes to confluent_kafka untouched.
+            automatic_offload: Whether large messages may be offloaded to hop; comes before the configuration's key of
+                that name.
             **kwargs: Further arguments for ``confluent_kafka.Producer``, such as ``logger``.
 
         Raises:
             ConfigError: A chain's configuration is wrong.
             confluent_kafka.KafkaException: The client refuses the rest.
         """
-        setup = ClientSetup.of(config, SerializerChain, MAX_BLOCK)
+        setup = ClientSetup.of(with_switch(config, "automatic_offload", automatic_offload), SerializerChain, MAX_BLOCK)
+        self._negotiation: Negotiation | None = None
         try:
-            self._limit_payloads(setup)
+            negotiating = self._limit_payloads(setup)
             self._producer = confluent_kafka.Producer(setup.client, **kwargs)
+            if negotiating is not None:
+                self._negotiation = self._negotiate(setup, negotiating)
         except BaseException:
             setup.close()
             raise
@@ -95,6 +111,11 @@ class Producer:
             if self._value is not None:
                 bare_key = key.encode() if isinstance(key, str) else key
                 value = self._value(value, RecordContext(topic, VALUE, encoded, bare_key, at, time))
+        if self._negotiation is not None:
+            bare_key = key.encode() if isinstance(key, str) else key
+            callback = on_delivery or callback
+            self._negotiation.send(Record(topic, value, bare_key, partition, timestamp, _copy(encoded), callback))
+            return
         options: dict[str, Any] = {"headers": encoded} if encoded else {}
         self._producer.produce(
             topic, value, key, partition, on_delivery=on_delivery or callback, timestamp=timestamp, **options
@@ -141,11 +162,18 @@ class Producer:
 
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks, for up to a number of seconds; -1 waits for ever. Returns how many were served."""
-        return self._producer.poll(timeout)
+        served = self._producer.poll(timeout)
+        if self._negotiation is not None:
+            self._negotiation.send_again()
+        return served
 
     def flush(self, timeout: float = -1) -> int:
         """Wait until all records are delivered, for up to a number of seconds. Returns how many are left."""
-        return self._producer.flush(timeout)
+        until = time.monotonic() + timeout
+        left = self._producer.flush(timeout)
+        while self._negotiation is not None and self._negotiation.send_again():
+            left = self._producer.flush(timeout if timeout < 0 else max(0.0, until - time.monotonic()))
+        return left
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Drop records that are queued or in flight."""
@@ -176,6 +204,8 @@ class Producer:
 
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commit the transaction; ``timeout`` in seconds."""
+        if self._negotiation is not None:
+            self.flush(timeout)
         self._producer.commit_transaction(timeout)
 
     def abort_transaction(self, timeout: float = -1) -> None:
@@ -189,12 +219,14 @@ class Producer:
     def close(self) -> bool:
         """Send what is queued, then close the client, the chains and their stores."""
         try:
+            if self._negotiation is not None:
+                self.flush()
             return self._producer.close()
         finally:
             self._setup.close()
 
     def __len__(self) -> int:
-        return len(self._producer)
+        return len(self._producer) + (0 if self._negotiation is None else len(self._negotiation))
 
     def __bool__(self) -> bool:
         return True
@@ -208,9 +240,14 @@ class Producer:
         self.close()
 
     @staticmethod
-    def _limit_payloads(setup: ClientSetup[SerializerChain]) -> None:
-        """Offload also what the client itself would refuse, which KIP-1159's default threshold alone would lose."""
+    def _limit_payloads(setup: ClientSetup[SerializerChain]) -> TopicLimits | None:
+        """Offload also what the client itself would refuse, which KIP-1159's default threshold alone would lose.
+
+        Returns:
+            The limits of topics, if a stage negotiates.
+        """
         limit = _MESSAGE_MAX.read(setup.config)
+        limits: TopicLimits | None = None
         for chain, is_key in ((setup.key, True), (setup.value, False)):
             stages = chain.stages if chain is not None else ()
             for at, stage in enumerate(stages):
@@ -227,17 +264,58 @@ class Producer:
                         key=THRESHOLD.name,
                     )
                 overhead = sum(getattr(after, "max_overhead", 0) or 0 for after in stages[at + 1 :])
-                stage.limit_by(_client_limit(limit - overhead, is_key=is_key))
+                if stage.negotiates and limits is None:
+                    ttl_ms, timeout_ms = TTL.read(setup.config), min(_DESCRIBE_MS, setup.limit_ms)
+                    limits = TopicLimits(setup.client, ttl_ms=ttl_ms, timeout_ms=timeout_ms)
+                asked = limits if stage.negotiates else None
+                stage.limit_by(
+                    _client_limit(limit, overhead, asked, is_key=is_key),
+                    _denied(asked) if asked is not None and stage.whole_records else None,
+                )
+        return limits
+
+    def _negotiate(self, setup: ClientSetup[SerializerChain], limits: TopicLimits) -> Negotiation:
+        last = setup.value.stages[-1] if setup.value is not None else None
+        return Negotiation(
+            self._producer,
+            limits,
+            last if isinstance(last, LargeMessageSerializer) else None,
+            setup.config,
+            message_max_bytes=_MESSAGE_MAX.read(setup.config),
+            block_ms=setup.limit_ms,
+        )
 
 
-def _client_limit(message_max_bytes: int, *, is_key: bool) -> Callable[[Context | None], int]:
+def _client_limit(
+    message_max_bytes: int, overhead: int, limits: TopicLimits | None, *, is_key: bool
+) -> Callable[[Context | None], int]:
+    """The largest field that client and topic take, by the record around it, less what later stages add."""
+
     def limit(ctx: Context | None) -> int:
         headers = ctx.headers if ctx is not None else None
+        topic_max = limits.find(ctx.topic).max_bytes if limits is not None and ctx is not None else None
         if is_key:
-            return largest_key(message_max_bytes, headers)
-        return largest_value(message_max_bytes, getattr(ctx, "key", None), headers)
+            return largest_key(message_max_bytes, headers, topic_max) - overhead
+        return largest_value(message_max_bytes, getattr(ctx, "key", None), headers, topic_max) - overhead
 
     return limit
+
+
+def _denied(limits: TopicLimits) -> Callable[[Context | None], str | None]:
+    """The rule of hop: who may not see the topic's limit does not offload."""
+    warned: set[str] = set()
+
+    def why(ctx: Context | None) -> str | None:
+        topic = str(ctx.topic) if ctx is not None else ""
+        if not limits.find(topic).denied:
+            return None
+        reason = f"this user may not see the limit of the topic {topic} (DESCRIBE_CONFIGS)"
+        if topic not in warned:
+            warned.add(topic)
+            _log.warning("large messages are off: %s", reason)
+        return reason
+
+    return why
 
 
 def _copy(headers: Headers | None) -> list[Header]:

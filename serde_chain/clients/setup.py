@@ -14,7 +14,7 @@ from serde_chain.errors import ConfigError
 from serde_chain.registry import stage_type
 from serde_chain.serializers.large_message import TIMEOUT
 
-__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup"]
+__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "with_switch"]
 
 # Java's key; librdkafka has none of that name, so it stops here.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
@@ -106,6 +106,17 @@ class ClientSetup(Generic[ChainT]):
         for chain in (self.key, self.value):
             if chain is not None:
                 chain.close()
+
+
+def with_switch(source: Config | str | Path, name: str, value: bool | None) -> Config | str | Path:
+    """A configuration with one key changed, unless the value is None.
+
+    Args:
+        source: As of :meth:`ClientSetup.of`.
+        name: The key.
+        value: Its value.
+    """
+    return source if value is None else {**configuration.load(source), name: value}
 
 
 def _moves_payloads(chain: type[ChainT], config: Config, *, is_key: bool) -> bool:

@@ -2,122 +2,48 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Literal, cast
 from urllib.parse import urlsplit
 
 from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsRecords
 from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, UntrustedReferenceError
-from payload_stores.ids import ID_STRATEGIES, sha256_digest
-from payload_stores.middleware import Deadline
-from payload_stores.options import Option, choice, integer, listing, text
-from payload_stores.registry import open_store, store_class
-from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
+from payload_stores.ids import sha256_digest
+from serde_chain.base import Buffer, Data, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, put_record, remove_headers, require_headers, topic_of
+from serde_chain.serializers.large_message_parts import (
+    ACCEPT,
+    AUTO,
+    DOWNLOADS_BYTES,
+    DOWNLOADS_IN_FLIGHT,
+    FORMAT,
+    ID,
+    KIP_THRESHOLD_BYTES,
+    STORE,
+    STORES,
+    THRESHOLD,
+    TIMEOUT,
+    TTL,
+    LargeMessage,
+)
 from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
 
 __all__ = [
+    "ACCEPT",
     "DOWNLOADS_BYTES",
     "DOWNLOADS_IN_FLIGHT",
     "KIP_THRESHOLD_BYTES",
     "THRESHOLD",
     "TIMEOUT",
+    "TTL",
     "LargeMessageDeserializer",
     "LargeMessageSerializer",
 ]
 
-KIP_THRESHOLD_BYTES: Final = 1048576
 
-
-def _store(value: object) -> Any:
-    """A store by name, class or instance; which of these it is, the store registry finds out."""
-    return text(value) if isinstance(value, str) else value
-
-
-def _several_stores(value: object) -> tuple[Any, ...]:
-    return listing(value) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else (value,)
-
-
-STORE: Final = Option(
-    "large.message.payload.store.class",
-    _store,
-    None,
-    required=True,
-    doc="Name a payload store: memory, local, s3, hop, or a class",
-)
-STORES: Final[Option[tuple[Any, ...]]] = Option(
-    "large.message.payload.store.classes", _several_stores, (), doc="further payload stores to read from"
-)
-THRESHOLD: Final = Option(
-    "large.message.threshold.bytes", integer(0), None, doc="larger payloads go to the store (default 1048576)"
-)
-ID: Final = Option("large.message.id", choice(*ID_STRATEGIES), "random", doc="ids: random, content or keyed")
-FORMAT: Final = Option("large.message.format", text, "kip1159", doc="how references are written")
-ACCEPT: Final[Option[tuple[str, ...]]] = Option(
-    "large.message.accept", listing, ("kip1159",), doc="formats of references that are read; hop too with its store"
-)
-TIMEOUT: Final = Option(
-    "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
-)
-DOWNLOADS_IN_FLIGHT: Final = Option(
-    "large.message.downloads.in.flight", integer(1), 8, doc="most downloads at a time, where records come in batches"
-)
-DOWNLOADS_BYTES: Final = Option(
-    "large.message.downloads.max.bytes",
-    integer(1),
-    64 << 20,
-    doc="most bytes that are downloaded ahead of their reader, where records come in batches",
-)
-
-
-class _LargeMessage(Stage):
-    """What both directions share: stores behind a deadline."""
-
-    moves_payloads = True
-    _stores: dict[str, PayloadStore]
-    """By the schemes that they read; one that reads several is there several times."""
-
-    @classmethod
-    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
-        """The stage's own keys, and those of the stores that the configuration names."""
-        specs = [spec for spec in (STORE.read({STORE.name: "memory", **config}), *STORES.read(config)) if spec]
-        classes = [type(spec) if isinstance(spec, PayloadStore) else store_class(spec) for spec in specs]
-        return (*cls.options, *PayloadStore.options, *(option for found in classes for option in found.options))
-
-    @property
-    def timeout_ms(self) -> int:
-        """Deadline of one upload or download, in ms."""
-        return self._timeout_ms
-
-    @property
-    def worst_case_ms(self) -> int:
-        """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
-        return max((store.worst_case_ms() or 0 for store in self._stores.values()), default=0)
-
-    def _open(self, config: Mapping[str, object], *specs: Any) -> None:
-        self._timeout_ms = TIMEOUT.read(config)
-        self._max_bytes = PayloadStore.MAX_PAYLOAD.read(config)
-        self._stores = {}
-        try:
-            for spec in specs:
-                store = open_store(spec, config)
-                taken = next((scheme for scheme in store.schemes if scheme in self._stores), None)
-                if taken is not None:
-                    store.close()
-                    raise ConfigError(f"two payload stores have the scheme {taken}", key=STORES.name)
-                self._stores |= dict.fromkeys(store.schemes, Deadline(store, self._timeout_ms))
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the stores."""
-        for store in set(getattr(self, "_stores", {}).values()):
-            store.close()
-
-
-class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
+class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     """Publishes payloads above the threshold and puts a reference in their place.
 
     The last serializer of a chain, save for stages that declare their ``max_overhead``: the threshold is compared with
@@ -126,14 +52,16 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (STORE, THRESHOLD, ID, FORMAT, TIMEOUT)
+    options = (STORE, THRESHOLD, TTL, ID, FORMAT, TIMEOUT)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload store."""
         super().configure(config, is_key)
         threshold = THRESHOLD.read(config)
-        self._threshold = KIP_THRESHOLD_BYTES if threshold is None else threshold
+        self._is_set = isinstance(threshold, int)
+        self._threshold = threshold if isinstance(threshold, int) else KIP_THRESHOLD_BYTES
         self._client_limit: Callable[[Context | None], int] | None = None
+        self._denied: Callable[[Context | None], str | None] | None = None
         self._content: str | None = None
         self._format = find_format(FORMAT.read(config))
         self._is_key = is_key
@@ -142,6 +70,8 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         self._id_strategy = cast(Literal["random", "content", "keyed"], strategy)
         self._open(config, STORE.read(config))
         (self._store,) = set(self._stores.values())
+        # hop's clients take the limit of the topic, whatever the threshold of others is.
+        self.negotiates = self._store.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
 
@@ -169,19 +99,32 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         """Payloads of more bytes go to the store."""
         return self._threshold
 
-    def limit_by(self, client_limit: Callable[[Context | None], int]) -> None:
+    def limit_by(
+        self,
+        client_limit: Callable[[Context | None], int],
+        denied: Callable[[Context | None], str | None] | None = None,
+    ) -> None:
         """Also offload what the client would refuse to send.
 
+        Where the stage negotiates, this limit takes the place of a threshold that is not set.
+
         Args:
-            client_limit: Gives the largest field in bytes that the client takes for a record, its key and headers
+            client_limit: Gives the largest field in bytes that client and topic take for a record, its key and headers
                 considered.
+            denied: Says why a record may not be offloaded, if it may not.
         """
-        self._client_limit = client_limit
+        self._client_limit, self._denied = client_limit, denied
+        if self.negotiates and not self._is_set:
+            self._threshold = sys.maxsize
 
     @property
     def whole_records(self) -> bool:
         """Whether the format puts whole records into the store."""
         return self._format.whole_record
+
+    def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
+        """Whether what the stage gave is what it was given: neither a placeholder nor marked in its bytes."""
+        return not self._format.in_band and self._format.read(data, ctx, is_key=self._is_key) is None
 
     def follow(self, stage: object) -> None:
         """Learn which stage comes before: formats may say in a header what it gives."""
@@ -195,10 +138,21 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         size = len(data)
         if size <= self._threshold and (self._client_limit is None or size <= self._client_limit(ctx)):
             return self._format.write_inline(data, ctx, is_key=self._is_key)
+        reason = self._store.why_not() or (self._denied(ctx) if self._denied is not None else None)
+        return self.offload(data, ctx) if reason is None else self._inline_after_all(data, ctx, reason)
+
+    def offload(self, data: Buffer, ctx: Context | None) -> bytes:
+        """Publish a payload, whatever its size.
+
+        Args:
+            data: The payload.
+            ctx: The record around it, with the headers that all records of the format have.
+
+        Returns:
+            The placeholder.
+        """
         topic = topic_of(ctx, "large-message")
         require_headers(ctx)  # before the upload, which would be orphaned
-        if (reason := self._store.why_not()) is not None:
-            return self._inline_after_all(data, ctx, reason)
         # Of records that lie in the store whole, nobody writes the digest down.
         unused = self._format.whole_record and self._id_strategy == "random"
         digest = None if unused else sha256_digest(data)
@@ -207,7 +161,7 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
             url = self._store.publish_record(topic, StoredRecord(data, header_pairs(ctx), context.key), context)
         else:
             url = self._store.publish(topic, data, context)
-        return self._format.write_reference(Reference(url, size, digest), ctx, is_key=self._is_key)
+        return self._format.write_reference(Reference(url, len(data), digest), ctx, is_key=self._is_key)
 
     def _inline_after_all(self, data: Buffer, ctx: Context | None, reason: str) -> Buffer:
         """What to do with a large payload where nothing can be offloaded: the client sends it, or nobody does."""
@@ -220,7 +174,7 @@ class LargeMessageSerializer(_LargeMessage, Serializer[Buffer]):
         return self._format.write_inline(data, ctx, is_key=self._is_key)
 
 
-class LargeMessageDeserializer(_LargeMessage, Deserializer[Buffer]):
+class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
     """Downloads what a reference stands for, and verifies size and digest.
 
     Follows references only to the stores that are configured, and there only below their own prefix.

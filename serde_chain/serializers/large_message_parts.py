@@ -1,0 +1,121 @@
+"""What both directions of ``large-message`` share: their keys, and the payload stores behind a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from payload_stores.base import PayloadStore
+from payload_stores.ids import ID_STRATEGIES
+from payload_stores.middleware import Deadline
+from payload_stores.options import Option, choice, integer, listing, text
+from payload_stores.registry import open_store, store_class
+from serde_chain.base import Stage
+from serde_chain.errors import ConfigError
+
+KIP_THRESHOLD_BYTES: Final = 1048576
+
+
+def _store(value: object) -> Any:
+    """A store by name, class or instance; which of these it is, the store registry finds out."""
+    return text(value) if isinstance(value, str) else value
+
+
+def _several_stores(value: object) -> tuple[Any, ...]:
+    return listing(value) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+STORE: Final = Option(
+    "large.message.payload.store.class",
+    _store,
+    None,
+    required=True,
+    doc="Name a payload store: memory, local, s3, hop, or a class",
+)
+STORES: Final[Option[tuple[Any, ...]]] = Option(
+    "large.message.payload.store.classes", _several_stores, (), doc="further payload stores to read from"
+)
+AUTO: Final = "auto"
+
+
+def _threshold(value: object) -> int | str:
+    if isinstance(value, str) and value.strip().lower() == AUTO:
+        return AUTO
+    try:
+        return integer(0)(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or auto") from None
+
+
+THRESHOLD: Final = Option(
+    "large.message.threshold.bytes",
+    _threshold,
+    None,
+    doc="larger payloads go to the store (default 1048576); auto: what topic and client take",
+)
+TTL: Final = Option(
+    "large.message.threshold.ttl.ms", integer(1), 300_000, doc="how long a topic's limit is taken for known (auto, hop)"
+)
+ID: Final = Option("large.message.id", choice(*ID_STRATEGIES), "random", doc="ids: random, content or keyed")
+FORMAT: Final = Option("large.message.format", text, "kip1159", doc="how references are written")
+ACCEPT: Final[Option[tuple[str, ...]]] = Option(
+    "large.message.accept", listing, ("kip1159",), doc="formats of references that are read; hop too with its store"
+)
+TIMEOUT: Final = Option(
+    "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
+)
+DOWNLOADS_IN_FLIGHT: Final = Option(
+    "large.message.downloads.in.flight", integer(1), 8, doc="most downloads at a time, where records come in batches"
+)
+DOWNLOADS_BYTES: Final = Option(
+    "large.message.downloads.max.bytes",
+    integer(1),
+    64 << 20,
+    doc="most bytes that are downloaded ahead of their reader, where records come in batches",
+)
+
+
+class LargeMessage(Stage):
+    """What both directions share: stores behind a deadline."""
+
+    moves_payloads = True
+    _stores: dict[str, PayloadStore]
+    """By the schemes that they read; one that reads several is there several times."""
+
+    @classmethod
+    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+        """The stage's own keys, and those of the stores that the configuration names."""
+        specs = [spec for spec in (STORE.read({STORE.name: "memory", **config}), *STORES.read(config)) if spec]
+        classes = [type(spec) if isinstance(spec, PayloadStore) else store_class(spec) for spec in specs]
+        return (*cls.options, *PayloadStore.options, *(option for found in classes for option in found.options))
+
+    @property
+    def timeout_ms(self) -> int:
+        """Deadline of one upload or download, in ms."""
+        return self._timeout_ms
+
+    @property
+    def worst_case_ms(self) -> int:
+        """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
+        return max((store.worst_case_ms() or 0 for store in self._stores.values()), default=0)
+
+    def _open(self, config: Mapping[str, object], *specs: Any) -> None:
+        self._timeout_ms = TIMEOUT.read(config)
+        self._max_bytes = PayloadStore.MAX_PAYLOAD.read(config)
+        self._stores = {}
+        try:
+            for spec in specs:
+                store = open_store(spec, config)
+                taken = next((scheme for scheme in store.schemes if scheme in self._stores), None)
+                if taken is not None:
+                    store.close()
+                    raise ConfigError(f"two payload stores have the scheme {taken}", key=STORES.name)
+                self._stores |= dict.fromkeys(store.schemes, Deadline(store, self._timeout_ms))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the stores."""
+        for store in set(getattr(self, "_stores", {}).values()):
+            store.close()
