@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from benchmarks.harness import Comparison, measure, print_table
+from benchmarks.harness import Comparison, Result, measure, print_table
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
+from serde_chain.testing.services import SchemaRegistry
 from serde_chain.wire import entry_metadata
 
 WANTED_PEEK = 4.0
 WANTED_ENCRYPTION = 1.15
+WANTED_PROTOBUF = 0.6
 
 
 def run() -> bool:
     """Print the tables; returns whether the targets are reached."""
-    return all([_entry_metadata(), _encryption()])
+    return all([_entry_metadata(), _encryption(), _protobuf()])
 
 
 def _entry_metadata() -> bool:
@@ -90,3 +96,43 @@ def _encryption() -> bool:
                     )
                 )
     return print_table("Encryption", results)
+
+
+def _protobuf() -> bool:
+    """Messages of 20 and of 3 fields with registry framing, against Confluent's classes."""
+    with SchemaRegistry() as registry:
+        return print_table(
+            "Protobuf with registry framing, against Confluent",
+            [result for count in (20, 3) for result in _protobuf_of(registry.url, count)],
+        )
+
+
+def _protobuf_of(url: str, count: int) -> list[Result]:
+    file = descriptor_pb2.FileDescriptorProto(name=f"fields{count}.proto", package="benchmark", syntax="proto3")
+    message = file.message_type.add(name="Record")
+    kinds = {"INT64": 1234567890, "DOUBLE": 3.14159, "STRING": "a string of some length", "BOOL": True}
+    values = {}
+    for number, (kind, value) in zip(range(count), itertools.cycle(kinds.items())):
+        message.field.add(name=f"f{number}", number=number + 1, type=f"TYPE_{kind}", label="LABEL_OPTIONAL")
+        values[f"f{number}"] = value
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    record: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("benchmark.Record"))
+    one, client = record(**values), SchemaRegistryClient({"url": url})
+    config = {"schema.registry.url": url, "protobuf.message.class": record}
+    write = SerializerChain.from_config({"value.serializer": "protobuf", **config})
+    read = DeserializerChain.from_config({"value.deserializer": "protobuf", **config})
+    their_write, their_read = ProtobufSerializer(record, client), ProtobufDeserializer(record, {}, client)
+    ours = RecordContext(f"protobuf-{count}", "value", [])
+    theirs = SerializationContext(f"protobuf-{count}", MessageField.VALUE, [])
+    data: Any = their_write(one, theirs)
+    if write(one, ours) != data or read(data, ours) != one or their_read(data, theirs) != one:
+        raise AssertionError("the serializers disagree")
+    name = f"{count} fields"
+    return [
+        measure(Comparison(f"{way}, {name}", our_call, their_call, their_class, WANTED_PROTOBUF))
+        for way, our_call, their_call, their_class in (
+            ("serialize", lambda: write(one, ours), lambda: their_write(one, theirs), "ProtobufSerializer"),
+            ("deserialize", lambda: read(data, ours), lambda: their_read(data, theirs), "ProtobufDeserializer"),
+        )
+    ]

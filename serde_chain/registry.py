@@ -21,6 +21,7 @@ GROUP: Final = "serde_chain.stages"
 # Short name → module in serde_chain.serializers and prefix of the class names in it.
 _BUILTINS: Final = {
     "avro": ("avro", "Avro"),
+    "protobuf": ("protobuf", "Protobuf"),
     "json": ("json", "Json"),
     "string": ("primitives", "String"),
     "bytes": ("primitives", "Bytes"),
@@ -55,6 +56,7 @@ _JAVA_CLASSES: Final = {
     _KAFKA + "largemessage.LargeMessage": "large-message",
     "io.confluent.kafka.serializers.KafkaAvro": "avro",
     "kafka.serializers.KafkaAvro": "avro",  # the spelling in KIP-1159's example
+    "io.confluent.kafka.serializers.protobuf.KafkaProtobuf": "protobuf",
     "io.confluent.kafka.serializers.json.KafkaJsonSchema": "json",
     "io.confluent.kafka.serializers.KafkaJson": "json",
 }

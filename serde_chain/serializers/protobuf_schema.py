@@ -1,0 +1,268 @@
+"""Protobuf's message classes: from a generated module, a file of descriptors, or a schema registry."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from payload_stores.options import Option, text
+from payload_stores.plugins import import_object, require
+from serde_chain.errors import ConfigError
+
+__all__ = [
+    "DESCRIPTOR_SET",
+    "MESSAGE_CLASS",
+    "MESSAGE_NAME",
+    "class_at",
+    "descriptor_text",
+    "has_maps",
+    "indexes_of",
+    "is_known",
+    "is_recursive",
+    "message_class",
+    "parse_file",
+    "to_dict",
+]
+
+MESSAGE_CLASS: Final[Option[Any]] = Option(
+    "protobuf.message.class",
+    lambda value: text(value) if isinstance(value, str) else value,
+    None,
+    doc="the message class that protoc generated, or its dotted path",
+)
+DESCRIPTOR_SET: Final = Option(
+    "protobuf.descriptor.set.file", text, None, doc="file that protoc --descriptor_set_out --include_imports wrote"
+)
+MESSAGE_NAME: Final = Option(
+    "protobuf.message.name", text, None, doc="full name of the message in protobuf.descriptor.set.file"
+)
+
+# Files that every program has, by the packages that have them: registries are not sent them.
+_KNOWN: Final = {
+    "google/protobuf/": "google.protobuf.",
+    "google/type/": "google.type.",
+    "confluent/": "confluent_kafka.schema_registry.confluent.",
+}
+_KNOWN_FILE: Final = re.compile(rf"({'|'.join(_KNOWN)})((?:[a-z_]+/)*[a-z_]+)\.proto")
+
+_FAILURES: Final = (TypeError, ValueError, KeyError)
+
+
+def message_class(config: Mapping[str, object]) -> Any | None:
+    """The message class that a configuration names; None if it names none.
+
+    Raises:
+        ConfigError: It cannot be found, or is no message class.
+        MissingDependencyError: protobuf is not installed.
+    """
+    spec, path, name = (option.read(config) for option in (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME))
+    if spec is not None and path is not None:
+        raise ConfigError(f"{MESSAGE_CLASS.name} and {DESCRIPTOR_SET.name} exclude each other", key=MESSAGE_CLASS.name)
+    if (path is None) != (name is None):
+        raise ConfigError(
+            f"{DESCRIPTOR_SET.name} and {MESSAGE_NAME.name} belong together",
+            key=(MESSAGE_NAME if name is None else DESCRIPTOR_SET).name,
+        )
+    if path is not None and name is not None:
+        return _from_descriptor_set(Path(path), name)
+    if spec is None:
+        return None
+    found = import_object(spec, "message class") if isinstance(spec, str) else spec
+    base: Any = require("google.protobuf.message", "protobuf").Message
+    if not (isinstance(found, type) and issubclass(found, base)) or getattr(found, "DESCRIPTOR", None) is None:
+        raise ConfigError(f"{MESSAGE_CLASS.name} is not a class of messages that protoc made", key=MESSAGE_CLASS.name)
+    return found
+
+
+def _from_descriptor_set(path: Path, name: str) -> Any:
+    descriptors: Any = require("google.protobuf.descriptor_pb2", "protobuf")
+    message: Any = require("google.protobuf.message", "protobuf")
+    try:
+        files = descriptors.FileDescriptorSet.FromString(path.read_bytes()).file
+        pool = _pool(files)
+        return _class_of(pool.FindMessageTypeByName(name))
+    except (OSError, message.DecodeError, *_FAILURES) as error:
+        raise ConfigError(
+            f"the message {name} cannot be had from {path}: {_said(error)}",
+            hint="Write the file with protoc --include_imports --descriptor_set_out",
+            key=DESCRIPTOR_SET.name,
+        ) from error
+
+
+def parse_file(name: str, encoded: str) -> Any:
+    """A ``FileDescriptorProto`` as registries have it in base64.
+
+    Args:
+        name: What it is to be called, as others import it.
+        encoded: The text.
+
+    Raises:
+        ValueError: It is not base64 of a descriptor.
+    """
+    descriptors: Any = require("google.protobuf.descriptor_pb2", "protobuf")
+    message: Any = require("google.protobuf.message", "protobuf")
+    try:
+        file = descriptors.FileDescriptorProto.FromString(base64.b64decode(encoded, validate=True))
+    except (binascii.Error, message.DecodeError) as error:
+        raise ValueError(f"it is not a serialized descriptor: {error}") from error
+    file.name = name
+    return file
+
+
+def descriptor_text(file: Any) -> str:
+    """A file's descriptor as registries take it: base64, as Confluent's own serializers send it."""
+    return base64.b64encode(file.serialized_pb).decode()
+
+
+def is_known(name: str) -> bool:
+    """Whether a file belongs to protobuf itself, or to Google's or Confluent's types: registries are not sent these."""
+    return name.startswith(tuple(_KNOWN))
+
+
+def class_at(files: Iterable[Any], indexes: Iterable[int]) -> Any:
+    """The class of the message to which indexes lead.
+
+    Args:
+        files: ``FileDescriptorProto`` objects of the message's file, which comes last, and of what it imports.
+        indexes: The message among those of the file, the one nested in it, and so on.
+
+    Raises:
+        ValueError: The files do not fit together, or there is no such message.
+    """
+    files = list(files)
+    try:
+        found: Any = _pool(files).FindFileByName(files[-1].name)
+        messages = list(found.message_types_by_name.values())
+        for index in indexes:
+            if index >= len(messages):
+                raise ValueError(f"there is no message {index} among {len(messages)}")
+            found = messages[index]
+            messages = list(found.nested_types)
+        return _class_of(found)
+    except _FAILURES as error:
+        raise ValueError(_said(error)) from error
+
+
+def indexes_of(descriptor: Any) -> tuple[int, ...]:
+    """The way to a message's type within its file."""
+    indexes = []
+    while descriptor.containing_type is not None:
+        outer = descriptor.containing_type
+        indexes.append([nested.name for nested in outer.nested_types].index(descriptor.name))
+        descriptor = outer
+    indexes.append(list(descriptor.file.message_types_by_name).index(descriptor.name))
+    return tuple(reversed(indexes))
+
+
+def has_maps(descriptor: Any) -> bool:
+    """Whether a message, or one within it, has map fields, whose order differs from writing to writing."""
+    return any(found.GetOptions().map_entry for found in _within(descriptor))
+
+
+def is_recursive(descriptor: Any) -> bool:
+    """Whether a message, or one within it, can contain itself, and so nest without end."""
+    return any(found in _within(found) for found in (descriptor, *_within(descriptor)))
+
+
+def _within(descriptor: Any) -> list[Any]:
+    """The messages within a message, at any depth; itself too if it is among them."""
+    found: list[Any] = []
+    waiting = [descriptor]
+    while waiting:
+        inner = [field.message_type for field in waiting.pop().fields if field.message_type is not None]
+        fresh = [message for message in dict.fromkeys(inner) if message not in found]
+        found += fresh
+        waiting += fresh
+    return found
+
+
+def to_dict(message: Any) -> dict[str, Any]:
+    """A message as a dictionary of Python's own values, which the message's class takes as keywords.
+
+    Enum values are their names, or their numbers where the schema has no name. Fields that know whether they are set
+    are there if they are.
+    """
+    return {
+        field.name: convert(getattr(message, field.name))
+        for field, convert in _conversions(message.DESCRIPTOR)
+        if not field.has_presence or message.HasField(field.name)
+    }
+
+
+_Convert = Callable[[Any], Any]
+
+
+@lru_cache(1000)
+def _conversions(descriptor: Any) -> list[tuple[Any, _Convert]]:
+    return [(field, _conversion(field)) for field in descriptor.fields]
+
+
+def _conversion(field: Any) -> _Convert:
+    inner = field.message_type
+    if inner is not None and inner.GetOptions().map_entry:
+        convert = _one(inner.fields_by_name["value"])
+        return lambda values: {key: convert(values[key]) for key in values}
+    convert = _one(field)
+    # Older releases have no is_repeated, and newer ones warn about label.
+    repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+    return (lambda values: [convert(value) for value in values]) if repeated else convert
+
+
+def _one(field: Any) -> _Convert:
+    if field.message_type is not None:
+        return to_dict
+    if field.enum_type is not None:
+        names = field.enum_type.values_by_number
+        return lambda number: names[number].name if number in names else number
+    return lambda value: value
+
+
+def _class_of(descriptor: Any) -> Any:
+    return require("google.protobuf.message_factory", "protobuf").GetMessageClass(descriptor)
+
+
+def _pool(files: Iterable[Any]) -> Any:
+    """A pool of files, with the known ones that they import."""
+    pool: Any = require("google.protobuf.descriptor_pool", "protobuf").DescriptorPool()
+    by_name = {file.name: file for file in files}
+    added: set[str] = set()
+
+    def add(name: str) -> None:
+        if name in added:
+            return
+        added.add(name)
+        file = by_name.get(name)
+        if file is None:
+            known = _known_file(name)
+            for imported in known.dependencies:
+                add(imported.name)
+            pool.AddSerializedFile(known.serialized_pb)
+        else:
+            for imported in file.dependency:
+                add(imported)
+            pool.AddSerializedFile(file.SerializeToString())
+
+    for name in by_name:
+        add(name)
+    return pool
+
+
+def _known_file(name: str) -> Any:
+    match = _KNOWN_FILE.fullmatch(name)
+    if match is None:
+        raise ValueError(f"the file {name[:200]!r} is imported and not there")
+    module = _KNOWN[match[1]] + match[2].replace("/", ".") + "_pb2"
+    try:
+        return importlib.import_module(module).DESCRIPTOR
+    except ImportError as error:
+        raise ValueError(f"the file {name} is imported and not installed") from error
+
+
+def _said(error: Exception) -> str:
+    return str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
