@@ -65,35 +65,38 @@ def serve(
     Raises:
         ConfigError: The address cannot be used, or the files for TLS cannot.
     """
-    listener = _listen(host, port)
-    with listener:
-        config = uvicorn.Config(
-            app,
-            http=_Protocol,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            h11_max_incomplete_event_size=_HEADER_BYTES,
-            limit_concurrency=_CONNECTIONS,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-            ssl_certfile=tls.certificate if tls else None,
-            ssl_keyfile=tls.key if tls else None,
-        )
-        try:
-            config.load()
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"certificate or key cannot be used: {error}") from error
+    with _listen(host, port) as listener:
         url = _url(host, listener, tls)
+        server = _server(app, url, tls, ready)
         if tls is None and not _is_loopback(listener):
             _log.warning("%s is served without TLS: what is sent can be read and changed on its way", url)
-        server = _Server(config, url, ready)
         server.run(sockets=[listener])
         if server.failure is not None:
             raise server.failure
+
+
+def _server(app: ASGIApp, url: str, tls: Tls | None, ready: Callable[[str], object] | None) -> _Server:
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"certificate or key cannot be used: {error}") from error
+    return _Server(config, url, ready)
 
 
 class _Server(uvicorn.Server):

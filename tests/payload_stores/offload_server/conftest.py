@@ -1,13 +1,19 @@
 """A real server over a local store, and messages for it."""
 
+import queue
+import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import bson
 import httpx2
 import pytest
 
+from payload_stores import PayloadStore
+from payload_stores.offload_server import Authorizer, FileCredentials, Limits, OffloadApp, add_user, runner
 from payload_stores.scram import ScramAuth
 from serde_chain.testing.services import OffloadServer
 
@@ -49,6 +55,21 @@ class NewMessage(Protocol):
     """Makes a message with an id of its own."""
 
     def __call__(self, message: bytes = b"payload", **more: Any) -> Message: ...
+
+
+class Anybody:
+    """Lets everybody do everything."""
+
+    def allows(self, user: str, operation: str, topic: str, address: str) -> bool:
+        return address == "127.0.0.1"
+
+
+class Serve(Protocol):
+    """Serves an application over a store in a thread of this process, and returns its URL."""
+
+    def __call__(
+        self, store: PayloadStore, limits: Limits | None = None, authorizer: Authorizer | None = None, **more: Any
+    ) -> str: ...
 
 
 class Site:
@@ -100,3 +121,35 @@ def new_message() -> NewMessage:
 @pytest.fixture
 def message() -> Message:
     return Message()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    with ExitStack() as stack:
+
+        def start(
+            store: PayloadStore, limits: Limits | None = None, authorizer: Authorizer | None = None, **more: Any
+        ) -> str:
+            users = tmp_path / "users.json"
+            add_user(users, "alice", "alice-secret")
+            app = OffloadApp(
+                store, tmp_path / "data", FileCredentials(users), authorizer or Anybody(), limits=limits, **more
+            )
+            return stack.enter_context(_served(app))
+
+        yield start
+
+
+@contextmanager
+def _served(app: OffloadApp) -> Iterator[str]:
+    urls: queue.SimpleQueue[str] = queue.SimpleQueue()
+    with runner._listen("127.0.0.1", 0) as listener:
+        server = runner._server(app, runner._url("127.0.0.1", listener, None), None, urls.put)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield urls.get(timeout=30)
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()
