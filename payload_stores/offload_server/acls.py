@@ -155,6 +155,8 @@ class BrokerAcls:
         )
         try:
             found = self._admin.describe_acls(wanted, request_timeout=_ANSWER_SECONDS).result(2 * _ANSWER_SECONDS)
+            if not found:
+                self._check_permission()
         except (KafkaException, TimeoutError) as error:
             raise PayloadStoreUnavailableError(
                 f"the broker does not say who may do what: {error}",
@@ -172,6 +174,17 @@ class BrokerAcls:
             for binding in found
             if binding.principal.startswith("User:")
         ]
+
+    def _check_permission(self) -> None:
+        """Tell "there are none" from "you may not know", which the client does not."""
+        from confluent_kafka.admin import AclOperation
+
+        asked = self._admin.describe_cluster(include_authorized_operations=True, request_timeout=_ANSWER_SECONDS)
+        operations = asked.result(2 * _ANSWER_SECONDS).authorized_operations
+        if AclOperation.DESCRIBE not in (operations or ()):
+            raise PayloadStoreUnavailableError(
+                "the broker does not say who may do what", hint="The server's own user needs DESCRIBE on the cluster"
+            )
 
 
 class FileAcls:
