@@ -14,7 +14,8 @@ import pytest
 from payload_stores import PayloadNotFoundError, PayloadStore, PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.errors import ConfigError
 from payload_stores.memory import MemoryStore
-from payload_stores.offload_server import Limits
+from payload_stores.offload_server import FileCredentials, Limits, OffloadApp, add_user
+from payload_stores.offload_server import serve as serve_until_stopped
 from payload_stores.scram import ScramAuth
 
 if TYPE_CHECKING:
@@ -225,3 +226,19 @@ def test_limits_that_do_not_fit(serve: Serve) -> None:
     for limits in (Limits(max_bytes=(1 << 30) + 1), Limits(max_bytes=(1 << 31) - 1)):
         with pytest.raises(ConfigError):
             serve(store, limits)
+
+
+def test_server_ends_when_it_cannot_be_announced(tmp_path: Path) -> None:
+    def fail(url: str) -> None:
+        assert httpx2.get(url + "/health").status_code == 200
+        raise PayloadStoreUnavailableError("no broker")
+
+    add_user(tmp_path / "users.json", "alice", "alice-secret")
+    app = OffloadApp(Shelf(), tmp_path / "data", FileCredentials(tmp_path / "users.json"), Nobody())
+    with pytest.raises(PayloadStoreUnavailableError, match="no broker"):
+        serve_until_stopped(app, ready=fail)
+
+
+class Nobody:
+    def allows(self, user: str, operation: str, topic: str, address: str) -> bool:
+        return False
