@@ -39,12 +39,14 @@ class PublishContext:
         key: The record's encoded key, needed for ``keyed``.
         digest: ``sha256:<hex>`` of the payload if it is known already, so that nobody computes it twice.
         is_key: Whether the payload is a record's key rather than its value.
+        payload_id: The id itself, where the reference's format makes it.
     """
 
     id_strategy: IdStrategy = "random"
     key: bytes | None = None
     digest: str | None = None
     is_key: bool = False
+    payload_id: str | None = None
 
     @property
     def deterministic(self) -> bool:
@@ -177,6 +179,8 @@ class PayloadStore(ABC):
             The id, a relative URL path.
         """
         context = context or PublishContext()
+        if context.payload_id is not None:
+            return context.payload_id
         return ids.payload_id(data, context.id_strategy, key=context.key, digest=context.digest)
 
     def worst_case_ms(self) -> int | None:

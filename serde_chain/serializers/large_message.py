@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Literal, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsRecords
 from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, UntrustedReferenceError
-from payload_stores.ids import sha256_digest
+from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
 from serde_chain.base import Buffer, Data, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, put_record, remove_headers, require_headers, topic_of
+from serde_chain.serializers import offload_codecs
 from serde_chain.serializers.large_message_parts import (
     ACCEPT,
     AUTO,
+    COMPRESSION,
     DOWNLOADS_BYTES,
     DOWNLOADS_IN_FLIGHT,
     FORMAT,
@@ -27,6 +29,7 @@ from serde_chain.serializers.large_message_parts import (
     TIMEOUT,
     TTL,
     LargeMessage,
+    format_to_write,
 )
 from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
 
@@ -52,7 +55,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (STORE, THRESHOLD, TTL, ID, FORMAT, TIMEOUT)
+    options = (STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload store."""
@@ -63,11 +66,13 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._client_limit: Callable[[Context | None], int] | None = None
         self._denied: Callable[[Context | None], str | None] | None = None
         self._content: str | None = None
-        self._format = find_format(FORMAT.read(config))
         self._is_key = is_key
-        # Compaction and partitioning compare keys byte by byte, so equal keys need equal references.
-        strategy = "content" if is_key else ID.read(config)
-        self._id_strategy = cast(Literal["random", "content", "keyed"], strategy)
+        self._format, self._id_strategy = format_to_write(config, is_key=is_key)
+        if self._format.offloads_at_threshold:
+            self._threshold -= 1
+        compression = COMPRESSION.read(config)
+        self._compression = None if compression == "none" else compression
+        self._compress = None if self._compression is None else offload_codecs.compressor(self._compression)
         self._open(config, STORE.read(config))
         (self._store,) = set(self._stores.values())
         # hop's clients take the limit of the topic, whatever the threshold of others is.
@@ -124,7 +129,10 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
         """Whether what the stage gave is what it was given: neither a placeholder nor marked in its bytes."""
-        return not self._format.in_band and self._format.read(data, ctx, is_key=self._is_key) is None
+        if self._format.in_band:
+            return False
+        found = self._format.read(data, ctx, is_key=self._is_key)
+        return found is None or found is data
 
     def follow(self, stage: object) -> None:
         """Learn which stage comes before: formats may say in a header what it gives."""
@@ -134,9 +142,11 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """Pass a small payload through; publish a large one."""
         if data is None:
             return None
-        self._format.prepare(ctx, content=self._content, sender=self._store.sender)
+        self._format.prepare(ctx, content=self._content, sender=self._store.sender, is_key=self._is_key)
         size = len(data)
-        if size <= self._threshold and (self._client_limit is None or size <= self._client_limit(ctx)):
+        if size <= self._threshold and (
+            self._client_limit is None or size + self._format.inline_overhead <= self._client_limit(ctx)
+        ):
             return self._format.write_inline(data, ctx, is_key=self._is_key)
         reason = self._store.why_not() or (self._denied(ctx) if self._denied is not None else None)
         return self.offload(data, ctx) if reason is None else self._inline_after_all(data, ctx, reason)
@@ -153,20 +163,30 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """
         topic = topic_of(ctx, "large-message")
         require_headers(ctx)  # before the upload, which would be orphaned
+        if self._compress is not None:
+            data = self._compress(data)
         # Of records that lie in the store whole, nobody writes the digest down.
         unused = self._format.whole_record and self._id_strategy == "random"
         digest = None if unused else sha256_digest(data)
-        context = PublishContext(self._id_strategy, key=getattr(ctx, "key", None), digest=digest, is_key=self._is_key)
+        context = PublishContext(
+            # A format's own way is not random, which is all that stores want to know of it.
+            cast(IdStrategy, self._id_strategy if self._id_strategy in ID_STRATEGIES else "content"),
+            key=getattr(ctx, "key", None),
+            digest=digest,
+            is_key=self._is_key,
+            payload_id=self._format.object_id(data, self._id_strategy, digest or "", is_key=self._is_key),
+        )
         if isinstance(self._store, SupportsRecords) and self._format.whole_record:
             url = self._store.publish_record(topic, StoredRecord(data, header_pairs(ctx), context.key), context)
         else:
             url = self._store.publish(topic, data, context)
-        return self._format.write_reference(Reference(url, len(data), digest), ctx, is_key=self._is_key)
+        reference = Reference(url, len(data), digest, compression=self._compression)
+        return self._format.write_reference(reference, ctx, is_key=self._is_key)
 
     def _inline_after_all(self, data: Buffer, ctx: Context | None, reason: str) -> Buffer:
         """What to do with a large payload where nothing can be offloaded: the client sends it, or nobody does."""
         limit = None if self._client_limit is None else self._client_limit(ctx)
-        if limit is not None and len(data) > limit:
+        if limit is not None and len(data) + self._format.inline_overhead > limit:
             field = "key" if self._is_key else "value"
             raise MessageTooLargeError(
                 f"the {field} has {len(data)} bytes, no more than {limit} can be sent, and none are offloaded: {reason}"
@@ -195,7 +215,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
             isinstance(store, SupportsRecords) for store in self._stores.values()
         ):
             accepted = (*accepted, "hop")
-        self._formats = [find_format(name) for name in accepted]
+        # What is marked in the data claims all of it, so it comes last.
+        self._formats = sorted((find_format(name) for name in accepted), key=lambda found: found.in_band)
         self._content: str | None = None
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
 
@@ -311,6 +332,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
             )
         if reference.digest is not None and sha256_digest(payload) != reference.digest:
             raise PayloadIntegrityError("the payload's digest is not the one that was published", **context)
+        if reference.compression is not None:
+            return offload_codecs.decompress(reference.compression, payload, self._max_bytes)
         return payload
 
     def _store_of(self, url: str) -> PayloadStore:

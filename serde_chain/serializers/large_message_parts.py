@@ -12,6 +12,8 @@ from payload_stores.options import Option, choice, integer, listing, text
 from payload_stores.registry import open_store, store_class
 from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
+from serde_chain.serializers import offload_codecs
+from serde_chain.wire.reference_format import ReferenceFormat, find_format
 
 KIP_THRESHOLD_BYTES: Final = 1048576
 
@@ -56,10 +58,24 @@ THRESHOLD: Final = Option(
 TTL: Final = Option(
     "large.message.threshold.ttl.ms", integer(1), 300_000, doc="how long a topic's limit is taken for known (auto, hop)"
 )
-ID: Final = Option("large.message.id", choice(*ID_STRATEGIES), "random", doc="ids: random, content or keyed")
+ID: Final = Option(
+    "large.message.id",
+    choice(*ID_STRATEGIES, "murmur3"),
+    "random",
+    doc="ids: random, content, keyed; bakdata: murmur3 too",
+)
+COMPRESSION: Final = Option(
+    "large.message.compression",
+    choice("none", *offload_codecs.NAMES),
+    "none",
+    doc="of what is offloaded in bakdata's formats: none, gzip, snappy, lz4 or zstd",
+)
 FORMAT: Final = Option("large.message.format", text, "kip1159", doc="how references are written")
 ACCEPT: Final[Option[tuple[str, ...]]] = Option(
-    "large.message.accept", listing, ("kip1159",), doc="formats of references that are read; hop too with its store"
+    "large.message.accept",
+    listing,
+    ("kip1159", "bakdata-headers"),
+    doc="formats of references that are read; hop too with its store",
 )
 TIMEOUT: Final = Option(
     "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
@@ -119,3 +135,25 @@ class LargeMessage(Stage):
         """Close the stores."""
         for store in set(getattr(self, "_stores", {}).values()):
             store.close()
+
+
+def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[ReferenceFormat, str]:
+    """The format that references are written in, and how ids are made.
+
+    Raises:
+        ConfigError: The format is not known, or does not go with ids or compression.
+    """
+    name = FORMAT.read(config)
+    found = find_format(name)
+    # Compaction and partitioning compare keys byte by byte, so equal keys need equal references.
+    strategy = "content" if is_key else ID.read(config)
+    if strategy not in found.id_strategies:
+        known = ", ".join(found.id_strategies)
+        raise ConfigError(f"{ID.name} = {strategy} is not for the format {name}", hint=f"It has {known}", key=ID.name)
+    if COMPRESSION.read(config) != "none" and not found.compresses:
+        raise ConfigError(
+            f"{COMPRESSION.name} is not for the format {name}",
+            hint="Put a compress stage in front of large-message",
+            key=COMPRESSION.name,
+        )
+    return found, strategy

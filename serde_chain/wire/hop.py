@@ -30,20 +30,16 @@ _TEST: Final = "_test"
 _OWN: Final = frozenset({_ID, _SENDER, _TEST, FORMAT_HEADER})
 
 
-class _HopFormat:
-    in_band = False
+class _HopFormat(ReferenceFormat):
     whole_record = True
 
     def headers(self, *, is_key: bool) -> Collection[str]:
         """None of these is for transport only, but ``_format`` marks a placeholder."""
         return () if is_key else (FORMAT_HEADER,)
 
-    def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None) -> None:
+    def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None, is_key: bool) -> None:
         # A user who names the format knows it better: a circular is JSON too.
         _put(ctx, _named_format(ctx) or (content or BLOB).encode(), sender, keep=True)
-
-    def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
-        return data
 
     def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
         sender = get_header(ctx, _SENDER)

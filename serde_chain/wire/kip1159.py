@@ -26,22 +26,10 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _SIZE: Final = re.compile(rb"\d{1,18}")
 
 
-class _Kip1159Format:
-    in_band = False
-    whole_record = False
-
-    def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None) -> None:
-        """A small record has no headers of this format."""
-
-    def content(self, ctx: Context | None) -> str | None:
-        return None
-
+class _Kip1159Format(ReferenceFormat):
     def headers(self, *, is_key: bool) -> Collection[str]:
         marker = KEY_MARKER if is_key else MARKER
         return marker, f"{marker}-size", f"{marker}-digest"
-
-    def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
-        return data
 
     def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
         marker, size, digest = self.headers(is_key=is_key)

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
+from payload_stores.ids import ID_STRATEGIES
 from payload_stores.plugins import Catalogue
 from serde_chain.base import Buffer
 from serde_chain.record import Context
@@ -26,43 +27,67 @@ class Reference:
         size: Size in bytes, if the format carries it.
         digest: ``sha256:<hex>``, if the format carries it.
         whole_record: Whether headers, key and timestamp lie there too.
+        compression: Codec with which it is compressed there: gzip, snappy, lz4 or zstd.
     """
 
     url: str
     size: int | None = None
     digest: str | None = None
     whole_record: bool = False
+    compression: str | None = None
 
 
 class ReferenceFormat(Protocol):
-    """How one format writes and reads placeholders. Implementations keep no state.
+    """How one format writes and reads placeholders. Implementations derive from it and keep no state.
 
     Attributes:
         in_band: Whether the mark is in the data. Where no format's is, records without headers need no look.
         whole_record: Whether the store gets headers and key as well, and the placeholder headers of its own. Such a
             format is for values only, and needs a store with :class:`~payload_stores.SupportsRecords`.
+        offloads_at_threshold: Whether payloads of just the threshold's size are offloaded already.
+        inline_overhead: What :meth:`write_inline` adds to a payload, in bytes.
+        compresses: Whether ``large.message.compression`` is for this format.
+        id_strategies: What ``large.message.id`` may be.
     """
 
-    in_band: bool
-    whole_record: bool
+    in_band: bool = False
+    whole_record: bool = False
+    offloads_at_threshold: bool = False
+    inline_overhead: int = 0
+    compresses: bool = False
+    id_strategies: Collection[str] = ID_STRATEGIES
 
-    def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None) -> None:
+    def object_id(self, data: Buffer, strategy: str, digest: str, *, is_key: bool) -> str | None:
+        """The id of a payload, a relative path, where the format makes it; None leaves it to the store.
+
+        Args:
+            data: What is stored.
+            strategy: One of ``id_strategies``.
+            digest: Of the data, ``sha256:<hex>``.
+            is_key: Whether it is a record's key.
+        """
+        return None
+
+    def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None, is_key: bool) -> None:
         """Add the headers that all records of this format have, before their size is looked at.
 
         Args:
             ctx: The record.
             content: What the stage before gives, by its ``message_format``; None if nobody says.
             sender: The user as whom the store publishes.
+            is_key: Whether the record's key is about to be written.
 
         Raises:
             EncodeError: The record has nowhere to put headers.
         """
+        return
 
     def headers(self, *, is_key: bool) -> Collection[str]:
         """Names of the headers that the format adds, to be removed from what a reader sees."""
 
     def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
         """Mark a payload that stays in the record; most formats return it as it is."""
+        return data
 
     def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
         """Make the placeholder of a payload, and add the headers that go with it.
@@ -89,12 +114,18 @@ class ReferenceFormat(Protocol):
 
         Such as ``json`` and ``avro``; ``blob`` is what needs the writer's own chain; None where the headers do not say.
         """
+        return None
 
 
 FORMATS: Final = Catalogue(
     kind="large-message format",
     group="serde_chain.formats",
-    builtins={"kip1159": "serde_chain.wire.kip1159:FORMAT", "hop": "serde_chain.wire.hop:FORMAT"},
+    builtins={
+        "kip1159": "serde_chain.wire.kip1159:FORMAT",
+        "hop": "serde_chain.wire.hop:FORMAT",
+        "bakdata-flag": "serde_chain.wire.bakdata:FLAG",
+        "bakdata-headers": "serde_chain.wire.bakdata:HEADERS",
+    },
 )
 
 
