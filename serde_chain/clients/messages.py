@@ -46,7 +46,8 @@ def decode_message(message: Any, key: DeserializerChain | None, value: Deseriali
         raise
     remaining = (kept or None) if headers else headers  # None as of a record that never had any
     if ctx.timestamp is not None and ctx.timestamp != moment:
-        # Nothing but its constructor sets a message's timestamp.
+        # Nothing but its constructor sets a message's timestamp; it takes no None where the broker said nothing.
+        said = {"latency": message.latency(), "leader_epoch": message.leader_epoch()}
         return confluent_kafka.Message(
             topic=topic,
             partition=partition,
@@ -55,8 +56,7 @@ def decode_message(message: Any, key: DeserializerChain | None, value: Deseriali
             value=found_value,
             headers=remaining,
             timestamp=(kind or confluent_kafka.TIMESTAMP_CREATE_TIME, ctx.timestamp),
-            latency=message.latency(),
-            leader_epoch=message.leader_epoch(),
+            **{name: found for name, found in said.items() if found is not None},
         )
     message.set_key(found_key)
     message.set_value(found_value)

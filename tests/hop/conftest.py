@@ -1,0 +1,149 @@
+"""A broker with users and permissions, an offload server that asks it, and hop-client as the peer."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from adc.auth import SASLMethod
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from hop.auth import Auth
+from hop.io import StartPosition, Stream
+
+from serde_chain import Consumer, Producer
+from serde_chain.testing.services import KafkaBroker, OffloadServer
+
+METHODS = {"SCRAM-SHA-256": SASLMethod.SCRAM_SHA_256, "SCRAM-SHA-512": SASLMethod.SCRAM_SHA_512}
+USER = "alice"
+
+
+class NewTopic(Protocol):
+    """Creates a topic on which alice may do everything, and bob what is said here."""
+
+    def __call__(self, limit: int | None = None, *, bob: str = "") -> str: ...
+
+
+class Hop:
+    """hop-client, as one user."""
+
+    def __init__(self, broker: KafkaBroker, mechanism: str = "SCRAM-SHA-256", *, user: str = USER) -> None:
+        self._address = broker.sasl_bootstrap_servers
+        auth = Auth(user, broker.users[user], host=self._address, ssl=False, method=METHODS[mechanism])
+        self._user = user
+        self._stream = Stream(auth=auth, start_at=StartPosition.EARLIEST, until_eos=True)
+
+    def write(self, topic: str, message: Any, **options: Any) -> KafkaError | None:
+        """Write a message; returns the error of its delivery."""
+        outcomes: list[Any] = []
+        with self._stream.open(f"kafka://{self._address}/{topic}", "w") as stream:
+            stream.write(message, delivery_callback=lambda error, _: outcomes.append(error), **options)
+        (error,) = outcomes
+        return error  # type: ignore[no-any-return]
+
+    def read(self, topic: str, **options: Any) -> list[tuple[Any, Any]]:
+        """All messages of a topic, with their metadata."""
+        group = f"{self._user}-{uuid.uuid4()}"
+        url = f"kafka://{self._address}/{topic}"
+        with self._stream.open(url, "r", group_id=group, **{"ignoretest": False, **options}) as stream:
+            return list(stream.read(metadata=True, autocommit=False))
+
+
+class NewHop(Protocol):
+    def __call__(self, mechanism: str = "SCRAM-SHA-256", *, user: str = USER) -> Hop: ...
+
+
+class Clients(Protocol):
+    """Makes a client of a user, with the hop store and format."""
+
+    def __call__(self, kind: type[Any], /, *, user: str = USER, mechanism: str = ..., **more: Any) -> Any: ...
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("HOP_AUTOMATIC_OFFLOAD", raising=False)
+    monkeypatch.delenv("HOP_FETCH_EXTERNAL", raising=False)
+
+
+@pytest.fixture(scope="session")
+def offload_server(broker: KafkaBroker) -> Iterator[OffloadServer]:
+    """Announced on the broker, whose ACLs it asks for; larger uploads than 40 MB are refused."""
+    arguments = ("--max-bytes", "40000000")
+    with OffloadServer(broker=broker.client_config(), announce=True, arguments=arguments) as server:
+        for user in ("alice", "bob"):
+            broker.allow(user, ["READ", "DESCRIBE"], topic="sys.metadata")
+            broker.allow(user, ["READ"], group="*")
+        # By the beginning of names, so that no test waits until the server asks for the ACLs again.
+        own = (ResourceType.TOPIC, "hop-", ResourcePatternType.PREFIXED, f"User:{USER}", "*", AclOperation.ALL)
+        admin = broker.admin()
+        for future in admin.create_acls([AclBinding(*own, AclPermissionType.ALLOW)]).values():
+            future.result(30)
+        yield server
+
+
+@pytest.fixture
+def new_topic(broker: KafkaBroker, offload_server: OffloadServer) -> NewTopic:  # noqa: ARG001  it permits sys.metadata
+    def create(limit: int | None = None, *, bob: str = "") -> str:
+        name = f"hop-{uuid.uuid4().hex[:12]}"
+        broker.create_topic(name, 1, None if limit is None else {"max.message.bytes": str(limit)})
+        if bob:
+            broker.allow("bob", bob.split(), topic=name)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic()
+
+
+@pytest.fixture
+def new_hop(broker: KafkaBroker) -> NewHop:
+    def make(mechanism: str = "SCRAM-SHA-256", *, user: str = USER) -> Hop:
+        return Hop(broker, mechanism, user=user)
+
+    return make
+
+
+@pytest.fixture
+def client(broker: KafkaBroker, offload_server: OffloadServer) -> Iterator[Clients]:  # noqa: ARG001  it announces itself
+    with ExitStack() as stack:
+
+        def make(kind: type[Any], /, *, user: str = USER, mechanism: str = "SCRAM-SHA-256", **more: Any) -> Any:
+            arguments = {name: more.pop(name) for name in ("automatic_offload", "fetch_external") if name in more}
+            config: dict[str, Any] = {
+                **broker.client_config(user, mechanism=mechanism),
+                "log_level": 0,
+                "value.serializers": "bytes, large-message",
+                "value.deserializers": "large-message, bytes",
+                "large.message.payload.store.class": "hop",
+            }
+            if kind is Producer:
+                config |= {"large.message.format": "hop", "linger.ms": 0}
+            else:
+                config |= {"group.id": f"{user}-{uuid.uuid4()}", "auto.offset.reset": "earliest"}
+            return stack.enter_context(kind({**config, **more}, **arguments))
+
+        yield make
+
+
+@pytest.fixture
+def read(client: Clients) -> Any:
+    """Reads so many messages of a topic."""
+
+    def take(topic: str, count: int = 1, **more: Any) -> list[Any]:
+        consumer = client(Consumer, **more)
+        consumer.subscribe([topic])
+        found: list[Any] = []
+        for _ in range(60):
+            found += consumer.consume(count - len(found), 0.5)
+            if len(found) >= count:
+                break
+        assert [message.error() for message in found] == [None] * count
+        return found
+
+    return take
