@@ -1,7 +1,8 @@
 """The documents of hop's offload API, read and written piece by piece (BSON 1.1, bsonspec.org).
 
 An upload is ``{message: binary, headers: [[string, binary]…], key?: binary}`` in any order, binaries of subtype 0.
-Nothing else is taken: no other fields, no string as header value, no document in place of the array.
+Nothing else is taken: no other fields, no string as header value, no document in place of the array. Only the key may
+be a string, which stands for its UTF-8 bytes: hop-client writes a key of type str so, and gives Kafka the same bytes.
 """
 
 from __future__ import annotations
@@ -168,7 +169,13 @@ class UploadParser:
             left -= len(piece)
 
     def _key(self, kind: int) -> _Steps[bytes]:
-        return (yield from self._take((yield from self._binary("key", kind))))
+        if kind != _STRING:
+            return (yield from self._take((yield from self._binary("key", kind))))
+        size = _INT32.unpack((yield from self._take(4)))[0]
+        text = yield from self._take(self._within("key", size, 1))
+        if text[-1] or not _is_utf8(text):
+            self._wrong("key is neither a binary nor a string of UTF-8")
+        return text[:-1]
 
     def _headers(self, kind: int) -> _Steps[Headers]:
         if kind != _ARRAY:
@@ -207,6 +214,14 @@ class UploadParser:
 
     def _wrong(self, what: str) -> NoReturn:
         raise MalformedUploadError(f"not an upload as the offload API takes it: {what}")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _read_headers(data: bytes) -> Headers:

@@ -62,7 +62,7 @@ class Raw:
         ({"message": "text"}, "message is not a binary"),
         ({"headers": {"_id": b"x" * 16}}, "not an array"),
         ({"headers": [["_id", "x" * 16]]}, "not an array of a string and a binary"),
-        ({"key": "text"}, "key is not a binary"),
+        ({"key": 1.5}, "key is not a binary"),
         ({"metadata": {}}, "none of message, headers, key"),
         ({"headers": []}, "_id"),
     ],

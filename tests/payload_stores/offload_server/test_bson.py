@@ -88,7 +88,7 @@ def test_answers_have_both_forms(
         {"headers": [["_id", b"short"]]},
         {"headers": [["_id", str(ID).encode()]]},
         {"headers": [ID_HEADER, ID_HEADER]},
-        {"key": "text"},
+        {"key": 1},
         {"key": None},
         {"key": bson.Binary(b"x", 3)},
         {"other": 1},
@@ -101,6 +101,15 @@ def test_answers_have_both_forms(
 def test_documents_that_are_no_uploads(change: dict[str, Any]) -> None:
     with pytest.raises(MalformedUploadError):
         parse(bson.encode({**GOOD, **change}))
+
+
+@pytest.mark.parametrize("key", ["", "ü\0", "k" * 1000])
+def test_key_that_is_a_string(key: str) -> None:
+    assert parse(bson.encode({**GOOD, "key": key}), [70, 90])[1].key == key.encode()
+    body = bson.encode({**GOOD, "key": "k"})
+    for wrong in (b"\x02\0\0\0\xff\0", b"\x02\0\0\0kk", b"\0\0\0\0k\0", b"\xff\xff\xff\xffk\0"):
+        with pytest.raises(MalformedUploadError):
+            parse(body.replace(b"\x02\0\0\0k\0", wrong))
 
 
 @pytest.mark.parametrize("missing", ["message", "headers"])
