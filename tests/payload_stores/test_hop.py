@@ -1,0 +1,115 @@
+"""The hop store against the real offload server: the conformance suite, memory, and one round trip fewer."""
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from payload_stores import PayloadStore, PayloadStoreError, PublishContext, StoredRecord, open_store
+from payload_stores.hop import HopStore
+from payload_stores.testing import PayloadStoreTests
+from payload_stores.testing.suite.base import payload
+from serde_chain.testing.services import OffloadServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OffloadServer]:
+    with OffloadServer() as running:
+        yield running
+
+
+@pytest.fixture
+def hop_config(server: OffloadServer) -> Mapping[str, object]:
+    return {
+        "hop.offload.url": server.url,
+        "hop.username": "alice",
+        "hop.password": "alice-secret",
+        "hop.scram.mechanism": "SCRAM-SHA-256",
+    }
+
+
+class TestHopStore(PayloadStoreTests):
+    """Where an id is a UUID by protocol, references end in one, and ids of the user's own must be UUIDs too.
+
+    The protocol knows no delete and no list, and a payload in a BSON document cannot be read piece by piece.
+    """
+
+    store_class = HopStore
+    test_delete = test_delete_follows_no_foreign_reference = test_list = None  # type: ignore[assignment]
+    test_stream = test_open_refuses_what_download_refuses = None  # type: ignore[assignment]
+
+    @pytest.fixture
+    def config(self, hop_config: Mapping[str, object]) -> Mapping[str, object]:
+        return hop_config
+
+    def test_reference_is_a_url_with_topic_and_id(self, store: PayloadStore) -> None:
+        reference = store.publish(self.topic, b"data", PublishContext("content"))
+        prefix, _, payload_id = reference.rpartition("/msg/")
+        assert prefix.startswith(f"{store.scheme}://")
+        assert uuid.UUID(payload_id).version == 8
+
+    def test_content_ids_take_a_known_digest(self, store: PayloadStore) -> None:
+        context = PublishContext("content", digest="sha256:" + "0" * 64)
+        assert store.publish(self.topic, b"one", context) == store.publish(self.topic, b"other", context)
+
+    def test_keyed_ids_lie_under_one_prefix(self, store: PayloadStore) -> None:
+        # An offload server has no prefixes, and nobody lists it; ids still differ by key and by content.
+        made = [(b"one", b"key"), (b"two", b"key"), (b"one", b"other")]
+        references = [store.publish(self.topic, data, PublishContext("keyed", key=key)) for data, key in made]
+        assert len(set(references)) == 3
+        assert [store.download(reference) for reference in references] == [b"one", b"two", b"one"]
+
+    def test_ids_can_be_overridden(self, config: Mapping[str, object]) -> None:
+        own = str(uuid.uuid4())
+        store = self.open_with_id(config, own)
+        reference = store.publish(self.topic, b"data")
+        assert reference.endswith(f"/msg/{own}")
+        assert store.download(reference) == b"data"
+        store.close()
+
+
+def test_records_come_back_whole(hop_config: Mapping[str, object]) -> None:
+    store: Any = open_store("hop", hop_config)
+    record = StoredRecord(payload(100_000), (("a", b"1"), ("_id", uuid.uuid4().bytes), ("a", b"")), b"\0key")
+    found = store.download_record(store.publish_record("t", record))
+    assert (found.value, found.headers, found.key) == (record.value, record.headers, record.key)
+    assert found.timestamp is not None
+    store.close()
+
+
+def test_a_random_id_that_is_taken_is_refused(hop_config: Mapping[str, object]) -> None:
+    store: Any = open_store("hop", hop_config)
+    record = StoredRecord(b"one", (("_id", uuid.uuid4().bytes),))
+    reference = store.publish_record("t", record)
+    with pytest.raises(PayloadStoreError, match="422"):
+        store.publish_record("t", StoredRecord(b"other", record.headers))
+    assert store.download(reference) == b"one"
+    store.close()
+
+
+@pytest.mark.parametrize("operation", ["publish", "download"])
+def test_memory_of_a_large_record(hop_config: Mapping[str, object], operation: str) -> None:
+    """In a process of its own, by what the system says: tracemalloc does not see all."""
+    size = 100 << 20
+    store = open_store("hop", hop_config)
+    reference = store.publish("t", bytes(size)) if operation == "download" else ""
+    store.close()
+    program = f"""
+import resource
+from payload_stores import open_store
+store = open_store("hop", {dict(hop_config)!r})
+store.download(store.publish("t", bytes(1 << 20)))
+data = b"x" * {size} if {operation!r} == "publish" else None
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+if data is None:
+    assert len(store.download({reference!r})) == {size}
+else:
+    store.publish("t", data)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    extra = int(done.stdout) * 1024 - (size if operation == "download" else 0)
+    assert extra <= 0.2 * size
