@@ -184,15 +184,17 @@ def read_parts(reader: BinaryIO) -> Iterator[memoryview]:
         PayloadTooLargeError: It is larger than S3 takes in parts of this size, 78 GiB.
     """
     for _ in range(_MAX_PARTS):
-        part = bytearray()
+        # At its full size at once: one that grows is copied now and then, and leaves holes behind.
+        part, size = bytearray(PART_BYTES), 0
         try:
-            while len(part) < PART_BYTES and (block := reader.read(min(_READ_BYTES, PART_BYTES - len(part)))):
-                part += block
+            while size < PART_BYTES and (block := reader.read(min(_READ_BYTES, PART_BYTES - size))):
+                part[size : size + len(block)] = block
+                size += len(block)
         except (OSError, ValueError) as error:
             raise PayloadStoreError(f"the payload's own stream cannot be read: {error}") from error
-        if part:
-            yield memoryview(part)
-        if len(part) < PART_BYTES:
+        if size:
+            yield memoryview(part)[:size]
+        if size < PART_BYTES:
             return
     raise PayloadTooLargeError(f"the payload has more than {_MAX_PARTS} parts of {PART_BYTES} bytes")
 

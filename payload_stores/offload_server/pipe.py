@@ -12,7 +12,7 @@ from payload_stores.errors import PayloadStoreError
 __all__ = ["Pipe", "PipeClosedError"]
 
 # What waits in a pipe, in bytes; an upload takes this and what the store itself holds.
-_MOST: Final = 2 << 20
+_MOST: Final = 512 << 10
 # The reader is woken for this much, or for the end: a switch between threads costs as much as copying it.
 _WORTHWHILE: Final = 256 << 10
 
