@@ -1,0 +1,159 @@
+"""Limits by formula, and how they are asked for: against what the broker takes."""
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from payload_stores.memory import MemoryStore
+from serde_chain import TopicLimitError
+from serde_chain.clients.limits import TopicLimit, TopicLimits, largest_key, largest_value, record_size
+from serde_chain.testing.services import KafkaBroker
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Fetch, NewConsumer, NewProducer
+    from tests.conftest import NewTopic
+
+AUTO: dict[str, Any] = {
+    "value.serializers": "bytes, large-message",
+    "value.deserializers": "large-message, bytes",
+    "large.message.payload.store.class": "memory",
+    "large.message.threshold.bytes": "auto",
+    "message.max.bytes": 3_000_000,
+}
+
+
+def set_limit(broker: KafkaBroker, topic: str, limit: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
+    admin = broker.admin()
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
+
+
+def limits(broker: KafkaBroker, ttl_ms: int = 60_000) -> TopicLimits:
+    return TopicLimits({**broker.client_config(), "log_level": 0}, ttl_ms=ttl_ms, timeout_ms=10_000)
+
+
+def test_the_broker_takes_the_largest_value_and_no_larger(broker: KafkaBroker, new_topic: "NewTopic") -> None:
+    chance = random.Random(1)
+    producer = confluent_kafka.Producer({**broker.client_config(), "message.max.bytes": 3_000_000, "linger.ms": 0})
+    for limit in (300, 8_300, 70_000, 1_048_588, 2_000_000):
+        topic = new_topic(1, {"max.message.bytes": str(limit)})
+        for key in (None, b"", b"k" * chance.randrange(70, 130)):
+            headers: list[Any] = [
+                ("h" * chance.randrange(70), bytes(chance.randrange(70))) for _ in range(chance.randrange(3))
+            ]
+            if limit == 300:
+                headers = []
+            largest = largest_value(3_000_000, key, headers, limit)
+            outcomes: list[Any] = []
+
+            def delivered(error: Any, _message: Any, to: list[Any] = outcomes) -> None:
+                to.append(error)
+
+            for size in (largest, largest + 1):
+                producer.produce(topic, bytes(size), key, headers=headers, on_delivery=delivered)
+                assert producer.flush(30) == 0
+            assert outcomes[0] is None, (limit, key, headers)
+            assert outcomes[1].code() == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE
+            assert record_size(key, bytes(largest), headers) + 61 >= limit - 1
+    producer.close()
+
+
+def test_the_smaller_limit_counts() -> None:
+    assert largest_value(1000, None, None) == 964
+    assert largest_value(1000, None, None, 500) < 500
+    assert largest_value(1000, None, None, 10**6) == 964
+    assert largest_value(1000, b"k" * 2000, None, 500) == 0
+    assert largest_value(1000, None, None, 10) == 0
+    assert largest_key(10**6, None, 100_000) < 100_000 - 16_384 < largest_key(10**6, None, 101_000)
+    assert largest_key(10**6, None, 100) == 0
+
+
+def test_what_the_broker_says(broker: KafkaBroker, new_topic: "NewTopic") -> None:
+    asked = limits(broker)
+    assert asked.find(new_topic()) == TopicLimit(1_048_588, compacted=False)
+    compacted = new_topic(1, {"cleanup.policy": "compact,delete", "max.message.bytes": "5000"})
+    assert asked.find(compacted) == TopicLimit(5000, compacted=True)
+    assert asked.find("there-is-none") == TopicLimit()
+    asked.close()
+
+
+def test_answers_are_kept_for_a_time(broker: KafkaBroker, new_topic: "NewTopic") -> None:
+    topic = new_topic(1, {"max.message.bytes": "5000"})
+    kept, soon_old = limits(broker), limits(broker, ttl_ms=1)
+    assert [asked.find(topic).max_bytes for asked in (kept, soon_old)] == [5000, 5000]
+    set_limit(broker, topic, 6000)
+    until = time.monotonic() + 10
+    while soon_old.find(topic).max_bytes != 6000 and time.monotonic() < until:
+        pass  # the broker itself takes a moment
+    assert [asked.find(topic).max_bytes for asked in (kept, soon_old)] == [5000, 6000]
+    kept.forget(topic)
+    assert kept.find(topic).max_bytes == 6000
+
+
+def test_what_was_known_is_used_when_nobody_answers(
+    broker: KafkaBroker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = limits(broker, ttl_ms=1)
+    known = asked.find(topic)
+    asked._settings, asked._admin, asked._timeout_s = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, None, 0.2
+    time.sleep(0.002)
+    assert asked.find(topic) == known
+    assert "the limit that was known is used" in caplog.text
+    with pytest.raises(TopicLimitError, match=r"large\.message\.threshold\.bytes"):
+        asked.find("never asked for")
+
+
+def test_auto_follows_the_topic(
+    new_topic: "NewTopic",
+    new_producer: "NewProducer",
+    new_consumer: "NewConsumer",
+    fetch: "Fetch",
+) -> None:
+    low, high = new_topic(1, {"max.message.bytes": "5000"}), new_topic(1, {"max.message.bytes": "2000000"})
+    producer, consumer = new_producer(AUTO), new_consumer(AUTO)
+    for topic, limit in ((low, 5000), (high, 2_000_000)):
+        largest = largest_value(3_000_000, b"k", [("a", b"1")], limit)
+        sizes = [largest - 1, largest, largest + 1]
+        for size in sizes:
+            producer.produce(topic, bytes(size), b"k", headers=[("a", b"1")])
+        assert producer.flush(30) == 0
+        assert [info.size for info in MemoryStore().list(topic)] == [largest + 1]
+        consumer.subscribe([topic])
+        assert [len(message.value()) for message in fetch(consumer, 3)] == sizes
+
+
+def test_auto_and_a_limit_that_is_lowered(
+    broker: KafkaBroker, new_topic: "NewTopic", new_producer: "NewProducer", new_consumer: "NewConsumer", fetch: "Fetch"
+) -> None:
+    topic = new_topic(1, {"max.message.bytes": "1000000"})
+    producer = new_producer(AUTO, **{"linger.ms": 50})
+    values = [number.to_bytes(2, "big") * size for number, size in enumerate([100, 10_000, 50, 20_000, 4000] * 10)]
+    outcomes: list[Any] = []
+    producer.produce(topic, b"1")
+    assert producer.flush(30) == 0
+    set_limit(broker, topic, 9_000)
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(30) == 0
+    assert outcomes == [None] * 50
+    assert len(producer) == 0
+    consumer = new_consumer(AUTO)
+    consumer.subscribe([topic])
+    assert sorted(message.value() for message in fetch(consumer, 51)[1:]) == sorted(values)
+    assert len(list(MemoryStore().list(topic))) == 20
+
+
+def test_no_room_in_time(new_topic: "NewTopic", new_producer: "NewProducer") -> None:
+    topic = new_topic(1, {"max.message.bytes": "5000"})
+    producer = new_producer(AUTO, **{"linger.ms": 60_000, "max.block.ms": 300, "delivery.timeout.ms": 120_000})
+    for _ in range(20):
+        producer.produce(topic, bytes(200))
+    with pytest.raises(BufferError, match="none was delivered"):
+        producer.produce(topic, bytes(2000))
+    producer.purge()
