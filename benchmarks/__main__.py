@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-NAMES = ("chain", "avro", "formats", "arrow", "memory", "spark")
+NAMES = ("chain", "avro", "formats", "arrow", "hop", "memory", "spark")
 
 
 def main() -> None:
