@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from payload_stores.base import PayloadStore
-from payload_stores.options import Option, nearest
+from payload_stores.options import Option, boolean, nearest
 from payload_stores.plugins import import_object, require
 from payload_stores.registry import STORES
 from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
 from serde_chain.registry import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 
-__all__ = ["Config", "check_keys", "client_config", "load", "stage_items", "used_options"]
+__all__ = ["DESCRIBE", "Config", "check_keys", "client_config", "load", "stage_items", "used_options"]
 
 Config: TypeAlias = Mapping[str, object]
 
@@ -90,6 +90,13 @@ _CLIENT_PREFIXES: Final = frozenset(
         "transactional",
     ]
 )
+DESCRIBE: Final = Option(
+    "serde.chain.describe",
+    boolean,
+    False,
+    doc="list the stages in a header, for readers with value.deserializers = auto",
+)
+
 _NEAR: Final = 0.9
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
@@ -160,7 +167,8 @@ def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
         is_key: Whether the chain is for keys.
 
     Returns:
-        The items; empty when neither the list nor the single form is set, so that the client's default holds.
+        The items; empty when neither the list nor the single form is set, so that the client's default holds. With
+        ``serde.chain.describe``, the stage that does it comes first.
 
     Raises:
         ConfigError: Both forms are set (KIP-1159), or the list is empty or not a list.
@@ -175,13 +183,17 @@ def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
             raise ConfigError(f"{single} = {one!r} names several stages", hint=f"Set {several}", key=single)
         if isinstance(one, (list, tuple)):
             raise ConfigError(f"{single} is a list", hint=f"Set {several}", key=single)
-        return [StageItem.of(one)]
+        return _described([StageItem.of(one)], config, side)
     if many is None:
         return []
     items = [part for part in many.split(",") if part.strip()] if isinstance(many, str) else many
     if not isinstance(items, (list, tuple)) or not items:
         raise ConfigError(f"{several} is not a list of stages", hint='Write for instance "avro, zstd, large-message"')
-    return [StageItem.of(item) for item in items]
+    return _described([StageItem.of(item) for item in items], config, side)
+
+
+def _described(items: list[StageItem], config: Config, side: Side) -> list[StageItem]:
+    return [StageItem("describe", {}), *items] if side is SERIALIZE and DESCRIBE.read(config) else items
 
 
 def used_options(config: Config) -> list[Option[Any]]:

@@ -62,17 +62,23 @@ _JAVA_CLASSES: Final = {
 }
 
 
-def _catalogue(suffix: str) -> Catalogue:
+# Of self-describing chains, in one direction each.
+_WRITES_CHAINS: Final = {"describe": "serde_chain.self_describing:DescribeSerializer"}
+_READS_CHAINS: Final = {"auto": "serde_chain.self_describing:AutoDeserializer"}
+
+
+def _catalogue(suffix: str, more: Mapping[str, str]) -> Catalogue:
+    stages = {name: f"serde_chain.serializers.{file}:{cls}{suffix}" for name, (file, cls) in _BUILTINS.items()}
     return Catalogue(
         kind="stage",
         group=GROUP,
-        builtins={name: f"serde_chain.serializers.{file}:{cls}{suffix}" for name, (file, cls) in _BUILTINS.items()},
+        builtins={**stages, **more},
         aliases={java + suffix: name for java, name in _JAVA_CLASSES.items()},
     )
 
 
-SERIALIZERS: Final = _catalogue("Serializer")
-DESERIALIZERS: Final = _catalogue("Deserializer")
+SERIALIZERS: Final = _catalogue("Serializer", _WRITES_CHAINS)
+DESERIALIZERS: Final = _catalogue("Deserializer", _READS_CHAINS)
 
 
 @dataclass(frozen=True)

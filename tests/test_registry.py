@@ -54,7 +54,7 @@ def serialize(*items: object, **config: object) -> bytes:
 
 
 def test_all_built_in_names_are_there_in_both_directions() -> None:
-    assert set(SERIALIZERS.builtins) == set(DESERIALIZERS.builtins)
+    assert set(SERIALIZERS.builtins) - {"describe"} == set(DESERIALIZERS.builtins) - {"auto"}
     for catalogue, base in ((SERIALIZERS, Serializer), (DESERIALIZERS, Deserializer)):
         for name in catalogue.builtins:
             found = catalogue.find(name)

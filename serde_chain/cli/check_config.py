@@ -21,7 +21,10 @@ from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, StageItem, stage_
 __all__ = ["print_config"]
 
 _HIDDEN = "********"
-_SECRET_WORDS = ("password", "secret", "token", "credential", "user.info", "jaas", "private", "access.key", "ssl.key")
+_SECRET_WORDS = (
+    "password", "secret", "token", "credential", "user.info", "jaas", "private", "access.key", "ssl.key",
+    "encryption.keys",
+)  # fmt: skip
 
 
 def print_config(path: Path, *, as_json: bool) -> None:

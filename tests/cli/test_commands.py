@@ -92,6 +92,15 @@ def test_check_config_prints_json(file: Path) -> None:
     assert [stage["stage"] for stage in shown["chains"]["value.deserializers"]] == ["large-message", "zstd", "avro"]
 
 
+def test_check_config_hides_keys_of_encryption(tmp_path: Path) -> None:
+    path, key = tmp_path / "client.toml", "aHVzaC1odXNoLWh1c2gtaHVzaC1odXNoLWh1c2gtaHU="
+    for keys in (f'"encryption.keys" = "k1 = {key}"', f'[encryption.keys]\nk1 = "{key}"'):
+        path.write_text(f'"value.serializers" = "json, encrypt"\n{keys}\n')
+        for output in (run("check-config", path).stdout, run("check-config", "--json", path).stdout):
+            assert "encryption.keys" in output
+            assert key[:12] not in output
+
+
 def test_check_config_prints_markup_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("value.serializer = json\nclient.id = [bold]me[/bold]\n")

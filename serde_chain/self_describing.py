@@ -1,0 +1,215 @@
+"""Self-describing chains: a header lists the stages that were applied, so that a chain can change without a flag day.
+
+The header ``serde-chain`` (``serde-chain-key`` for keys) has a version, a colon, and the names of the stages in the
+order in which they were applied: ``1:avro,zstd,large-message``. ``serde.chain.describe = true`` writes it,
+``value.deserializers = "auto"`` reads it, and undoes just these stages, out of those that ``serde.chain.allow`` lists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from payload_stores.options import Option, listing
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
+from serde_chain.config import DESCRIBE, stage_items
+from serde_chain.errors import ConfigError, ContextualError, DecodeError
+from serde_chain.record import Context, get_header, remove_headers, set_header
+from serde_chain.registry import DESERIALIZE, SERIALIZE, SERIALIZERS, StageItem, make_stage, stage_type
+from serde_chain.serializers.large_message_parts import FORMAT
+from serde_chain.wire.reference_format import find_format
+
+__all__ = ["AutoDeserializer", "DescribeSerializer", "header_name"]
+
+VERSION: Final = 1
+MAX_STAGES: Final = 16
+
+ALLOW: Final[Option[tuple[str, ...]]] = Option(
+    "serde.chain.allow", listing, (), required=True, doc="stages that auto undoes, by their names, in any order"
+)
+DEFAULT: Final[Option[tuple[str, ...] | None]] = Option(
+    "serde.chain.default", listing, None, doc="stages, as written, of records that do not list theirs; else refused"
+)
+
+_HEADER: Final = re.compile(rb"(\d{1,9}):(.*)", re.DOTALL)
+_NAMES: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}(?:,[A-Za-z0-9._-]{1,64})*")
+_REMEMBERED: Final = 128
+
+
+def header_name(*, is_key: bool) -> str:
+    """The header that lists a field's stages."""
+    return "serde-chain-key" if is_key else "serde-chain"
+
+
+class DescribeSerializer(Serializer[Any]):
+    """Adds the header; the data pass through.
+
+    It comes first: the stages are known before they are applied, and ``large-message`` counts the headers that are
+    there.
+    """
+
+    options = (DESCRIBE,)
+    max_overhead = 0
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """List the other stages of the chain."""
+        super().configure(config, is_key)
+        items = [item for item in stage_items(config, SERIALIZE, is_key=is_key) if item.target != "describe"]
+        names = [_name_of(item) for item in items]
+        if not 0 < len(names) <= MAX_STAGES:
+            raise ConfigError(f"a chain of {len(names)} stages cannot describe itself", key=DESCRIBE.name)
+        if "large-message" in names and find_format(FORMAT.read(config)).whole_record:
+            raise ConfigError(
+                "a placeholder in a format that stores whole records cannot describe the record's chain",
+                hint=f"Switch {DESCRIBE.name} off, or choose another {FORMAT.name}",
+                key=DESCRIBE.name,
+            )
+        self.takes = self.gives = getattr(stage_type(items[0], SERIALIZE), "takes", Data.OBJECT)
+        self._header = header_name(is_key=is_key), f"{VERSION}:{','.join(names)}".encode()
+
+    def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
+        """Add the header."""
+        if data is not None:
+            set_header(ctx, *self._header)
+        return data
+
+
+class AutoDeserializer(Deserializer[Any]):
+    """Undoes the stages that a record's header lists.
+
+    Fails closed: an unknown version, a stage that is not allowed, an order that cannot be, and a record without the
+    header are errors; the last is read with ``serde.chain.default`` if that is set. Whoever may write to the topic
+    chooses among the allowed stages, so it takes a fixed list to refuse, say, what is not encrypted.
+    """
+
+    options = (ALLOW, DEFAULT)
+    moves_payloads = True
+
+    @classmethod
+    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+        """Its own keys, and those of the stages that it may have to undo."""
+        kinds = [stage_type(StageItem.of(name), DESERIALIZE) for name in _allowed({ALLOW.name: (), **config})]
+        stages = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Stage)]
+        return (*cls.options, *(option for kind in stages for option in kind.options_for(config)))
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Make all stages that may be needed: what is wrong with their settings is said now."""
+        super().configure(config, is_key)
+        self._header = header_name(is_key=is_key)
+        self._default = DEFAULT.read(config)
+        self._stages: dict[str, Any] = {}
+        try:
+            for name in (*ALLOW.read(config), *(self._default or ())):
+                if name in {"auto", "describe"}:
+                    raise ConfigError(
+                        f"{ALLOW.name} has {name}, which is no stage of a described chain", key=ALLOW.name
+                    )
+                if name not in self._stages:
+                    self._stages[name] = make_stage(StageItem.of(name), config, is_key=is_key, side=DESERIALIZE)
+            if self._default is not None:
+                self._in_order(self._default)
+        except DecodeError as error:
+            self.close()
+            raise ConfigError(f"{DEFAULT.name}: {error.message}", key=DEFAULT.name) from error
+        except BaseException:
+            self.close()
+            raise
+        self._chain: Callable[[bytes], list[tuple[str, Any]]] = lru_cache(_REMEMBERED)(self._parse)
+
+    @property
+    def timeout_ms(self) -> int:
+        """Deadline of one download, in ms; 0 where no payloads are stored."""
+        return max((getattr(stage, "timeout_ms", 0) for stage in self._stages.values()), default=0)
+
+    @property
+    def worst_case_ms(self) -> int:
+        """Longest time in ms of one request to a store, by the store's own timeouts and retries."""
+        return max((getattr(stage, "worst_case_ms", 0) for stage in self._stages.values()), default=0)
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
+        """Undo the stages of one record."""
+        if data is None:
+            return None
+        header = get_header(ctx, self._header)
+        if header is None:
+            if self._default is None:
+                raise DecodeError(
+                    f"the record has no header {self._header}, so nobody knows how it was written",
+                    hint=f"If such records are expected, set {DEFAULT.name} to their stages",
+                )
+            chain = self._in_order(self._default)
+        else:
+            chain = self._chain(header)
+        value: Any = data
+        for name, stage in chain:
+            try:
+                value = stage(value, ctx)
+            except ContextualError as error:
+                error.add_context(stage=f"{name} (auto)")
+                raise
+            if value is None:
+                break
+        remove_headers(ctx, (self._header,))
+        return value
+
+    def close(self) -> None:
+        """Close all stages."""
+        for stage in self._stages.values():
+            if (close := getattr(stage, "close", None)) is not None:
+                close()
+
+    def _parse(self, header: bytes) -> list[tuple[str, Any]]:
+        """Read the header of a record."""
+        match = _HEADER.fullmatch(header)
+        if match is None:
+            raise DecodeError(f"the header {self._header} is {header[:50]!r} instead of a version and stages")
+        if int(match[1]) != VERSION:
+            raise DecodeError(
+                f"the header {self._header} has the unknown version {int(match[1])}, known is {VERSION}",
+                hint="Read it with a newer release of serde-chain",
+            )
+        if not _NAMES.fullmatch(match[2]):
+            raise DecodeError(f"the header {self._header} is {header[:50]!r} instead of a version and stages")
+        return self._in_order(tuple(match[2].decode().split(",")))
+
+    def _in_order(self, names: tuple[str, ...]) -> list[tuple[str, Any]]:
+        """The stages that undo those of some names, if they can stand in such an order."""
+        if not 0 < len(names) <= MAX_STAGES:
+            raise DecodeError(f"the record lists {len(names)} stages, expected 1 to {MAX_STAGES}")
+        unknown = [name for name in names if name not in self._stages]
+        if unknown:
+            raise DecodeError(
+                f"the record was written with {', '.join(unknown)}, which is not allowed here",
+                hint=f"If that is expected, add it to {ALLOW.name}",
+            )
+        chain = [(name, self._stages[name]) for name in reversed(names)]
+        for at, (name, stage) in enumerate(chain):
+            moved = getattr(stage, "moves_payloads", False)
+            before_it = all(getattr(earlier, "reads_before_large_message", False) for _, earlier in chain[:at])
+            if (at < len(chain) - 1 and getattr(stage, "gives", None) is Data.OBJECT) or (moved and not before_it):
+                raise DecodeError(f"the record lists {name} at a place where it cannot stand: {', '.join(names)}")
+        return chain
+
+
+def _allowed(config: Mapping[str, object]) -> list[str]:
+    """The names of the stages that a reader may have to undo."""
+    names = dict.fromkeys((*ALLOW.read(config), *(DEFAULT.read(config) or ())))
+    for name in ("auto", "describe"):
+        if name in names:
+            raise ConfigError(f"{ALLOW.name} has {name}, which is no stage of a described chain", key=ALLOW.name)
+    return list(names)
+
+
+def _name_of(item: StageItem) -> str:
+    """The name by which a reader finds a stage."""
+    if isinstance(item.target, str):
+        name = SERIALIZERS.aliases.get(item.target, item.target)
+        if name in SERIALIZERS.names():
+            return name
+    raise ConfigError(
+        f"{item.label} has no short name, by which a reader could find it",
+        hint=f"Register it under the entry point group {SERIALIZERS.group}, or switch {DESCRIBE.name} off",
+        key=DESCRIBE.name,
+    )
