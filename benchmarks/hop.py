@@ -7,6 +7,7 @@ without fsync, since a disk's mood would hide the difference.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import statistics
 import subprocess
@@ -86,8 +87,11 @@ def _bare(client: httpx2.Client, payload: bytes, found: Times) -> None:
     chunks = (cast("bytes", view[at : at + _CHUNK]) for at in range(0, len(view), _CHUNK))
     with _timed(found, "bare upload"):
         reference = client.post("/", content=chunks, headers={"Content-Length": str(len(view))}).text
-    with _timed(found, "bare download"):
-        content = client.get("/", params={"reference": reference}).content
+    with _timed(found, "bare download"), client.stream("GET", "/", params={"reference": reference}) as answer:
+        buffer = io.BytesIO(bytes(PAYLOAD_BYTES))
+        for chunk in answer.iter_raw():
+            buffer.write(chunk)
+        content = buffer.getvalue()
     assert len(content) == len(payload)  # noqa: S101
 
 
