@@ -22,11 +22,18 @@ def commands() -> None:
 @commands.command()
 @click.option("--records", default=300, show_default=True, type=click.IntRange(1, 5000), help="How many alerts.")
 @click.option("--keep", is_flag=True, help="Keep the payloads and show where they are.")
-def demo(records: int, keep: bool) -> None:
+@click.option(
+    "--hop", is_flag=True, help="Instead: messages of hop, through a broker with users and an offload server."
+)
+def demo(records: int, keep: bool, hop: bool) -> None:
     """Run records through a real broker, a payload store and Spark."""
+    if hop:
+        from serde_chain.cli.demo_hop import run_hop_demo
+
+        return run_hop_demo()
     from serde_chain.cli.demo import run_demo
 
-    run_demo(records, keep=keep)
+    return run_demo(records, keep=keep)
 
 
 @commands.command("check-config")
