@@ -8,11 +8,12 @@ limit can be lowered while a producer runs: what the broker then refuses is sent
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import KafkaError
@@ -57,6 +58,10 @@ class Record:
     attempts: int = 0
 
 
+# The record, and what its callback would have been told.
+_Refused: TypeAlias = tuple[Record, KafkaError, Any]
+
+
 class Negotiation:
     """Sends a producer's records, and those again that turn out too large.
 
@@ -86,7 +91,9 @@ class Negotiation:
         self._batch_bytes = min(_BATCH_SIZE.read(config), message_max_bytes)
         self._block_s = block_ms / 1000
         self._under_way: dict[str, int] = {}
-        self._refused: deque[tuple[Record, KafkaError, Any]] = deque()
+        self._refused: list[_Refused] = []
+        # Whoever polls is told of deliveries, and may be another thread than the one that produces.
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -98,40 +105,74 @@ class Negotiation:
             BufferError: There was no room within ``max.block.ms``.
             KafkaException: As of ``confluent_kafka.Producer.produce``.
         """
-        self.send_again()
+        if self._refused:
+            # Those under way may be refused as well, and come before this one.
+            self._settle(record.topic)
+            self.send_again()
         size = record_size(record.key, record.value, record.headers)
         self._wait_for_room(record.topic, size)
         self._produce(record, size)
 
     def send_again(self) -> int:
-        """Send what was refused; returns how many records."""
-        count = len(self._refused)
-        for _ in range(count):
-            record, error, message = self._refused.popleft()
-            try:
-                self._reencode(record)
-                size = record_size(record.key, record.value, record.headers)
-                self._wait_for_room(record.topic, size)
-                self._produce(record, size)
-            except Exception as failure:  # noqa: BLE001, told to the callback; without one, it is logged
-                _log.warning("a record of %s that was too large could not be sent again: %s", record.topic, failure)
-                if record.on_delivery is not None:
-                    record.on_delivery(error, message)
+        """Send what was refused, save for records of topics that others may still join; returns how many records."""
+        ready: list[_Refused] = []
+        with self._lock:
+            left: list[_Refused] = []
+            for entry in self._refused:
+                (left if self._under_way.get(entry[0].topic) else ready).append(entry)
+            self._refused = left
+        count, waiting = len(ready), deque(ready)
+        try:
+            while waiting:
+                self._resend(*waiting.popleft())
+        finally:
+            with self._lock:  # what a callback that raised has left over
+                self._refused[:0] = waiting
         return count
+
+    def give_up(self) -> None:
+        """Report what was refused instead of sending it again."""
+        with self._lock:
+            refused, self._refused = self._refused, []
+        for record, error, message in refused:
+            if record.on_delivery is not None:
+                record.on_delivery(error, message)
+
+    def _resend(self, record: Record, error: KafkaError, message: Any) -> None:
+        try:
+            self._reencode(record)
+            size = record_size(record.key, record.value, record.headers)
+            self._wait_for_room(record.topic, size)
+            self._produce(record, size)
+        except Exception as failure:  # noqa: BLE001, told to the callback; without one, it is logged
+            _log.warning("a record of %s that was too large could not be sent again: %s", record.topic, failure)
+            if record.on_delivery is not None:
+                record.on_delivery(error, message)
+
+    def _settle(self, topic: str) -> None:
+        until = time.monotonic() + self._block_s
+        while self._under_way.get(topic) and any(entry[0].topic == topic for entry in self._refused):
+            if time.monotonic() > until:
+                raise BufferError(f"records of {topic} were refused, and others are under way still")
+            self._producer.poll(_POLL_SECONDS)
 
     def _produce(self, record: Record, size: int) -> None:
         record.attempts += 1
         options: dict[str, Any] = {"headers": record.headers} if record.headers else {}
 
         def delivered(error: KafkaError | None, message: Any) -> None:
-            self._under_way[record.topic] -= size
-            if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._may_go_again(record):
+            again = error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._may_go_again(record)
+            with self._lock:
+                self._under_way[record.topic] -= size
+                if again and error is not None:
+                    self._refused.append((record, error, message))
+            if again:
                 self._limits.forget(record.topic)
-                self._refused.append((record, error, message))
             elif record.on_delivery is not None:
                 record.on_delivery(error, message)
 
-        self._under_way[record.topic] = self._under_way.get(record.topic, 0) + size
+        with self._lock:
+            self._under_way[record.topic] = self._under_way.get(record.topic, 0) + size
         try:
             self._producer.produce(
                 record.topic,
@@ -143,7 +184,8 @@ class Negotiation:
                 **options,
             )
         except BaseException:
-            self._under_way[record.topic] -= size
+            with self._lock:
+                self._under_way[record.topic] -= size
             raise
 
     def _may_go_again(self, record: Record) -> bool:

@@ -173,10 +173,12 @@ class Producer:
         left = self._producer.flush(timeout)
         while self._negotiation is not None and self._negotiation.send_again():
             left = self._producer.flush(timeout if timeout < 0 else max(0.0, until - time.monotonic()))
-        return left
+        return left + (0 if self._negotiation is None else len(self._negotiation))
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Drop records that are queued or in flight."""
+        if self._negotiation is not None:
+            self._negotiation.give_up()
         self._producer.purge(in_queue, in_flight, blocking)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
@@ -210,6 +212,8 @@ class Producer:
 
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort the transaction; ``timeout`` in seconds."""
+        if self._negotiation is not None:
+            self._negotiation.give_up()
         self._producer.abort_transaction(timeout)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:

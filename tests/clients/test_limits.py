@@ -149,6 +149,24 @@ def test_auto_and_a_limit_that_is_lowered(
     assert len(list(MemoryStore().list(topic))) == 20
 
 
+def test_records_that_are_refused_stay_in_order(
+    broker: KafkaBroker, new_topic: "NewTopic", new_producer: "NewProducer", new_consumer: "NewConsumer", fetch: "Fetch"
+) -> None:
+    topic = new_topic(1, {"max.message.bytes": "1000000"})
+    producer = new_producer(AUTO)
+    producer.produce(topic, b"1")
+    assert producer.flush(30) == 0
+    set_limit(broker, topic, 9_000)
+    values = [number.to_bytes(2, "big") * 10_000 for number in range(100)]
+    for value in values:
+        producer.produce(topic, value)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    consumer = new_consumer(AUTO)
+    consumer.subscribe([topic])
+    assert [message.value() for message in fetch(consumer, 101)[1:]] == values
+
+
 def test_no_room_in_time(new_topic: "NewTopic", new_producer: "NewProducer") -> None:
     topic = new_topic(1, {"max.message.bytes": "5000"})
     producer = new_producer(AUTO, **{"linger.ms": 60_000, "max.block.ms": 300, "delivery.timeout.ms": 120_000})
