@@ -73,14 +73,14 @@ class Authentication:
             scope[USER] = outcome.user
             await self._app(scope, receive, signed)
         except Gone as error:
-            _log.info("%s %s: %s", scope["method"], scope["path"], error.message)
+            _log.info("%s %r: %s", scope["method"], scope["path"], error.message)
         except Exception as error:  # noqa: BLE001  whatever it is, the client gets an answer that it can believe
             if started:
-                _log.exception("%s %s failed after its answer had begun", scope["method"], scope["path"])
+                _log.exception("%s %r failed after its answer had begun", scope["method"], scope["path"])
                 return  # not complete: the server cuts the connection
             status, text = _meaning(error)
             level = logging.ERROR if status >= 500 else logging.INFO
-            _log.log(level, "%s %s: %d, %s", scope["method"], scope["path"], status, error, exc_info=status == 500)
+            _log.log(level, "%s %r: %d, %s", scope["method"], scope["path"], status, error, exc_info=status == 500)
             more = {"retry-after": "5"} if status == 503 else {}
             await answer(scope, receive, signed, status=status, text=text, more=more)
 

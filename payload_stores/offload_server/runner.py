@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 # nothing has been sent of the next request may stay open longer, for clients that keep theirs.
 _HEADER_SECONDS: Final = 15.0
 _KEEP_ALIVE_SECONDS: Final = 60
+# A client that takes nothing of an answer for so long is cut off; what was to be sent is forgotten.
+_STALLED_SECONDS: Final = 35.0
 _HEADER_BYTES: Final = 32 << 10
 _SHUTDOWN_SECONDS: Final = 30
 # Connections at once; more get 503.
@@ -120,9 +122,10 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with a time limit for header fields, which it does not have."""
+    """uvicorn's HTTP/1.1, with the time limits that it does not have: for header fields, and for clients that do not read."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
     cycle: Any  # None before the first request, which uvicorn's annotation leaves out
 
     def connection_made(self, transport: Any) -> None:
@@ -136,6 +139,17 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unwatch()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(_STALLED_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _watch(self) -> None:
         """Begin to count when a request begins, stop when its header fields are there."""

@@ -92,7 +92,7 @@ class Transfers:
                     if parser.message_began and publishing is None:
                         publishing = self._threads.submit(self._publish, topic, pipe)
                     for piece in pieces:
-                        await pipe.write(piece)
+                        await self._write(pipe, piece)
                 upload = parser.finish()
                 if await self.call(self._index.find, upload.id) is not None:
                     raise _duplicate(upload.id)
@@ -142,6 +142,13 @@ class Transfers:
             # The next block is read while this one is sent.
             reading = blocks.next()
             await self._send(send, block)
+
+    async def _write(self, pipe: Pipe, piece: memoryview) -> None:
+        try:
+            async with asyncio.timeout(self._limits.store_seconds):
+                await pipe.write(piece)
+        except TimeoutError:
+            raise self._too_slow() from None
 
     async def _send(self, send: Send, block: bytes, *, more: bool = True) -> None:
         async with asyncio.timeout(self._limits.idle_seconds):
@@ -224,8 +231,11 @@ class Transfers:
         if not done:
             # Whatever comes of it later, somebody has looked.
             waiting.add_done_callback(lambda late: late.cancelled() or late.exception())
-            raise PayloadStoreUnavailableError(f"no answer within {self._limits.store_seconds:g} s")
+            raise self._too_slow()
         return waiting.result()
+
+    def _too_slow(self) -> PayloadStoreUnavailableError:
+        return PayloadStoreUnavailableError(f"no answer within {self._limits.store_seconds:g} s")
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:

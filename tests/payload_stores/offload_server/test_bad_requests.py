@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import struct
@@ -219,7 +220,8 @@ def test_headers_that_are_too_long(site: Site) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 4")
 
 
-def test_client_that_does_not_read(serve: Serve, new_message: NewMessage) -> None:
+def test_client_that_does_not_read(serve: Serve, new_message: NewMessage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_STALLED_SECONDS", 0.6)
     url = serve(MemoryStore(), Limits(idle_seconds=0.3, transfers=1))
     message = new_message(b"r" * (40 << 20))
     with httpx2.Client(base_url=url, auth=ScramAuth("alice", "alice-secret"), timeout=30) as client:
@@ -236,3 +238,8 @@ def test_client_that_does_not_read(serve: Serve, new_message: NewMessage) -> Non
             assert connection.recv(12) == b"HTTP/1.1 200"
             # Its place is free again soon.
             assert eventually(lambda: client.get(message.path).status_code == 200)
+            # Then it is cut off, and what waited for it is forgotten.
+            left = []
+            with contextlib.suppress(ConnectionResetError):
+                left = list(iter(lambda: connection.recv(1 << 20), b""))
+            assert sum(map(len, left)) < 40 << 20

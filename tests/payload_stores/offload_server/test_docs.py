@@ -59,6 +59,7 @@ def test_bounds() -> None:
         f"| {limits.idle_seconds:g} s; {limits.transfer_seconds:g} s |",
         f"| {limits.store_seconds:g} s |",
         f"| {runner._HEADER_SECONDS:g} s, {runner._HEADER_BYTES} bytes |",
+        f"| {runner._STALLED_SECONDS:g} s |",
         f"| {scram['max_exchanges']}; {scram['exchange_seconds']:g} s |",
         f"| {scram['session_seconds']} s |",
     ):

@@ -145,6 +145,19 @@ def test_store_that_hangs(serve: Serve, client: httpx2.Client, new_message: NewM
     assert client.get(url + message.path).status_code == 404
 
 
+def test_store_that_does_not_read(serve: Serve, client: httpx2.Client, new_message: NewMessage) -> None:
+    class Sleeping(Failing):
+        def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+            self.wait.wait(30)
+            return "memory:///t/x"
+
+    store = Sleeping()
+    url = serve(store, Limits(store_seconds=0.3))
+    assert client.post(url + UPLOAD, content=new_message(b"s" * (6 << 20)).body).status_code == 503
+    store.wait.set()
+    assert store.gone.wait(10)
+
+
 def test_too_many_at_once(serve: Serve, client: httpx2.Client, new_message: NewMessage) -> None:
     store = Failing()
     url = serve(store, Limits(transfers=1, idle_seconds=0.3))
