@@ -68,7 +68,8 @@ def print_records(
                     partition=partition,
                     offset=offset,
                 )
-            seen = describe(message, ACCEPT.read(config))
+            # hop's mark is not to be mistaken, and nothing is fetched here.
+            seen = describe(message, dict.fromkeys((*ACCEPT.read(config), "hop")))
             if as_json:
                 console.print(json.dumps(seen), soft_wrap=True, highlight=False, markup=False)
             else:

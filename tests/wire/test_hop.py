@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import confluent_kafka
 import pytest
 from hop.io import Producer
 from hop.models import ExternalMessage
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_chain import EncodeError, RecordContext
+from serde_chain.cli.inspect import describe
 from serde_chain.wire.hop import FORMAT
 from serde_chain.wire.reference_format import Reference
 
@@ -69,3 +71,12 @@ def test_any_headers(headers: Any) -> None:
 def test_other_records_bear_no_mark(headers: Any) -> None:
     assert FORMAT.read(b'{"url": "x"}', context(*headers), is_key=False) is None
     assert FORMAT.read(b'{"url": "x"}', context(("_format", b"external")), is_key=True) is None
+
+
+def test_inspect_shows_a_placeholder() -> None:
+    headers: Any = [("_format", b"external")]
+    message = confluent_kafka.Message(
+        topic="t", partition=0, offset=0, value=f'{{"url": "{URL}"}}'.encode(), headers=headers
+    )
+    seen = describe(message, ("kip1159", "hop"))["value"]
+    assert seen == {"is": "a reference (hop)", "bytes": len(message), "reference": URL}
