@@ -122,7 +122,7 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's HTTP/1.1, with the time limits that it does not have: for header fields, and for clients that do not read."""
+    """uvicorn's HTTP/1.1 with what it lacks: time limits for header fields, and for clients that do not read."""
 
     _deadline: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
