@@ -4,20 +4,40 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from payload_stores import PayloadStore, PayloadStoreError, PublishContext, StoredRecord, open_store
+from payload_stores import (
+    PayloadAccessDeniedError,
+    PayloadStore,
+    PayloadStoreError,
+    PublishContext,
+    StoredRecord,
+    open_store,
+)
 from payload_stores.hop import HopStore
+from payload_stores.offload_server.tokens import add_token
 from payload_stores.testing import PayloadStoreTests
 from payload_stores.testing.suite.base import payload
 from serde_chain.testing.services import OffloadServer
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[OffloadServer]:
-    with OffloadServer() as running:
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokens") / "tokens.json"
+
+
+@pytest.fixture(scope="module")
+def token(token_file: Path) -> str:
+    return add_token(token_file, "carol")
+
+
+@pytest.fixture(scope="module")
+def server(token_file: Path, token: str) -> Iterator[OffloadServer]:
+    assert token
+    with OffloadServer(arguments=("--tokens", str(token_file))) as running:
         yield running
 
 
@@ -87,6 +107,19 @@ def test_a_random_id_that_is_taken_is_refused(hop_config: Mapping[str, object]) 
     with pytest.raises(PayloadStoreError, match="422"):
         store.publish_record("t", StoredRecord(b"other", record.headers))
     assert store.download(reference) == b"one"
+    store.close()
+
+
+def test_bearer_tokens(server: OffloadServer, token: str) -> None:
+    settings = {"hop.offload.url": server.url, "sasl.mechanism": "OAUTHBEARER"}
+    for known in ({"hop.token": token}, {"oauth_cb": lambda _: (token, 4e9)}):
+        store = open_store("hop", {**settings, **known})
+        assert store.download(store.publish("t", b"data")) == b"data"
+        store.close()
+    store = open_store("hop", {**settings, "hop.token": "wrong"})
+    with pytest.raises(PayloadAccessDeniedError, match="401") as caught:
+        store.publish("t", b"data")
+    assert "wrong" not in str(caught.value)
     store.close()
 
 
