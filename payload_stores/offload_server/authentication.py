@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.offload_server.errors import RefusedError
-from payload_stores.offload_server.requests import Gone, answer, header
+from payload_stores.offload_server.requests import GoneError, answer, header
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.scram_server import Outcome, ScramServer
 
@@ -72,7 +72,7 @@ class Authentication:
                 return
             scope[USER] = outcome.user
             await self._app(scope, receive, signed)
-        except Gone as error:
+        except GoneError as error:
             _log.info("%s %r: %s", scope["method"], scope["path"], error.message)
         except Exception as error:  # noqa: BLE001  whatever it is, the client gets an answer that it can believe
             if started:

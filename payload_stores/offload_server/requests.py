@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from payload_stores.offload_server.errors import RefusedError, TooLargeError
 
-__all__ = ["Gone", "Limits", "answer", "body", "content_length", "discard", "header"]
+__all__ = ["GoneError", "Limits", "answer", "body", "content_length", "discard", "header"]
 
 # What is read of a body that is not wanted, so that a client that is still sending gets to see the answer: closing a
 # connection with unread bytes may take the answer away with it.
@@ -19,7 +19,7 @@ _DISCARDED_BYTES: Final = 4 << 20
 _DISCARDED_SECONDS: Final = 2.0
 
 
-class Gone(RefusedError):  # noqa: N818  not an answer: nobody is there to get one
+class GoneError(RefusedError):
     """The client has closed the connection."""
 
 
@@ -71,7 +71,7 @@ async def body(receive: Receive, limits: Limits) -> AsyncIterator[bytes]:
         except TimeoutError:
             raise RefusedError("the body did not come in time", status=408) from None
         if message["type"] == "http.disconnect":
-            raise Gone("the client closed the connection before its body was complete")
+            raise GoneError("the client closed the connection before its body was complete")
         piece = message.get("body", b"")
         seen += len(piece)
         if seen > limits.max_bytes:

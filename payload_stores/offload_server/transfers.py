@@ -26,7 +26,7 @@ from payload_stores.offload_server import bson
 from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.pipe import Pipe, PipeClosedError
-from payload_stores.offload_server.requests import Gone, Limits, body
+from payload_stores.offload_server.requests import GoneError, Limits, body
 
 __all__ = ["Transfers"]
 
@@ -129,7 +129,7 @@ class Transfers:
                         await self._send_payload(send, blocks, entry)
                         await self._send(send, tail, more=False)
                 except TimeoutError:
-                    raise Gone("the client did not take the answer in time") from None
+                    raise GoneError("the client did not take the answer in time") from None
 
     async def _send_payload(self, send: Send, blocks: _Blocks, entry: Entry) -> None:
         left = entry.size

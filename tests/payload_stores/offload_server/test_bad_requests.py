@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import re
+import signal
 import socket
 import struct
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bson
@@ -18,6 +22,7 @@ from hypothesis import strategies as st
 from payload_stores.memory import MemoryStore
 from payload_stores.offload_server import Limits, runner
 from payload_stores.scram import ScramAuth
+from serde_chain.testing.services import OffloadServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,3 +248,30 @@ def test_client_that_does_not_read(serve: Serve, new_message: NewMessage, monkey
             with contextlib.suppress(ConnectionResetError):
                 left = list(iter(lambda: connection.recv(1 << 20), b""))
             assert sum(map(len, left)) < 40 << 20
+
+
+def test_stopped_in_the_middle(new_message: NewMessage) -> None:
+    """SIGTERM: what is under way may finish, nothing new begins."""
+    with OffloadServer() as server:
+        process = re.findall(r"Started server process \[(\d+)\]", (server.folder / "offload-server.log").read_text())[
+            -1
+        ]
+        body = new_message(b"m" * 1_000_000).body
+        raw = Raw(server.url, f"Content-Length: {len(body)}\r\n", body[:500_000])
+        temporary = server.folder / "payloads" / "data"
+        assert eventually(lambda: temporary.exists() and bool(list(temporary.iterdir())))
+        os.kill(int(process), signal.SIGTERM)
+        assert eventually(lambda: refuses(server.url))
+        raw.socket.sendall(body[500_000:])
+        assert raw.answer()[0] == 201
+        raw.close()
+        assert eventually(lambda: not Path("/proc", process).exists())
+        assert [path.name.startswith(".") for path in temporary.iterdir()] == [False]
+
+
+def refuses(url: str) -> bool:
+    try:
+        httpx2.get(url + "/health")
+    except httpx2.ConnectError:
+        return True
+    return False
