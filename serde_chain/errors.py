@@ -5,6 +5,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
     ContextualError
     ├── ConfigError (ValueError)             the configuration is wrong; raised before any record is touched
     ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
+    ├── StampError                           a topic cannot be relayed, checked or searched (serde_chain.stamp)
     └── SerializationError                   a record cannot be written or read (Kafka's SerializationException)
         ├── EncodeError                      the object does not fit the stage or its schema
         │   └── MessageTooLargeError         too large for the topic or the client, and nothing can be offloaded
@@ -55,6 +56,7 @@ __all__ = [
     "PayloadTooLargeError",
     "SchemaRegistryError",
     "SerializationError",
+    "StampError",
     "TopicLimitError",
     "UnknownKeyError",
     "UntrustedReferenceError",
@@ -132,6 +134,21 @@ class TopicLimitError(SerializationError):
     """The broker did not say how large the records of a topic may be; the same call may work later."""
 
     transient: bool = True
+
+
+class StampError(ContextualError):
+    """A topic with entry metadata cannot be relayed, checked or searched.
+
+    Attributes:
+        topic: The topic that is at fault.
+        partition: Its partition.
+        offset: An offset in it.
+    """
+
+    context_fields: ClassVar[tuple[str, ...]] = ("topic", "partition", "offset")
+    topic: str | None
+    partition: int | None
+    offset: int | None
 
 
 class _StoreErrorInChain(SerializationError):  # noqa: N818, the combined classes have names of their own

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from serde_chain.cli.offload_server import offload_server
+from serde_chain.cli.stamp import stamp
 
 __all__ = ["commands"]
 
@@ -64,3 +65,4 @@ def inspect(  # noqa: PLR0917, click passes them by name
 
 
 commands.add_command(offload_server)
+commands.add_command(stamp)

@@ -1,0 +1,11 @@
+"""The broker's part of PIP-70, which Kafka's brokers do not play: time stamp and gap-free index for each record.
+
+:func:`stamp` relays a topic and puts the frame of :mod:`serde_chain.wire.entry_metadata` in front of every value,
+:func:`check` looks for gaps, repeats and time going backwards, :func:`offset_at` finds a record by its time stamp.
+"""
+
+from serde_chain.stamp.check import Finding, FrameChecker, Report, check
+from serde_chain.stamp.relay import stamp
+from serde_chain.stamp.seek import offset_at
+
+__all__ = ["Finding", "FrameChecker", "Report", "check", "offset_at", "stamp"]

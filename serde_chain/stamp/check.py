@@ -1,0 +1,147 @@
+"""Whether the frames of a topic are whole: each index once and in order, and no time that goes backwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from serde_chain.config import Config
+from serde_chain.stamp.partitions import TIMEOUT_S, Partitions
+from serde_chain.wire.entry_metadata import EntryMetadataError, peek
+
+__all__ = ["GAP", "MALFORMED", "REPEAT", "TIME", "UNFRAMED", "Finding", "FrameChecker", "Report", "check"]
+
+GAP: Final = "gap"
+REPEAT: Final = "repeat"
+TIME: Final = "time"
+UNFRAMED: Final = "unframed"
+MALFORMED: Final = "malformed"
+
+_MOST_FINDINGS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong with a record.
+
+    Attributes:
+        kind: ``gap`` (indexes before it are missing), ``repeat`` (its index was there before), ``time`` (its time is
+            before that of the record before it), ``unframed`` or ``malformed``.
+        partition: Its partition.
+        offset: Its offset.
+        expected: The index that was due, or the time that may not be undercut, in ms.
+        found: The index or time that is there.
+    """
+
+    kind: str
+    partition: int
+    offset: int
+    expected: int | None = None
+    found: int | None = None
+
+    def __str__(self) -> str:
+        where = f"partition {self.partition}, offset {self.offset}"
+        what = {
+            GAP: f"the index is {self.found}, {self.expected} was due",
+            REPEAT: f"the index {self.found} was there before, {self.expected} was due",
+            TIME: f"the time is {self.found} ms, after {self.expected} ms",
+            UNFRAMED: "the record has no entry metadata",
+            MALFORMED: "the entry metadata are malformed",
+        }
+        return f"{where}: {what[self.kind]}"
+
+
+class FrameChecker:
+    """Looks at records as a consumer gets them; those of one partition in order.
+
+    The first index that it sees of a partition is taken as it is: a topic's retention may have removed what was before.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[int, int] = {}
+        self._latest_ms: dict[int, int] = {}
+
+    def look(self, partition: int, offset: int, value: bytes | None) -> list[Finding]:
+        """Look at one record.
+
+        Args:
+            partition: Its partition.
+            offset: Its offset.
+            value: Its value as it lies in the topic; tombstones have no frame and are passed over.
+
+        Returns:
+            What is wrong with it; usually nothing.
+        """
+        if value is None:
+            return []
+        try:
+            found = peek(value)
+        except EntryMetadataError:
+            return [Finding(MALFORMED, partition, offset)]
+        if found is None:
+            return [Finding(UNFRAMED, partition, offset)]
+        findings = []
+        if found.index is not None:
+            due = self._due.get(partition, found.index)
+            if found.index != due:
+                kind = GAP if found.index > due else REPEAT
+                findings.append(Finding(kind, partition, offset, due, found.index))
+            self._due[partition] = max(due, found.index + 1)
+        if found.broker_timestamp is not None:
+            latest = self._latest_ms.get(partition, 0)
+            if found.broker_timestamp < latest:
+                findings.append(Finding(TIME, partition, offset, latest, found.broker_timestamp))
+            self._latest_ms[partition] = max(latest, found.broker_timestamp)
+        return findings
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check found.
+
+    Attributes:
+        records: How many records were looked at.
+        counts: How many findings there are of each kind.
+        findings: The first thousand of them.
+    """
+
+    records: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, findings: list[Finding]) -> None:
+        """Count one record and what is wrong with it."""
+        self.records += 1
+        self.counts.update(finding.kind for finding in findings)
+        self.findings += findings[: _MOST_FINDINGS - len(self.findings)]
+
+
+def check(
+    config: Config | str | Path,
+    topic: str,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Look at all records of a topic, up to its present end.
+
+    Args:
+        config: Client configuration: a mapping, or the path of a file.
+        topic: The topic.
+        timeout_s: The longest wait for the broker, in seconds.
+        progress: Told, now and then, how many records were looked at.
+
+    Raises:
+        StampError: The topic cannot be read.
+    """
+    report, checker = Report(), FrameChecker()
+    with Partitions(config, "serde-chain-check", timeout_s=timeout_s) as partitions:
+        for partition in range(partitions.count(topic)):
+            for message in partitions.read(topic, partition, *partitions.bounds(topic, partition)):
+                report.add(checker.look(partition, message.offset(), message.value()))
+                if progress is not None and report.records % 1000 == 0:
+                    progress(report.records)
+    return report

@@ -1,0 +1,297 @@
+"""The relay: copies a topic partition by partition, with time stamp and index in front of each value, exactly once.
+
+Records, the group's position in the source, and so the index are committed in one Kafka transaction. Whoever starts a
+relay with the same transactional id ends what another one left open, and fences that one off (KIP-98). The index goes
+on from the last frame in the target; the metadata of the committed position say the same, for a target that retention
+has emptied.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from serde_chain.config import Config
+from serde_chain.errors import StampError
+from serde_chain.stamp.partitions import TIMEOUT_S, Partitions, log_error, make_client
+from serde_chain.wire.entry_metadata import EntryMetadata, EntryMetadataError, frame, peek
+
+__all__ = ["stamp"]
+
+_log = logging.getLogger("serde_chain")
+
+_BATCH_RECORDS: Final = 500
+_WAIT_S: Final = 0.2
+_MOST_FAILURES: Final = 5
+_BACKOFF_S: Final = 1.0
+_POSITION: Final = re.compile(r"serde-chain index=(\d{1,20}) time=(\d{1,20})")
+_FIRST_LOOK_BACK: Final = 16
+
+
+def stamp(
+    config: Config | str | Path,
+    source: str,
+    target: str,
+    *,
+    until_end: bool = False,
+    stop: threading.Event | None = None,
+    progress: Callable[[int], None] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    transactional_id: str | None = None,
+) -> int:
+    """Relay a topic, and put entry metadata in front of every value. Keys, headers and time stamps stay as they are.
+
+    Tombstones stay tombstones, and take no index: a compacted topic would not forget their keys otherwise.
+
+    Args:
+        config: Client configuration: a mapping, or the path of a file; what belongs to chains is not used.
+        source: Topic to read.
+        target: Topic to write, with as many partitions; nobody else may write to it.
+        until_end: Return when all that was there is relayed.
+        stop: Set by another thread to end the relay after the transaction under way.
+        progress: Told after each transaction how many records were relayed.
+        timeout_s: The longest wait for the broker, in seconds.
+        transactional_id: Name of the relay (default: made of both topics). Two relays of one name never run at the same
+            time: the newer one wins.
+
+    Returns:
+        How many records were relayed.
+
+    Raises:
+        ConfigError: The Kafka client refuses its configuration.
+        StampError: A topic is not there or does not fit, another relay has taken over, a record cannot be written, or
+            the broker does not answer.
+    """
+    if source == target:
+        raise StampError("a topic cannot be relayed into itself", topic=source)
+    name = transactional_id or f"serde-chain-stamp-{source}-{target}"
+    relay = _Relay(config, source, target, name, timeout_s)
+    try:
+        relay.open()
+        return relay.run(until_end=until_end, stop=stop or threading.Event(), progress=progress or (lambda _: None))
+    finally:
+        relay.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Where a partition stands: next offset to read, next index to write, and the latest time that was written."""
+
+    offset: int
+    index: int = 0
+    latest_ms: int = 0
+
+    def metadata(self) -> str:
+        """What goes into the committed position."""
+        return f"serde-chain index={self.index} time={self.latest_ms}"
+
+
+class _Relay:
+    def __init__(self, config: Config | str | Path, source: str, target: str, name: str, timeout_s: float) -> None:
+        self._source, self._target, self._timeout_s = source, target, timeout_s
+        self._states: dict[int, _State] = {}
+        self._failed: list[tuple[int, Any]] = []
+        # Bounds what one partition has in memory: a record is in the consumer's queue, then in the producer's.
+        self._partitions = Partitions(config, name, timeout_s=timeout_s, **{"queued.max.messages.kbytes": 16_384})
+        self._kafka = self._partitions.kafka
+        own = {"transactional.id": name, "enable.idempotence": True, "acks": "all", "error_cb": log_error}
+        try:
+            self._producer = make_client(self._kafka.Producer, config, own)
+        except BaseException:
+            self._partitions.close()
+            raise
+
+    def open(self) -> None:
+        """End what a relay of this name has left open, then find out where it stood."""
+        self._call("the broker begins no transactions", self._producer.init_transactions, self._timeout_s)
+        count, other = self._partitions.count(self._source), self._partitions.count(self._target)
+        if other < count:
+            raise StampError(
+                f"it has {other} partitions, {self._source} has {count}: each is copied to the one of its number",
+                topic=self._target,
+            )
+        for place in self._partitions.committed(self._source, count):
+            self._states[place.partition] = self._recover(place)
+        self._assign()
+
+    def run(self, *, until_end: bool, stop: threading.Event, progress: Callable[[int], None]) -> int:
+        """Relay until told to stop."""
+        relayed = failures = 0
+        ended: set[int] = set()
+        while not stop.is_set() and not (until_end and len(ended) == len(self._states)):
+            messages = self._partitions.consumer.consume(_BATCH_RECORDS, _WAIT_S)
+            ended |= {message.partition() for message in messages if self._partitions.is_end(message)}
+            records = [message for message in messages if message.error() is None]
+            if not records:
+                continue
+            before = dict(self._states)
+            try:
+                self._transact(records)
+            except self._kafka.KafkaException as error:
+                failures += 1
+                ended.clear()
+                self._give_up_or_abort(error, failures)
+                self._states = before
+                self._assign()
+                stop.wait(_BACKOFF_S)
+                continue
+            failures, relayed = 0, relayed + len(records)
+            progress(relayed)
+        return relayed
+
+    def close(self) -> None:
+        """Close both clients; what is open is ended by the next relay of this name, or by the broker."""
+        self._producer.purge()
+        self._partitions.close()
+
+    def _recover(self, place: Any) -> _State:
+        """Where a partition stands, by its last frame and by the position that was committed with it."""
+        partition = place.partition
+        noted = _POSITION.fullmatch(place.metadata or "")
+        state = None if noted is None else _State(place.offset, int(noted[1]), int(noted[2]))
+        last = self._last_frame(partition)
+        if last is not None and last.index is not None:
+            if place.offset < 0:
+                raise StampError(
+                    f"{self._target} has records up to index {last.index}, but nobody knows from which offset to go on",
+                    hint="The group's offsets have expired, or a relay of another name wrote them: relay into a new "
+                    "topic, or commit the offset for the group",
+                    topic=self._source,
+                    partition=partition,
+                )
+            if state is not None and state.index != last.index + 1:
+                raise StampError(
+                    f"its last index is {last.index}, but this relay wrote up to {state.index - 1}",
+                    hint="Somebody else writes to it",
+                    topic=self._target,
+                    partition=partition,
+                )
+            return _State(place.offset, last.index + 1, last.broker_timestamp or 0)
+        if state is not None:
+            return state
+        first, _ = self._partitions.bounds(self._source, partition)
+        return _State(place.offset if place.offset >= 0 else first)
+
+    def _last_frame(self, partition: int) -> EntryMetadata | None:
+        """The frame of the last record in a partition of the target that is no tombstone."""
+        low, high = self._partitions.bounds(self._target, partition)
+        step = _FIRST_LOOK_BACK
+        while high > low:
+            start = max(low, high - step)
+            values = [message.value() for message in self._partitions.read(self._target, partition, start, high)]
+            last = next((value for value in reversed(values) if value is not None), None)
+            if last is not None:
+                return self._read_frame(last, partition)
+            high, step = start, step * 4
+        return None
+
+    def _read_frame(self, value: bytes, partition: int) -> EntryMetadata:
+        try:
+            found = peek(value)
+        except EntryMetadataError:
+            found = None
+        if found is None or found.index is None:
+            raise StampError(
+                "its last record has no index",
+                hint="Relay into a topic of its own, to which nobody else writes",
+                topic=self._target,
+                partition=partition,
+            )
+        return found
+
+    def _assign(self) -> None:
+        places = [self._kafka.TopicPartition(self._source, number, at.offset) for number, at in self._states.items()]
+        self._partitions.consumer.assign(places)
+
+    def _transact(self, records: list[Any]) -> None:
+        """Write records and positions in one transaction."""
+        self._failed.clear()
+        self._producer.begin_transaction()
+        for message in records:
+            self._produce(message)
+        places = [
+            self._kafka.TopicPartition(self._source, partition, at.offset, at.metadata())
+            for partition, at in self._states.items()
+            if partition in {message.partition() for message in records}
+        ]
+        group = self._partitions.consumer.consumer_group_metadata()
+        self._serve(self._producer.flush, self._timeout_s)
+        self._producer.send_offsets_to_transaction(places, group, self._timeout_s)
+        self._commit()
+
+    def _commit(self) -> None:
+        for attempt in range(_MOST_FAILURES):
+            try:
+                self._producer.commit_transaction(self._timeout_s)
+                break
+            except self._kafka.KafkaException as error:
+                # Nobody knows whether it is committed, until the same call says so.
+                if not error.args[0].retriable() or attempt == _MOST_FAILURES - 1:
+                    raise
+
+    def _produce(self, message: Any) -> None:
+        partition, value = message.partition(), message.value()
+        state = replace(self._states[partition], offset=message.offset() + 1)
+        if value is not None:
+            now = max(state.latest_ms, time.time_ns() // 1_000_000)
+            value = frame(value, broker_timestamp=now, index=state.index)
+            state = replace(state, index=state.index + 1, latest_ms=now)
+        record = {"key": message.key(), "headers": message.headers(), "timestamp": max(message.timestamp()[1], 0)}
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._producer.produce(
+                    self._target, value, partition=partition, on_delivery=self._note_failure, **record
+                )
+                break
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise StampError("the broker takes no records", topic=self._target) from None
+                self._serve(self._producer.poll, _WAIT_S)
+        self._states[partition] = state
+
+    @staticmethod
+    def _serve(method: Callable[[float], object], timeout_s: float) -> None:
+        """Wait for deliveries. The client raises fatal errors before it calls back, which then fails in Python."""
+        try:
+            method(timeout_s)
+        except SystemError as error:
+            raise error.__cause__ or error from None
+
+    def _note_failure(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failed.append((message.partition(), error))
+
+    def _give_up_or_abort(self, error: Any, failures: int) -> None:
+        """Abort the transaction so that it can be tried again; or raise what cannot be mended so."""
+        cause = error.args[0]
+        refused = next(
+            (item for item in self._failed if item[1].code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE), None
+        )
+        if refused is not None:
+            raise StampError(
+                f"a record does not fit: {refused[1].str()}",
+                hint="A frame takes up to 28 bytes: raise max.message.bytes of the target and message.max.bytes",
+                topic=self._target,
+                partition=refused[0],
+            ) from error
+        if cause.fatal() or failures >= _MOST_FAILURES:
+            fenced = cause.fatal() and "fenced" in cause.str().lower()
+            raise StampError(
+                "another relay of this name has taken over" if fenced else f"the relay failed: {cause.str()}",
+                topic=self._source,
+            ) from error
+        _log.warning("relay from %s to %s: %s; trying again", self._source, self._target, cause.str())
+        self._call("the transaction cannot be aborted", self._producer.abort_transaction, self._timeout_s)
+
+    def _call(self, what: str, method: Callable[..., Any], *arguments: object) -> None:
+        try:
+            method(*arguments)
+        except self._kafka.KafkaException as error:
+            raise StampError(f"{what}: {error.args[0].str()}", topic=self._target) from error

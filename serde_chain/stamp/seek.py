@@ -1,0 +1,72 @@
+"""Find a record by the time stamp of its frame: a binary search that reads some twenty records of a million."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from serde_chain.config import Config
+from serde_chain.stamp.partitions import TIMEOUT_S, Partitions
+from serde_chain.wire.entry_metadata import peek
+
+__all__ = ["offset_at", "search"]
+
+
+def offset_at(
+    config: Config | str | Path, topic: str, partition: int, timestamp_ms: int, *, timeout_s: float = TIMEOUT_S
+) -> int:
+    """The first record of a partition that was framed at a time or later. Payloads are not decoded.
+
+    The time of frames must not go backwards, as that of ``stamp`` does not; other records are passed over.
+
+    Args:
+        config: Client configuration: a mapping, or the path of a file.
+        topic: A topic with frames.
+        partition: The partition.
+        timestamp_ms: Time in ms since the epoch.
+        timeout_s: The longest wait for the broker, in seconds.
+
+    Returns:
+        Its offset; the partition's end if there is none.
+
+    Raises:
+        EntryMetadataError: A frame that was read is malformed.
+        StampError: The topic cannot be read.
+    """
+    with Partitions(config, "serde-chain-seek", timeout_s=timeout_s) as partitions:
+        low, high = partitions.bounds(topic, partition)
+
+        def read(start: int, end: int) -> tuple[int, int] | None:
+            for message in partitions.read(topic, partition, start, end):
+                found = None if message.value() is None else peek(message.value())
+                if found is not None and found.broker_timestamp is not None:
+                    return message.offset(), found.broker_timestamp
+            return None
+
+        return search(read, low, high, timestamp_ms)
+
+
+def search(read: Callable[[int, int], tuple[int, int] | None], low: int, high: int, timestamp_ms: int) -> int:
+    """The search itself.
+
+    Args:
+        read: Gives offset and time of the first framed record within a range of offsets, or None. Offsets may have
+            gaps: those of transaction marks, and of what compaction took away.
+        low: First offset.
+        high: The offset behind the last one.
+        timestamp_ms: The time that is looked for.
+
+    Returns:
+        Offset of the first record of that time or later; ``high`` if there is none.
+    """
+    found = high
+    while low < high:
+        middle = (low + high) // 2
+        record = read(middle, high)
+        if record is None:
+            high = middle
+        elif record[1] >= timestamp_ms:
+            found, high = record[0], middle
+        else:
+            low = record[0] + 1
+    return found

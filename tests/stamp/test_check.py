@@ -1,0 +1,87 @@
+"""The check and the search, without a broker."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serde_chain.stamp.check import GAP, MALFORMED, REPEAT, TIME, UNFRAMED, Finding, FrameChecker, Report
+from serde_chain.stamp.seek import search
+from serde_chain.wire.entry_metadata import frame
+
+
+def looked(values: list[bytes | None]) -> list[Finding]:
+    checker = FrameChecker()
+    return [finding for offset, value in enumerate(values) for finding in checker.look(0, offset, value)]
+
+
+def indexed(*indexes: int) -> list[bytes | None]:
+    return [frame(b"", index=index) for index in indexes]
+
+
+@pytest.mark.parametrize(
+    ("values", "findings"),
+    [
+        ([], []),
+        (indexed(0, 1, 2), []),
+        (indexed(7, 8, 9), []),  # retention took what was before
+        ([*indexed(0), None, *indexed(1)], []),
+        (indexed(0, 2, 3), [Finding(GAP, 0, 1, 1, 2)]),
+        (indexed(0, 1, 1, 2), [Finding(REPEAT, 0, 2, 2, 1)]),
+        (indexed(0, 1, 2, 0, 1, 3), [Finding(REPEAT, 0, 3, 3, 0), Finding(REPEAT, 0, 4, 3, 1)]),
+        ([*indexed(0), b"plain", *indexed(1)], [Finding(UNFRAMED, 0, 1)]),
+        ([b"\x0e\x02\x00"], [Finding(MALFORMED, 0, 0)]),
+        (
+            [frame(b"", broker_timestamp=time) for time in (5, 5, 4, 4, 6)],
+            [Finding(TIME, 0, 2, 5, 4), Finding(TIME, 0, 3, 5, 4)],
+        ),
+    ],
+)
+def test_findings(values: list[bytes | None], findings: list[Finding]) -> None:
+    found = looked(values)
+    assert found == findings
+    assert all(str(finding) for finding in found)
+
+
+def test_partitions_are_apart() -> None:
+    checker = FrameChecker()
+    for partition in (0, 1):
+        assert checker.look(partition, 0, frame(b"", index=5 * partition, broker_timestamp=9 - partition)) == []
+
+
+def test_a_report_keeps_the_first_thousand() -> None:
+    report = Report()
+    for offset in range(1500):
+        report.add([Finding(UNFRAMED, 0, offset)])
+    assert (report.records, report.counts[UNFRAMED], len(report.findings)) == (1500, 1500, 1000)
+
+
+@given(
+    # Offsets with gaps, of which each has a time, or none.
+    st.dictionaries(st.integers(0, 300), st.none() | st.integers(0, 40), max_size=60),
+    st.integers(-1, 41),
+    st.integers(0, 20),
+)
+def test_the_search_finds_the_first(spread: dict[int, int | None], wanted: int, low: int) -> None:
+    offsets = sorted(offset for offset in spread if offset >= low)
+    times: Iterator[int] = iter(sorted(time for offset in offsets if (time := spread[offset]) is not None))
+    records = {offset: next(times) for offset in offsets if spread[offset] is not None}
+
+    def read(start: int, end: int) -> tuple[int, int] | None:
+        return next(((offset, records[offset]) for offset in sorted(records) if start <= offset < end), None)
+
+    expected = next((offset for offset in sorted(records) if records[offset] >= wanted), 301)
+    assert search(read, low, 301, wanted) == expected
+
+
+def test_the_search_reads_few_records() -> None:
+    reads = 0
+
+    def read(start: int, _end: int) -> tuple[int, int]:
+        nonlocal reads
+        reads += 1
+        return start, start * 10
+
+    assert search(read, 0, 1_000_000, 7_654_321) == 765_433
+    assert reads <= 21

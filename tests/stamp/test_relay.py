@@ -1,0 +1,258 @@
+"""The relay on a real broker: what it copies, and that it copies it exactly once, killed or not."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from serde_chain import ConfigError
+from serde_chain.errors import StampError
+from serde_chain.stamp import check, stamp
+from serde_chain.stamp.partitions import Partitions
+from serde_chain.testing.services import KafkaBroker
+from serde_chain.wire.entry_metadata import frame, peek, strip
+from tests.conftest import NewTopic
+
+COMMAND = [sys.executable, "-c", "from serde_chain.cli import main; main()", "stamp"]
+PAYLOAD = b"\x0e\x02 a payload that looks like a frame"
+
+
+@pytest.fixture
+def config(broker: KafkaBroker) -> dict[str, Any]:
+    return {**broker.client_config(), "log_level": 0}
+
+
+def fill(config: dict[str, Any], topic: str, records: list[dict[str, Any]]) -> None:
+    producer = confluent_kafka.Producer({**config, "linger.ms": 20})
+    for record in records:
+        producer.produce(topic, **record)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def read(config: dict[str, Any], topic: str) -> list[Any]:
+    with Partitions(config, "tests") as partitions:
+        return [
+            message
+            for number in range(partitions.count(topic))
+            for message in partitions.read(topic, number, *partitions.bounds(topic, number))
+        ]
+
+
+def test_records_are_copied_with_time_and_index(config: dict[str, Any], new_topic: NewTopic) -> None:
+    source, target = new_topic(3), new_topic(3)
+    records: list[dict[str, Any]] = [
+        {
+            "value": b"%d" % number,
+            "key": b"k%d" % number,
+            "partition": number % 3,
+            "timestamp": 1_700_000_000_000 + number,
+        }
+        for number in range(30)
+    ]
+    records += [
+        {"value": None, "key": b"dead", "partition": 0},
+        {"value": PAYLOAD, "partition": 0, "headers": [("a", b"1"), ("a", None)]},
+        {"value": b"", "partition": 0},
+    ]
+    fill(config, source, records)
+    before = time.time_ns() // 1_000_000
+    told: list[int] = []
+    assert stamp(config, source, target, until_end=True, progress=told.append) == 33
+    assert told[-1] == 33
+    written, copied = read(config, source), read(config, target)
+    assert [(m.partition(), m.key(), m.headers(), m.timestamp()) for m in copied] == [
+        (m.partition(), m.key(), m.headers(), m.timestamp()) for m in written
+    ]
+    assert [None if m.value() is None else bytes(strip(m.value())) for m in copied] == [m.value() for m in written]
+    for number in range(3):
+        found = [peek(m.value()) for m in copied if m.partition() == number and m.value() is not None]
+        assert [item.index for item in found if item] == list(range(len(found)))
+        assert all(item and item.broker_timestamp and before <= item.broker_timestamp for item in found)
+    report = check(config, target)
+    assert (report.records, report.counts) == (33, {})
+
+
+def test_it_goes_on_where_it_was(config: dict[str, Any], new_topic: NewTopic) -> None:
+    source, target = new_topic(), new_topic()
+    assert stamp(config, source, target, until_end=True) == 0
+    for start in range(0, 40, 10):
+        fill(config, source, [{"value": b"%d" % number} for number in range(start, start + 10)])
+        assert stamp(config, source, target, until_end=True) == 10
+    fill(config, source, [{"value": None, "key": b"x"}] * 50)  # the last frame lies far back
+    assert stamp(config, source, target, until_end=True) == 50
+    fill(config, source, [{"value": b"40"}])
+    assert stamp(config, source, target, until_end=True) == 1
+    values = [message.value() for message in read(config, target) if message.value() is not None]
+    assert [bytes(strip(value)) for value in values] == [b"%d" % number for number in range(41)]
+    assert [found.index for value in values if (found := peek(value))] == list(range(41))
+
+
+def test_killed_again_and_again_there_is_no_gap_and_no_repeat(
+    config: dict[str, Any], new_topic: NewTopic, tmp_path: Path
+) -> None:
+    source, target = new_topic(2), new_topic(2)
+    count = 60_000
+    fill(config, source, [{"value": b"%d" % number, "partition": number % 2} for number in range(count)])
+    file = tmp_path / "client.toml"
+    file.write_text("".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in config.items()))
+    command = [*COMMAND, "--config", str(file), "--from", source, "--to", target]
+    killed = 0
+    with Partitions(config, "tests") as partitions:
+        for _ in range(4):
+            before = sum(partitions.bounds(target, number)[1] for number in (0, 1))
+            process = subprocess.Popen([*command, "--until-end"], stderr=subprocess.PIPE)
+            try:
+                wait_for(
+                    lambda seen=before, running=process: (  # type: ignore[misc]
+                        sum(partitions.bounds(target, number)[1] for number in (0, 1)) > seen
+                        or running.poll() is not None
+                    )
+                )
+                killed += process.poll() is None
+            finally:
+                process.kill()
+                _, said = process.communicate(timeout=30)
+            assert b"Error" not in said, said
+    assert killed >= 3
+    assert stamp(config, source, target, until_end=True) < count
+    report = check(config, target)
+    assert (report.records, report.counts) == (count, {})
+    for number in (0, 1):
+        values = [message.value() for message in read(config, target) if message.partition() == number]
+        assert [int(bytes(strip(value))) for value in values] == list(range(number, count, 2))
+        assert [found.index for value in values if (found := peek(value))] == list(range(count // 2))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def test_it_stops_when_it_is_told(config: dict[str, Any], new_topic: NewTopic) -> None:
+    source, target = new_topic(), new_topic()
+    fill(config, source, [{"value": b"1"}])
+    stop = threading.Event()
+    assert stamp(config, source, target, stop=stop, progress=lambda _: stop.set()) == 1
+
+
+def test_a_newer_relay_takes_over(config: dict[str, Any], new_topic: NewTopic) -> None:
+    source, target = new_topic(), new_topic()
+    fill(config, source, [{"value": b"1"}])
+    errors: list[StampError] = []
+    started = threading.Event()
+
+    def older() -> None:
+        try:
+            stamp(config, source, target, progress=lambda _: started.set())
+        except StampError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=older)
+    thread.start()
+    assert started.wait(60)
+    assert stamp(config, source, target, until_end=True) == 0
+    fill(config, source, [{"value": b"2"}])
+    thread.join(60)
+    assert not thread.is_alive()
+    assert "another relay of this name has taken over" in str(errors[0])
+    assert stamp(config, source, target, until_end=True) == 1
+    assert check(config, target).counts == {}
+
+
+def test_an_emptied_target_keeps_its_index(config: dict[str, Any], new_topic: NewTopic) -> None:
+    source, target = new_topic(), new_topic()
+    fill(config, source, [{"value": b"%d" % number} for number in range(5)])
+    stamp(config, source, target, until_end=True)
+    with Partitions(config, "tests") as partitions:
+        _, end = partitions.bounds(target, 0)
+    admin = AdminClient(config)
+    (future,) = admin.delete_records([confluent_kafka.TopicPartition(target, 0, end)]).values()
+    future.result(30)
+    fill(config, source, [{"value": b"5"}])
+    stamp(config, source, target, until_end=True)
+    (message,) = read(config, target)
+    found = peek(message.value())
+    assert found is not None
+    assert found.index == 5
+
+
+class TestWhatIsRefused:
+    def test_a_target_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic) -> None:
+        source, target = new_topic(), new_topic()
+        fill(config, target, [{"value": b"not framed"}])
+        with pytest.raises(StampError, match="its last record has no index"):
+            stamp(config, source, target, until_end=True)
+
+    def test_a_target_whose_source_is_unknown(self, config: dict[str, Any], new_topic: NewTopic) -> None:
+        source, target = new_topic(), new_topic()
+        fill(config, source, [{"value": b"1"}])
+        stamp(config, source, target, until_end=True)
+        with pytest.raises(StampError, match="up to index 0, but nobody knows"):
+            stamp(config, source, target, until_end=True, transactional_id=f"other-{source}")
+
+    def test_an_index_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic) -> None:
+        source, target = new_topic(), new_topic()
+        fill(config, source, [{"value": b"1"}])
+        stamp(config, source, target, until_end=True)
+        fill(config, target, [{"value": frame(b"foreign", index=9)}])
+        with pytest.raises(StampError, match="its last index is 9, but this relay wrote up to 0"):
+            stamp(config, source, target, until_end=True)
+
+    def test_topics_that_do_not_fit(self, config: dict[str, Any], new_topic: NewTopic) -> None:
+        source = new_topic(2)
+        for target, message in (
+            (source, "into itself"),
+            (new_topic(1), "has 1 partitions"),
+            ("no-such", "cannot be read"),
+        ):
+            with pytest.raises(StampError, match=message):
+                stamp(config, source, target, until_end=True)
+
+    def test_a_record_that_does_not_fit(self, config: dict[str, Any], new_topic: NewTopic) -> None:
+        source, target = new_topic(), new_topic(1, {"max.message.bytes": "2000"})
+        fill(config, source, [{"value": b"small"}, {"value": os.urandom(3000)}])
+        with pytest.raises(StampError, match="a record does not fit"):
+            stamp(config, source, target, until_end=True)
+        assert read(config, target) == []
+
+    def test_a_broker_that_does_not_answer(self) -> None:
+        with pytest.raises(StampError, match="begins no transactions"):
+            stamp({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "a", "b", until_end=True, timeout_s=1)
+
+    def test_a_wrong_configuration(self) -> None:
+        with pytest.raises(ConfigError, match=r"bootstrap\.servres"):
+            stamp({"bootstrap.servres": "127.0.0.1:1"}, "a", "b", until_end=True, timeout_s=1)
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_the_command(config: dict[str, Any], new_topic: NewTopic, tmp_path: Path) -> None:
+    source, target = new_topic(), new_topic()
+    fill(config, source, [{"value": b"%d" % number} for number in range(10)])
+    file = tmp_path / "client.toml"
+    file.write_text("".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in config.items()))
+    done = run("--config", file, "--from", source, "--to", target, "--until-end")
+    assert (done.returncode, done.stdout) == (0, "10 records relayed\n"), done.stderr
+    assert run("--config", file, "--check", target).stdout == "10 records, 0 findings\n"
+    fill(config, target, [{"value": frame(b"", index=12)}, {"value": b"unframed"}])
+    checked = run("--config", file, "--check", target, "--json")
+    assert checked.returncode == 1
+    assert json.loads(checked.stdout)["counts"] == {"gap": 1, "unframed": 1}
+    assert "the index is 12, 10 was due" in run("--config", file, "--check", target).stdout
+    for wrong in (("--from", source), ("--check", target, "--to", target), ()):
+        assert run("--config", file, *wrong).returncode == 2
