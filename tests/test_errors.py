@@ -12,6 +12,7 @@ from serde_chain import (
     PayloadNotFoundError,
     PayloadStoreUnavailableError,
     SerializationError,
+    TopicLimitError,
 )
 from serde_chain.errors import ContextualError, PayloadStoreError, in_chain
 
@@ -55,9 +56,9 @@ def test_a_stores_error_in_a_chain_is_both_kinds(kind: type[PayloadStoreError]) 
     assert error.__cause__ is original
 
 
-def test_only_unavailable_is_transient() -> None:
+def test_only_what_was_out_of_reach_is_transient() -> None:
     transient = [kind for kind in KINDS if getattr(kind, "transient", False)]
-    assert transient == [PayloadStoreUnavailableError]
+    assert transient == [PayloadStoreUnavailableError, TopicLimitError]
 
 
 def test_a_cause_that_cannot_travel_becomes_its_text() -> None:

@@ -2,13 +2,14 @@
 
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from adc.auth import SASLMethod
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from hop.auth import Auth
 from hop.io import StartPosition, Stream
@@ -33,15 +34,23 @@ class Hop:
         self._address = broker.sasl_bootstrap_servers
         auth = Auth(user, broker.users[user], host=self._address, ssl=False, method=METHODS[mechanism])
         self._user = user
+        self._writers: dict[str, Any] = {}
         self._stream = Stream(auth=auth, start_at=StartPosition.EARLIEST, until_eos=True)
 
     def write(self, topic: str, message: Any, **options: Any) -> KafkaError | None:
         """Write a message; returns the error of its delivery."""
         outcomes: list[Any] = []
-        with self._stream.open(f"kafka://{self._address}/{topic}", "w") as stream:
-            stream.write(message, delivery_callback=lambda error, _: outcomes.append(error), **options)
+        if topic not in self._writers:
+            self._writers[topic] = self._stream.open(f"kafka://{self._address}/{topic}", "w")
+        self._writers[topic].write(message, delivery_callback=lambda error, _: outcomes.append(error), **options)
+        self._writers[topic].flush(timedelta(seconds=30))
         (error,) = outcomes
         return error  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close what writes."""
+        for writer in self._writers.values():
+            writer.close()
 
     def read(self, topic: str, **options: Any) -> list[tuple[Any, Any]]:
         """All messages of a topic, with their metadata."""
@@ -102,11 +111,13 @@ def topic(new_topic: NewTopic) -> str:
 
 
 @pytest.fixture
-def new_hop(broker: KafkaBroker) -> NewHop:
-    def make(mechanism: str = "SCRAM-SHA-256", *, user: str = USER) -> Hop:
-        return Hop(broker, mechanism, user=user)
+def new_hop(broker: KafkaBroker) -> Iterator[NewHop]:
+    with ExitStack() as stack:
 
-    return make
+        def make(mechanism: str = "SCRAM-SHA-256", *, user: str = USER) -> Hop:
+            return stack.enter_context(closing(Hop(broker, mechanism, user=user)))
+
+        yield make
 
 
 @pytest.fixture
@@ -137,7 +148,7 @@ def read(client: Clients) -> Any:
 
     def take(topic: str, count: int = 1, **more: Any) -> list[Any]:
         consumer = client(Consumer, **more)
-        consumer.subscribe([topic])
+        consumer.assign([TopicPartition(topic, 0, 0)])  # quicker than joining a group
         found: list[Any] = []
         for _ in range(60):
             found += consumer.consume(count - len(found), 0.5)
