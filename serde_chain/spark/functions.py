@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from payload_stores.plugins import require
 from serde_chain.spark.plan import Plan, pickled
+from serde_chain.spark.schemas import HEADERS, ColumnOrName, as_column
 
 __all__ = ["make_function"]
 
@@ -31,6 +32,20 @@ def make_function(name: str, plan: Plan, returns: DataType) -> Callable[..., Any
     Raises:
         ConfigError: Something in the configuration cannot be pickled.
     """
+    function = _make(name, plan, returns)
+    return lambda *columns: function(*map(_without_null, plan.columns, columns))
+
+
+def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
+    """A column such that Spark can send it.
+
+    Spark 4.1 looks at the size of a batch for each row that it adds, and for that goes through all lists of the batch
+    back to the last one that is not null: without headers, the most usual case, batches would cost their square.
+    """
+    return functions.coalesce(as_column(column), functions.array().cast(HEADERS)) if name == "headers" else column
+
+
+def _make(name: str, plan: Plan, returns: DataType) -> Callable[..., Any]:
     spark: Any = functions  # what it has depends on the version
     run = _arrow_function(pickled(plan), plan.python)
     if hasattr(spark, "arrow_udf"):

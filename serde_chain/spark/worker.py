@@ -191,7 +191,7 @@ class _Decoder:
         if "headers" in found:
             # What cannot be read keeps what could help to read it.
             kept = {row: came["headers"].slice(row, 1) for row in sorted(result.errors)}
-            found["headers"] = replaced(found["headers"], kept)
+            found["headers"] = _null_where_empty(replaced(found["headers"], kept))
         if "error" in gives:
             texts = ["; ".join(map(str, result.errors[row])) if row in result.errors else None for row in range(count)]
             found["error"] = self._arrow.array(texts, type=self._arrow.string())
@@ -205,6 +205,16 @@ class _Decoder:
             return None
         compute: Any = require("pyarrow.compute", "spark")
         return compute.and_(came["value"].is_null(), came["key"].is_null())
+
+
+def _null_where_empty(headers: Any) -> Any:
+    """Null where there are no headers, as in Spark's source."""
+    compute: Any = require("pyarrow.compute", "spark")
+    arrow: Any = require("pyarrow", "spark")
+    some = compute.greater(headers.value_lengths(), 0)
+    if not len(headers.flatten()):
+        return arrow.nulls(len(headers), headers.type)
+    return headers if some.false_count == 0 else compute.if_else(some, headers, arrow.scalar(None, headers.type))
 
 
 def _check(columns: Mapping[str, Any]) -> None:
