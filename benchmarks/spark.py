@@ -26,7 +26,7 @@ from serde_chain.testing.services import KafkaBroker, spark_session
 ROUNDS: Final = 5
 CACHED: Final = 200_000
 SENT: Final = 100_000
-SHARES: Final = ((0, 100_000), (1, 100_000), (10, 100_000), (100, 10_000))
+SHARES: Final = ((0, 300_000), (1, 300_000), (10, 100_000), (100, 10_000))
 PAYLOAD_BYTES: Final = 16_384
 SCHEMA: Final = json.dumps(
     {

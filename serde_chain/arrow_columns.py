@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -89,10 +90,22 @@ def replaced(column: Any, rows: Mapping[int, Any]) -> Any:
     for row, value in rows.items():
         if row > after:
             pieces.append(column.slice(after, row - after).cast(kind))
-        pieces.append(value if isinstance(value, arrow.Array) else arrow.array([value], kind))
+        pieces.append(value if isinstance(value, arrow.Array) else _row(value, kind))
         after = row + 1
-    pieces.append(column.slice(after).cast(kind))
-    return arrow.concat_arrays(pieces)
+    if after < len(column):
+        pieces.append(column.slice(after).cast(kind))
+    return pieces[0] if len(pieces) == 1 else arrow.concat_arrays(pieces)
+
+
+def _row(value: Any, kind: Any) -> Any:
+    """An array of one row; around bytes, which are not copied."""
+    arrow: Any = require("pyarrow", "arrow")
+    width = {"binary": "i", "large_binary": "q"}.get(str(kind))
+    if value is None or width is None:
+        return arrow.array([value], kind)
+    data = arrow.py_buffer(value)
+    offsets = arrow.py_buffer(struct.pack(f"<2{width}", 0, data.size))
+    return arrow.Array.from_buffers(kind, 1, [None, offsets, data])
 
 
 def marked_rows(headers: Any, names: Iterable[str]) -> Any:

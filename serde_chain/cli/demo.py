@@ -162,13 +162,12 @@ def _consume(console: Console, config: dict[str, Any], tally: _Tally) -> None:
 
 
 def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, str], folder: Path) -> Table:
-    from serde_chain.spark import decode
+    from serde_chain.spark import decode, explain
     from serde_chain.testing.services import spark_session
 
     console.print("Starting Spark, with its Kafka connector …")
-    # Rows of 20 MB: few at a time between the JVM and Python.
-    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "32"}
-    with spark_session("serde-chain demo", settings, log=folder / "spark.log") as spark:
+    with spark_session("serde-chain demo", log=folder / "spark.log") as spark:
+        console.print(f"Spark reads on the fast path, whole batches at a time: {explain(config)}", soft_wrap=True)
         started = time.monotonic()
         stream = (
             spark.readStream.format("kafka")

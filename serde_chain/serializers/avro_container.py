@@ -29,6 +29,8 @@ __all__ = ["VALUE", "NotReadError", "is_usable", "null_field", "read"]
 VALUE: Final = "value"
 _CHECK: Final = "check"
 _SYNC: Final = b"serde-chain sync"
+# Mean size in bytes from which on records are written one by one.
+_LARGE_RECORD: Final = 64 << 10
 
 _log = logging.getLogger("serde_chain")
 _lock = threading.RLock()
@@ -81,7 +83,7 @@ def read(schema: Any, kind: Any, values: Any, start: int) -> Any:
     arrow, compute = require("pyarrow", "arrow"), require("pyarrow.compute", "arrow")
     mark = _mark()
     try:
-        batch = _decode(schema, kind, _joined(values, start, mark, arrow, compute), len(values))
+        batch = _decode(schema, kind, _marked(values, start, mark, arrow, compute), len(values))
         marks = batch.column(1)
     except Exception as error:
         raise NotReadError(str(error)) from error
@@ -104,8 +106,12 @@ def _mark() -> bytes:
             return mark
 
 
-def _joined(values: Any, start: int, mark: bytes, arrow: Any, compute: Any) -> memoryview:
-    """The records without their framing, each followed by the mark, one after the other."""
+def _marked(values: Any, start: int, mark: bytes, arrow: Any, compute: Any) -> list[memoryview | bytes]:
+    """The records without their framing, each followed by the mark; what they are written from, piece by piece."""
+    if values.nbytes > len(values) * _LARGE_RECORD:
+        # Not joined, which would take their memory once more.
+        pieces = (memoryview(value.as_buffer())[start:] for value in values)
+        return [part for piece in pieces for part in (piece, mark)]
     kind = values.type
     if start:
         longest = compute.max(compute.binary_length(values)).as_py()
@@ -117,17 +123,17 @@ def _joined(values: Any, start: int, mark: bytes, arrow: Any, compute: Any) -> m
     first = joined.offset * width
     last = first + len(joined) * width
     begin, end = (int.from_bytes(ends[at : at + width], "little") for at in (first, last))
-    return memoryview(data)[begin:end]
+    return [memoryview(data)[begin:end]]
 
 
-def _decode(schema: Any, kind: Any, data: memoryview, count: int) -> Any:
+def _decode(schema: Any, kind: Any, data: list[memoryview | bytes], count: int) -> Any:
     """The first ``count`` records, as a ``pyarrow.RecordBatch``."""
     arrow = require("pyarrow", "arrow")
     fields = [kind, arrow.field(_CHECK, arrow.float64(), nullable=False)]
     session = _open()
     # One more record than there is: the reader never ends if bytes are left when it has all that a block is to have.
     # So it is stopped as soon as it has given as many as there are, which are one batch to it.
-    with _file((_head(_record(schema), count + 1, len(data)), data, _SYNC)) as path:
+    with _file((_head(_record(schema), count + 1, sum(map(len, data))), *data, _SYNC)) as path:
         with _lock:  # the frame keeps the settings of the moment in which it is made
             session.sql(f"SET datafusion.execution.batch_size = {count}")
             frame = session.read_avro(path, schema=arrow.schema(fields), file_extension="")

@@ -116,6 +116,7 @@ class Downloads:
                 "large.message.store.timeout.ms",
                 reference=reference.url[:500],
             )
+        self._running.discard(future)  # it would hold the payload
         error = future.exception()
         if error is not None:
             self._charge(reference, 0 if self._uses[reference] > 1 else None)

@@ -17,6 +17,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, VALUE, Context
 from serde_chain.spark import opened
+from serde_chain.spark.memory import give_back_at_once
 from serde_chain.spark.plan import FAILFAST, FieldPlan, Plan
 from serde_chain.spark.values import converter
 
@@ -44,6 +45,7 @@ def decode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         SerializationError: A record cannot be read, in the mode FAILFAST; in all modes where a store or the registry
             was not there, since records are not to be lost to that.
     """
+    give_back_at_once()
     with opened.use(pickled, _open) as decoder:
         for batch in batches:
             yield from decoder.decode(batch if isinstance(batch, tuple) else (batch,))

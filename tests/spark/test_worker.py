@@ -243,6 +243,40 @@ def test_a_chain_is_opened_once_per_process_and_closed_at_its_end(tmp_path: Path
     assert log.read_text().split() == ["open", "close"]
 
 
+class Watched:
+    """A stage that counts how many of it are open."""
+
+    open = made = 0
+
+    def __init__(self) -> None:
+        Watched.open += 1
+        Watched.made += 1
+
+    def __call__(self, data: bytes, _ctx: object) -> bytes:
+        return data
+
+    def close(self) -> None:
+        Watched.open -= 1
+
+
+def test_plans_with_the_same_configuration_share_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watched, "made", 0)
+    config: dict[str, object] = {"value.deserializers": [Watched, "bytes"]}
+    for mode in ("FAILFAST", "PERMISSIVE"):
+        assert run(plan(config, mode=mode), (values(b"x"),)) == [b"x"]
+    assert Watched.made == 1 + 2  # the driver's own, to find out the type, are closed already
+    assert Watched.open == 1
+    opened.close_all()
+    assert Watched.open == 0
+
+
+def test_a_process_does_not_keep_every_chain_that_it_ever_had() -> None:
+    for at in range(40):
+        config: dict[str, object] = {"value.deserializers": [Watched, "bytes"], "group.id": f"{at}"}
+        assert run(plan(config), (values(b"x"),)) == [b"x"]
+    assert Watched.open == opened._MOST
+
+
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     yield

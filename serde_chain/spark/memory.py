@@ -1,0 +1,30 @@
+"""Memory of a worker process: what a large payload took is given back when it is done with."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from typing import Final
+
+__all__ = ["give_back_at_once"]
+
+# malloc.h: blocks of so many bytes get pages of their own.
+_M_MMAP_THRESHOLD: Final = -3
+_LARGE: Final = 1 << 20
+
+
+@cache
+def give_back_at_once() -> None:
+    """Have allocators return large blocks to the system as soon as they are freed.
+
+    glibc stops to do so once a large block was freed: it then keeps blocks of up to 32 MiB, in one heap per thread, and
+    payloads are downloaded by many threads. The Avro reader's own allocator, mimalloc, waits for a while. Together they
+    would keep several payloads that nobody uses.
+    """
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")  # read when the library is loaded, at the first batch
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # not glibc
+        return
+    mallopt(_M_MMAP_THRESHOLD, _LARGE)
