@@ -275,6 +275,7 @@ class Producer:
                 stage.limit_by(
                     _client_limit(limit, overhead, asked, is_key=is_key),
                     _denied(asked) if asked is not None and stage.whole_records else None,
+                    _compacted(asked) if asked is not None else None,
                 )
         return limits
 
@@ -303,6 +304,10 @@ def _client_limit(
         return largest_value(message_max_bytes, getattr(ctx, "key", None), headers, topic_max) - overhead
 
     return limit
+
+
+def _compacted(limits: TopicLimits) -> Callable[[Context | None], bool]:
+    return lambda ctx: ctx is not None and bool(limits.find(ctx.topic).compacted)
 
 
 def _denied(limits: TopicLimits) -> Callable[[Context | None], str | None]:

@@ -68,6 +68,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._content: str | None = None
         self._is_key = is_key
         self._format, self._id_strategy = format_to_write(config, is_key=is_key)
+        self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies
+        self._compacted: Callable[[Context | None], bool] | None = None
         if self._format.offloads_at_threshold:
             self._threshold -= 1
         compression = COMPRESSION.read(config)
@@ -108,6 +110,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self,
         client_limit: Callable[[Context | None], int],
         denied: Callable[[Context | None], str | None] | None = None,
+        compacted: Callable[[Context | None], bool] | None = None,
     ) -> None:
         """Also offload what the client would refuse to send.
 
@@ -117,8 +120,11 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             client_limit: Gives the largest field in bytes that client and topic take for a record, its key and headers
                 considered.
             denied: Says why a record may not be offloaded, if it may not.
+            compacted: Says whether the record's topic is compacted: ids are of the content there, where nothing else
+                is set (KIP-1159), so that a record that is written again shares its payload.
         """
         self._client_limit, self._denied = client_limit, denied
+        self._compacted = compacted if self._chooses_id else None
         if self.negotiates and not self._is_set:
             self._threshold = sys.maxsize
 
@@ -165,16 +171,17 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         require_headers(ctx)  # before the upload, which would be orphaned
         if self._compress is not None:
             data = self._compress(data)
+        strategy = "content" if self._compacted is not None and self._compacted(ctx) else self._id_strategy
         # Of records that lie in the store whole, nobody writes the digest down.
-        unused = self._format.whole_record and self._id_strategy == "random"
+        unused = self._format.whole_record and strategy == "random"
         digest = None if unused else sha256_digest(data)
         context = PublishContext(
             # A format's own way is not random, which is all that stores want to know of it.
-            cast(IdStrategy, self._id_strategy if self._id_strategy in ID_STRATEGIES else "content"),
+            cast(IdStrategy, strategy if strategy in ID_STRATEGIES else "content"),
             key=getattr(ctx, "key", None),
             digest=digest,
             is_key=self._is_key,
-            payload_id=self._format.object_id(data, self._id_strategy, digest or "", is_key=self._is_key),
+            payload_id=self._format.object_id(data, strategy, digest or "", is_key=self._is_key),
         )
         if isinstance(self._store, SupportsRecords) and self._format.whole_record:
             url = self._store.publish_record(topic, StoredRecord(data, header_pairs(ctx), context.key), context)

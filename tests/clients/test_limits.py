@@ -167,6 +167,20 @@ def test_records_that_are_refused_stay_in_order(
     assert [message.value() for message in fetch(consumer, 101)[1:]] == values
 
 
+@pytest.mark.parametrize(("more", "count"), [({}, 2), ({"large.message.id": "random"}, 4)], ids=["default", "set"])
+def test_compacted_topics_have_ids_of_the_content(
+    new_topic: "NewTopic", new_producer: "NewProducer", more: dict[str, Any], count: int
+) -> None:
+    compacted, other = new_topic(1, {"cleanup.policy": "compact"}), new_topic()
+    producer = new_producer(AUTO, **more)
+    for topic in (compacted, compacted, compacted, other, other):
+        producer.produce(topic, bytes(2_000_000) if topic == other else b"x" * 2_000_000, b"key")
+    producer.produce(compacted, b"y" * 2_000_000, b"key")
+    assert producer.flush(30) == 0
+    assert len(list(MemoryStore().list(compacted))) == count
+    assert len(list(MemoryStore().list(other))) == 2
+
+
 def test_no_room_in_time(new_topic: "NewTopic", new_producer: "NewProducer") -> None:
     topic = new_topic(1, {"max.message.bytes": "5000"})
     producer = new_producer(AUTO, **{"linger.ms": 60_000, "max.block.ms": 300, "delivery.timeout.ms": 120_000})
