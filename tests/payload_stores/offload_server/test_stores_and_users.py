@@ -136,7 +136,7 @@ def test_store_that_takes_a_failed_stream_for_good(
 
 def test_store_that_hangs(serve: Serve, client: httpx2.Client, new_message: NewMessage) -> None:
     store = Failing()
-    url = serve(store, Limits(store_seconds=0.3))
+    url = serve(store, Limits(store_seconds=1.0))
     message = new_message()
     assert client.post(url + UPLOAD, content=message.body).status_code == 503
     store.wait.set()  # it comes back when nobody waits any more
@@ -152,7 +152,7 @@ def test_store_that_does_not_read(serve: Serve, client: httpx2.Client, new_messa
             return "memory:///t/x"
 
     store = Sleeping()
-    url = serve(store, Limits(store_seconds=0.3))
+    url = serve(store, Limits(store_seconds=1.0))
     assert client.post(url + UPLOAD, content=new_message(b"s" * (6 << 20)).body).status_code == 503
     store.wait.set()
     assert store.gone.wait(10)
@@ -160,7 +160,7 @@ def test_store_that_does_not_read(serve: Serve, client: httpx2.Client, new_messa
 
 def test_too_many_at_once(serve: Serve, client: httpx2.Client, new_message: NewMessage) -> None:
     store = Failing()
-    url = serve(store, Limits(transfers=1, idle_seconds=0.3))
+    url = serve(store, Limits(transfers=1, idle_seconds=1.0))
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(client.post, url + UPLOAD, content=new_message().body)
         assert store.began.wait(30)
