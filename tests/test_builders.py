@@ -1,0 +1,110 @@
+"""Chains in Confluent's own clients, and Confluent's serializers with their rules in chains."""
+
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import DeserializingConsumer, SerializingProducer
+from confluent_kafka.schema_registry import Rule, RuleKind, RuleMode, RuleSet, Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.rule_registry import RuleRegistry
+from confluent_kafka.schema_registry.serde import RuleContext, RuleExecutor
+
+from payload_stores.memory import MemoryStore
+from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain
+from serde_chain.builders import DeserializerChainBuilder, SerializerChainBuilder
+from serde_chain.testing.services import KafkaBroker
+from tests.conftest import NewTopic
+
+SETTINGS: dict[str, Any] = {
+    "key.serializers": "string, zstd",
+    "key.deserializers": "zstd, string",
+    "value.serializers": "json, encrypt, large-message",
+    "value.deserializers": "large-message, encrypt, json",
+    "encryption.keys": {"k": bytes(range(32))},
+    "large.message.payload.store.class": "memory",
+    "large.message.threshold.bytes": 1000,
+}
+
+
+def test_confluents_clients_build_and_close_chains(broker: KafkaBroker, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    both = {**SETTINGS, **broker.client_config()}
+    producer = SerializingProducer(
+        {
+            **both,
+            "key.serializer.builder": SerializerChainBuilder(),
+            "value.serializer.builder": SerializerChainBuilder(),
+        }
+    )
+    values: list[dict[str, Any]] = [{"id": 1}, {"id": 2, "text": "x" * 5000}]
+    for value in values:
+        producer.produce(topic, key=f"key {value['id']}", value=value, headers=[])
+    assert producer.flush(30) == 0
+    consumer = DeserializingConsumer(
+        {
+            **both,
+            "key.deserializer.builder": DeserializerChainBuilder(),
+            "value.deserializer.builder": DeserializerChainBuilder(),
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        found: list[Any] = []
+        until = time.monotonic() + 60
+        while len(found) < 2 and time.monotonic() < until:
+            message = consumer.poll(1)
+            if message is not None:
+                found.append((message.key(), message.value()))
+        assert found == [(f"key {value['id']}", value) for value in values]
+    finally:
+        consumer.close()
+        producer.close()
+        MemoryStore.clear()
+
+
+def test_what_is_wrong_is_said_when_the_client_is_made() -> None:
+    with pytest.raises(ConfigError, match="Did you mean"):
+        SerializerChainBuilder().build({"value.serializers": "jsn"}, False)
+    chain, left = SerializerChainBuilder().build({**SETTINGS, "client.id": "c"}, False)
+    assert left == {"client.id": "c"}
+    chain.close()
+
+
+class Upper(RuleExecutor):
+    """A rule of the user's: names in capitals."""
+
+    def configure(self, client_conf: dict[str, Any], rule_conf: dict[str, Any]) -> None:
+        pass
+
+    def type(self) -> str:
+        return "UPPER"
+
+    def transform(self, ctx: RuleContext, message: Any) -> Any:
+        return {**message, "name": message["name"].upper()}
+
+    def close(self) -> None:
+        pass
+
+
+def test_confluents_serializers_are_stages_with_their_rules() -> None:
+    text = '{"type": "record", "name": "R", "fields": [{"name": "name", "type": "string"}]}'
+    client = SchemaRegistryClient.new_client({"url": "mock://rules"})
+    rule = Rule("upper", "", RuleKind.TRANSFORM, RuleMode.WRITE, "UPPER", [], None, "", None, None, False)
+    client.register_schema("t-value", Schema(text, "AVRO", [], None, RuleSet(None, [rule])))
+    rules = RuleRegistry()  # type: ignore[no-untyped-call]  # theirs
+    rules.register_executor(Upper())
+    settings = {"auto.register.schemas": False, "use.latest.version": True}
+    theirs = AvroSerializer(client, text, conf=settings, rule_registry=rules)
+    write = SerializerChain.from_config({"value.serializers": [theirs, "zstd", "encrypt"], **_keys()})
+    read = DeserializerChain.from_config(
+        {"value.deserializers": ["encrypt", "zstd", AvroDeserializer(client, rule_registry=rules)], **_keys()}
+    )
+    ctx = RecordContext("t", "value", [])
+    assert read(write({"name": "quiet"}, ctx), ctx) == {"name": "QUIET"}
+
+
+def _keys() -> dict[str, Any]:
+    return {"encryption.keys": SETTINGS["encryption.keys"]}
