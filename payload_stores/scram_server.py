@@ -43,6 +43,9 @@ __all__ = ["Credential", "Credentials", "Outcome", "ScramServer", "derive", "inv
 #: What RFC 7677 section 4 calls the rule of thumb, for newly set passwords.
 ITERATIONS: Final = 15_000
 
+# Longest first message, in characters: what is kept of each exchange is a small multiple of it.
+_LONGEST_FIRST: Final = 1024
+_LONGEST: Final = 2048
 _SALT_BYTES: Final = 16
 # Base64 of random bytes for URLs: no comma, which ends an attribute.
 _RANDOM_BYTES: Final = 24
@@ -207,7 +210,7 @@ class ScramServer:
             [(scheme, parameters)] = parse_challenges(authorization)
             mechanism = mechanism_name(scheme)
             message = decode(parameters.get("data", ""))
-            if mechanism is None:
+            if mechanism is None or len(message) > _LONGEST:
                 return self._denied()
             if message.startswith("c="):
                 sid = parameters.get("sid")
@@ -217,6 +220,8 @@ class ScramServer:
             return self._denied()
 
     def _first(self, mechanism: str, message: str) -> Outcome:
+        if len(message) > _LONGEST_FIRST:
+            return self._denied()
         server, user = self._begin(mechanism, message)
         sid, sr = secrets.token_urlsafe(_RANDOM_BYTES), secrets.token_urlsafe(_RANDOM_BYTES)
         challenge = {"sid": sid, "data": encode(server.get_server_first())}

@@ -67,7 +67,7 @@ class OffloadApp:
         self._store = store
         self._authorizer = authorizer
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
         self._index = Index(folder / "index.sqlite3")

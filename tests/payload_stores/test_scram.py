@@ -414,6 +414,16 @@ def test_what_is_kept_is_bounded() -> None:
     assert (len(site.scram._exchanges), len(site.scram._sessions)) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    "message", ["n,,n=alice,r=" + "x" * 1100, "n,,n=" + "x" * 1100 + ",r=x", "c=biws,r=" + "x" * 3000]
+)
+def test_long_messages_are_not_kept(message: str) -> None:
+    server = Site().scram
+    outcome = server.answer(write("SCRAM-SHA-256", {"data": encode(message)}))
+    assert outcome.headers["WWW-Authenticate"] == "SCRAM-SHA-256, SCRAM-SHA-512"
+    assert not server._exchanges
+
+
 def test_server_in_many_threads() -> None:
     server = Site().scram
     barrier = threading.Barrier(4)
