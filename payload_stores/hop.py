@@ -37,6 +37,7 @@ _ID_HEADER: Final = "_id"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MECHANISMS: Final = ("scram-sha-256", "scram-sha-512")
 _BEARER: Final = "oauthbearer"
+_CREDENTIALS: Final = re.compile(r"//[^/]*@")
 
 
 class HopStore(PayloadStore):
@@ -226,7 +227,8 @@ class HopStore(PayloadStore):
         try:
             return Endpoint.parse(url)
         except ValueError as error:
-            raise ConfigError(f"{key} has {url!r}: {error}", key=key) from error
+            shown = _CREDENTIALS.sub("//********@", url)
+            raise ConfigError(f"{key} has {shown!r}: {error}", key=key) from error
 
     def _make_client(self, config: Mapping[str, object]) -> HopClient:
         from payload_stores.hop_http import HopClient

@@ -98,10 +98,10 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
     """
     fastavro: Any = require("fastavro", "avro")
     cursor = _Cursor(memoryview(data).cast("B"))
-    if cursor.take(len(_MAGIC)) != _MAGIC:
+    if bytes(cursor.take(len(_MAGIC))) != _MAGIC:
         raise ValueError("it is not an Avro object container file")
     metadata = dict(_metadata(cursor))
-    sync = cursor.take(_SYNC_BYTES)
+    sync = bytes(cursor.take(_SYNC_BYTES))
     codec = bytes(metadata.get("avro.codec", b"null")).decode("ascii", "replace")
     if codec not in {"null", "deflate"}:
         raise ValueError(f"its codec is {codec[:50]!r}, and only null and deflate are read")
@@ -112,7 +112,7 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
         count, size = cursor.long(), cursor.long()
         block = _inflate(cursor.take(size), left) if codec == "deflate" else bytes(cursor.take(size))
         left -= len(block)
-        if cursor.take(_SYNC_BYTES) != sync:
+        if bytes(cursor.take(_SYNC_BYTES)) != sync:
             raise ValueError("a block does not end where it should")
         if not 0 <= count <= max(len(block), avro_bounds.MAX_EMPTY_ITEMS - len(records)):
             raise ValueError(f"a block of {len(block)} bytes claims {count} records")

@@ -398,8 +398,9 @@ def test_plain_http(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
     ],
 )
 def test_wrong_settings(config: dict[str, object], named: str) -> None:
-    with pytest.raises(ConfigError, match=named.replace(".", r"\.")):
+    with pytest.raises(ConfigError, match=named.replace(".", r"\.")) as caught:
         open_store("hop", config)
+    assert "hidden" not in str(caught.value)
 
 
 def test_credentials_of_the_kafka_client_are_used() -> None:
