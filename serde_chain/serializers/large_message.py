@@ -231,8 +231,11 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         self.downloads_bytes = DOWNLOADS_BYTES.read(config)
 
     def precede(self, stage: object) -> None:
-        """Learn which stage comes next: what a header calls something else than that reads is not for it."""
-        self._content = getattr(stage, "message_format", None) or "blob"
+        """Learn which stage comes next: what a header calls something else than that reads is not for it.
+
+        Such headers are about values.
+        """
+        self._content = None if self._is_key else getattr(stage, "message_format", None) or "blob"
 
     @property
     def restores_records(self) -> bool:

@@ -214,6 +214,13 @@ def test_values_of_another_format_are_handed_over_as_they_are(
     assert ctx.headers == headers
 
 
+def test_the_format_of_the_value_is_not_that_of_the_key(store: Shelf) -> None:
+    keys = {"key.deserializers": "large-message, string", "large.message.payload.store.class": store}
+    reader = DeserializerChain.from_config(keys, is_key=True)
+    assert reader(b"key", RecordContext("t", "key", [("_format", b"json")])) == "key"
+    assert reader(b"key", RecordContext("t", "key", [("_format", b"external")])) == "key"
+
+
 def test_records_pass_through_deadline_and_retry(store: Shelf) -> None:
     around = Deadline(Retry(store, wait_ms=1), 10_000)
     store.failures = 1
