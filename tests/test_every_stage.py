@@ -73,6 +73,16 @@ CASES = [
         registry=True,
     ),
     Case("json", ("json",), ({"id": 1}, {"id": 2, "text": "x" * 5000})),
+    *(
+        Case(
+            f"json {framing}",
+            ("json",),
+            ({"id": 1}, {"id": 2}),
+            {"json.schema": "{}", "json.framing": framing},
+            registry=True,
+        )
+        for framing in ("confluent", "header")
+    ),
     Case("string", ("string",), TEXTS),
     Case("bytes", ("bytes",), BYTES),
     Case("integer", ("integer",), (1, -(2**31))),

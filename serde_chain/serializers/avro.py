@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
-from uuid import UUID
 
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
@@ -21,7 +20,7 @@ from serde_chain.record import Context, get_header, set_header
 from serde_chain.serializers import schema_registry
 from serde_chain.serializers.avro_file import FileWriter, Reading, parse_schema, read_file
 from serde_chain.serializers.avro_schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
-from serde_chain.serializers.schema_registry import RegisteredSchema, SchemaRegistry, framing_of
+from serde_chain.serializers.schema_registry import RegisteredSchema, SchemaRegistry, frame_of, framing_of
 from serde_chain.wire import avro_bounds, schema_id
 
 __all__ = ["AvroDeserializer", "AvroReader", "AvroSerializer"]
@@ -98,7 +97,7 @@ class AvroSerializer(Serializer[Any]):
         self._write = require("fastavro", "avro").schemaless_writer
         self._schema = read_schema(config)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
-        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
+        self._is_key = is_key
         self._writers: dict[object, _Writer] = {}
         self._any_topic: _Writer | None = None
         if self._schema is None and not (self._registry and self._registry.use_latest):
@@ -147,17 +146,10 @@ class AvroSerializer(Serializer[Any]):
         found = registry.schema_for(subject, self._schema.text if self._schema else None, "AVRO")
         own = self._schema is not None and found.text == self._schema.text
         schema = self._schema if own and self._schema is not None else _parse_registered(found)
-        prefix, header = self._name_schema(found)
+        prefix, header = frame_of(found, self._framing, is_key=self._is_key)
         writer = _Writer(prefix, header, schema.parsed, schema)
         self._writers[None if ctx is None else ctx.topic] = writer
         return writer
-
-    def _name_schema(self, found: RegisteredSchema) -> tuple[bytes, tuple[str, bytes] | None]:
-        by_id = schema_id.encode_id(cast(int, found.key))
-        if self._framing == CONFLUENT:
-            return by_id, None
-        # Registries that have GUIDs expect them in headers; readers take the id there as well.
-        return b"", (self._header_name, schema_id.encode_guid(UUID(found.guid)) if found.guid else by_id)
 
 
 class AvroDeserializer(Deserializer[Any]):

@@ -1,4 +1,8 @@
-"""JSON, on orjson, with validation against a JSON Schema on request."""
+"""JSON, on orjson, with validation against a JSON Schema on request.
+
+``json.framing`` = ``confluent`` or ``header`` registers the schema and names it in each record, as Confluent's JSON
+Schema serializers do; without it, a registry that other stages use is none of JSON's business.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,22 @@ import json as standard_json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from payload_stores.options import Option, boolean, text
+from payload_stores.options import Option, boolean, choice, text
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
-from serde_chain.record import Context
+from serde_chain.record import Context, get_header, set_header
+from serde_chain.serializers import schema_registry
+from serde_chain.serializers.schema_registry import (
+    CONFLUENT,
+    HEADER,
+    NONE,
+    SchemaFrame,
+    SchemaRegistry,
+    frame_of,
+    framing_of,
+)
+from serde_chain.wire import schema_id
 
 __all__ = ["JsonDeserializer", "JsonSerializer"]
 
@@ -19,20 +34,34 @@ SCHEMA: Final = Option(
 )
 VALIDATE: Final = Option("json.validate", boolean, None, doc="check every value against json.schema (default: if set)")
 
+FRAMING: Final = Option(
+    "json.framing",
+    choice(CONFLUENT, HEADER, NONE),
+    NONE,
+    doc="how a record names its schema: confluent or header, with a registry; none",
+)
+
 Problem = Callable[[Any], str | None]
 
 
 class JsonSerializer(Serializer[Any]):
     """Writes objects as JSON in UTF-8, without spaces."""
 
-    message_format = "json"
-    options = (SCHEMA, VALIDATE)
+    message_format: str | None = "json"
+    options = (SCHEMA, VALIDATE, FRAMING, *schema_registry.OPTIONS)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read ``json.schema`` and ``json.validate``."""
+        """Read the schema and how it is used; the registry is asked at a topic's first record."""
         super().configure(config, is_key)
         self._orjson: Any = require("orjson", "json")
         self._problem = _validator(config)
+        self._is_key = is_key
+        self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
+        self._frames: dict[object, SchemaFrame] = {}
+        if self._registry is not None:
+            self._text = _schema_text(config)
+            if self._framing == CONFLUENT:
+                self.message_format = None
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
@@ -44,26 +73,50 @@ class JsonSerializer(Serializer[Any]):
             encoded: bytes = self._orjson.dumps(data)
         except (TypeError, ValueError, RecursionError) as error:
             raise EncodeError(f"the value is not JSON: {error}") from error
-        return encoded
+        return encoded if self._registry is None else self._framed(encoded, self._registry, ctx)
+
+    def close(self) -> None:
+        """Close the registry client."""
+        if getattr(self, "_registry", None) is not None:
+            self._registry.close()  # type: ignore[union-attr]
+
+    def _framed(self, encoded: bytes, registry: SchemaRegistry, ctx: Context | None) -> bytes:
+        """Name the schema, for which the registry is asked once per topic."""
+        topic = None if ctx is None else ctx.topic
+        frame = self._frames.get(topic)
+        if frame is None:
+            subject = registry.subject(ctx, str(standard_json.loads(self._text).get("title", "")))
+            found = registry.schema_for(subject, self._text, "JSON")
+            frame = self._frames[topic] = frame_of(found, self._framing, is_key=self._is_key)
+        if frame.header is not None:
+            set_header(ctx, *frame.header)
+        return frame.prefix + encoded
 
 
 class JsonDeserializer(Deserializer[Any]):
     """Reads JSON. ``null`` reads as None, which is the JSON value and not a tombstone."""
 
-    message_format = "json"
-    options = (SCHEMA, VALIDATE)
+    message_format: str | None = "json"
+    options = (SCHEMA, VALIDATE, FRAMING)
     batch_form = "serde_chain.serializers.json_batch:JsonBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read ``json.schema`` and ``json.validate``."""
+        """Read the schema, if values are to be checked; which one a record names does not matter to read it."""
         super().configure(config, is_key)
         self._orjson: Any = require("orjson", "json")
         self._problem = _validator(config)
+        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
+        self._framed = FRAMING.read(config) != NONE
+        if self._framed:
+            self.message_format = None
+            self.batch_form = None  # type: ignore[misc, assignment]  # a record is not a document's text alone
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one object."""
         if data is None:
             return None
+        if self._framed and get_header(ctx, self._header_name) is None:
+            data = _behind_frame(data)
         try:
             value = self._orjson.loads(data)
         except ValueError as error:
@@ -71,6 +124,21 @@ class JsonDeserializer(Deserializer[Any]):
         if self._problem is not None and (problem := self._problem(value)):
             raise DecodeError(f"the value does not fit json.schema: {problem}")
         return value
+
+
+def _behind_frame(data: Buffer) -> memoryview:
+    try:
+        _, start = schema_id.split_confluent(data)
+    except ValueError as error:
+        raise DecodeError(str(error), hint="Was it written without a schema registry? See json.framing") from error
+    return memoryview(data)[start:]
+
+
+def _schema_text(config: Mapping[str, object]) -> str:
+    source = SCHEMA.read(config)
+    if source is None:
+        raise ConfigError("json has no schema to register", hint=f"Set {SCHEMA.name}", key=SCHEMA.name)
+    return source if isinstance(source, str) else standard_json.dumps(source)
 
 
 def _validator(config: Mapping[str, object]) -> Problem | None:

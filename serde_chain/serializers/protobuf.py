@@ -8,8 +8,7 @@ front; the default where a registry is set), ``header`` (the same in a record he
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
-from uuid import UUID
+from typing import Any, Final, cast
 
 from payload_stores.options import Option, choice
 from payload_stores.plugins import require
@@ -23,7 +22,9 @@ from serde_chain.serializers.schema_registry import (
     HEADER,
     NONE,
     RegisteredSchema,
+    SchemaFrame,
     SchemaRegistry,
+    frame_of,
     framing_of,
 )
 from serde_chain.wire import avro_bounds, schema_id
@@ -41,13 +42,6 @@ VALUES: Final = Option("protobuf.values", choice("message", "dict"), "message", 
 
 _TYPE: Final = "PROTOBUF"
 _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
-
-
-class _Writer(NamedTuple):
-    """How records of one topic are written: bytes in front, or a header."""
-
-    prefix: bytes
-    header: tuple[str, bytes] | None
 
 
 class ProtobufSerializer(Serializer[Any]):
@@ -72,9 +66,9 @@ class ProtobufSerializer(Serializer[Any]):
         self._recursive = protobuf_schema.is_recursive(descriptor)
         self._indexes = schema_id.encode_indexes(protobuf_schema.indexes_of(descriptor))
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
-        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
-        self._writers: dict[object, _Writer] = {}
-        self._any_topic = _Writer(b"", None) if self._registry is None else None
+        self._is_key = is_key
+        self._writers: dict[object, SchemaFrame] = {}
+        self._any_topic = SchemaFrame(b"", None) if self._registry is None else None
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one message."""
@@ -107,18 +101,13 @@ class ProtobufSerializer(Serializer[Any]):
             avro_bounds.check_depth(data)
         return self._class(**data)
 
-    def _writer_for(self, ctx: Context | None) -> _Writer:
+    def _writer_for(self, ctx: Context | None) -> SchemaFrame:
         """Ask the registry, once per topic."""
         registry, descriptor = cast(SchemaRegistry, self._registry), self._class.DESCRIPTOR
         subject = registry.subject(ctx, descriptor.full_name)
         references = [] if registry.use_latest else _references(registry, descriptor.file)
         found = registry.schema_for(subject, protobuf_schema.descriptor_text(descriptor.file), _TYPE, references)
-        by_id = schema_id.encode_id(cast(int, found.key)) + self._indexes
-        if self._framing == CONFLUENT:
-            writer = _Writer(by_id, None)
-        else:
-            named = schema_id.encode_guid(UUID(found.guid)) + self._indexes if found.guid else by_id
-            writer = _Writer(b"", (self._header_name, named))
+        writer = frame_of(found, self._framing, is_key=self._is_key, indexes=self._indexes)
         self._writers[None if ctx is None else ctx.topic] = writer
         return writer
 

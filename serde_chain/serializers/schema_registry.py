@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
+from uuid import UUID
 
 from payload_stores.options import Option, boolean, text
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.record import Context
+from serde_chain.wire import schema_id
 from serde_chain.wire.schema_id import SchemaKey
 
-__all__ = ["CONFLUENT", "HEADER", "NONE", "OPTIONS", "RegisteredSchema", "SchemaRegistry", "framing_of"]
+__all__ = [
+    "CONFLUENT",
+    "HEADER",
+    "NONE",
+    "OPTIONS",
+    "RegisteredSchema",
+    "SchemaFrame",
+    "SchemaRegistry",
+    "frame_of",
+    "framing_of",
+]
 
 # How a record names its schema; stages have further framings of their own.
 CONFLUENT: Final = "confluent"
@@ -242,6 +254,35 @@ class SchemaRegistry:
             )
             failure.transient = True
             raise failure from error
+
+
+class SchemaFrame(NamedTuple):
+    """How a record names its schema.
+
+    Attributes:
+        prefix: Bytes in front of the record.
+        header: Header that names the schema, if it is not in front.
+    """
+
+    prefix: bytes
+    header: tuple[str, bytes] | None
+
+
+def frame_of(found: RegisteredSchema, framing: str, *, is_key: bool, indexes: bytes = b"") -> SchemaFrame:
+    """How records of a schema name it.
+
+    Args:
+        found: The schema, known by its id.
+        framing: ``confluent`` or ``header``.
+        is_key: Whether for keys.
+        indexes: What Protobuf adds.
+    """
+    by_id = schema_id.encode_id(cast(int, found.key)) + indexes
+    if framing == CONFLUENT:
+        return SchemaFrame(by_id, None)
+    # Registries that have GUIDs expect them in headers; readers take the id there as well.
+    named = schema_id.encode_guid(UUID(found.guid)) + indexes if found.guid else by_id
+    return SchemaFrame(b"", (schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER, named))
 
 
 def framing_of(
