@@ -18,6 +18,7 @@ from tests.serializers.protobuf_messages import ALERT, POSITION
 
 SCHEMA = """{"type": "record", "name": "R", "fields": [
     {"name": "id", "type": "long"}, {"name": "blob", "type": "bytes"}]}"""
+JSON_SCHEMA = '{"title": "R", "type": "object", "properties": {"id": {"type": "integer"}}}'
 SMALL, LARGE = {"id": 1, "blob": b"small"}, {"id": 2, "blob": bytes(range(256)) * 20}
 TEXTS: tuple[Any, ...] = ("small", "large " * 2000)
 BYTES: tuple[Any, ...] = (b"small", bytes(range(256)) * 40)
@@ -78,7 +79,7 @@ CASES = [
             f"json {framing}",
             ("json",),
             ({"id": 1}, {"id": 2}),
-            {"json.schema": "{}", "json.framing": framing},
+            {"json.schema": JSON_SCHEMA, "json.framing": framing},
             registry=True,
         )
         for framing in ("confluent", "header")
