@@ -1,0 +1,166 @@
+"""Every decoder, as a target for fuzzing: ``python -m tests.fuzz.decoders TARGET [SECONDS]``.
+
+With atheris installed (``pip install atheris``, on Pythons that it supports) inputs follow the code's coverage; without
+it they are mutations of what the serializers write. Whatever is raised but the documented errors is a finding. Stages
+are called without the chain around them, which would make a documented error of any other.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from payload_stores.errors import PayloadStoreError
+from serde_chain import DeserializerChain, RecordContext, SerializerChain
+from serde_chain.errors import SerializationError
+from serde_chain.serializers.offload_codecs import NAMES, compressor, decompress
+from serde_chain.wire import entry_metadata, envelope
+from serde_chain.wire.reference_format import find_format
+from serde_chain.wire.schema_id import split_confluent, split_indexes
+from tests.serializers.protobuf_messages import ALERT
+
+DOCUMENTED = (SerializationError, PayloadStoreError)
+SCHEMA = """{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"},
+    {"name": "more", "type": ["null", "R"]}, {"name": "tags", "type": {"type": "array", "items": "string"}}]}"""
+KEYS = {"encryption.keys": {"k": bytes(range(32))}}
+STORE = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 100}
+LIMIT = {"compression.max.output.bytes": 1 << 20}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A decoder.
+
+    Attributes:
+        decode: Takes any bytes; raises documented errors only.
+        seeds: Bytes that it reads.
+        errors: The documented errors.
+    """
+
+    decode: Callable[[bytes], object]
+    seeds: tuple[bytes, ...]
+    errors: tuple[type[Exception], ...] = DOCUMENTED
+
+
+def chain(stage: str, *values: Any, **settings: Any) -> Target:
+    config = {key.replace("_", "."): value for key, value in settings.items()}
+    write = SerializerChain.from_config({"value.serializer": stage, **config})
+    (read,) = DeserializerChain.from_config({"value.deserializer": stage, **config}).stages
+
+    def decode(data: bytes) -> object:
+        return read(data, RecordContext("t", "value", []))
+
+    return Target(decode, tuple(write(value, RecordContext("t", "value", [])) for value in values))
+
+
+def marked(name: str, header: str) -> Target:
+    """A format of large messages, with the input's first two bytes as a header's value."""
+    found = find_format(name)
+
+    def decode(data: bytes) -> object:
+        return found.read(data[2:], RecordContext("t", "value", [(header, data[:2].rstrip(b"\xff"))]), is_key=False)
+
+    return Target(decode, (b"\x00\xffpayload", b"\x01\xffs3://b/t/values/x"), (ValueError,))
+
+
+def described(data: bytes) -> object:
+    """A header of a self-describing chain, then the record."""
+    header, _, body = data.partition(b"\n")
+    settings = {"value.deserializers": "auto", "serde.chain.allow": "json, zstd, encrypt, string", **KEYS, **LIMIT}
+    (read,) = DeserializerChain.from_config(settings).stages
+    return read(body, RecordContext("t", "value", [("serde-chain", header)]))
+
+
+def targets() -> dict[str, Target]:
+    """All decoders, by name."""
+    alert = {"id": 7, "tags": ["a"], "scores": {"b": 0.5}, "parent": {"id": 8}}
+    framed = entry_metadata.frame(b"payload", broker_timestamp=1_700_000_000_123, index=300)
+    sealed = chain("encrypt", b"payload", **KEYS).seeds
+    return {
+        "avro": chain(
+            "avro", {"id": 1, "more": {"id": 2, "more": None, "tags": []}, "tags": ["a"]}, avro_schema=SCHEMA
+        ),
+        "protobuf": chain("protobuf", alert, protobuf_message_class=ALERT, protobuf_values="dict"),
+        "json": chain("json", {"id": [1, 2.5, None, "a"]}),
+        **{name: chain(name, b"", b"payload" * 50, **LIMIT) for name in ("zstd", "lz4", "gzip", "snappy")},
+        **{
+            f"offloaded {name}": Target(
+                lambda data, codec=name: decompress(codec, data, 1 << 20),  # type: ignore[misc]
+                (compressor(name)(b"payload" * 50) + bytes(3),),
+            )
+            for name in NAMES
+        },
+        "encrypt": chain("encrypt", b"payload", **KEYS),
+        "encrypt siv": chain("encrypt", b"payload", encryption_mode="siv", **KEYS),
+        "entry-metadata": chain("entry-metadata", b"payload"),
+        "peek": Target(entry_metadata.peek, (framed,)),
+        "strip": Target(entry_metadata.strip, (framed,)),
+        "envelope": Target(lambda data: envelope.key_of(envelope.split(data).head), sealed, (ValueError,)),
+        "schema id": Target(
+            lambda data: split_indexes(data, split_confluent(data)[1]), (b"\0\0\0\0\1\4\2\2",), (ValueError,)
+        ),
+        "kip1159": marked("kip1159", "large-message"),
+        "hop": marked("hop", "_format"),
+        "bakdata-flag": marked("bakdata-flag", "__large.message.backed.compression"),
+        "bakdata-headers": marked("bakdata-headers", "__large.message.backed.value"),
+        "auto": Target(described, (b'1:json\n{"id": 7}', b"1:string\ntext", b"1:json,zstd\n")),
+    }
+
+
+def mutations(seeds: tuple[bytes, ...], source: random.Random) -> Iterator[bytes]:
+    """Endless variations of some bytes."""
+    while True:
+        data = bytearray(source.choice(seeds))
+        for _ in range(source.randrange(1, 6)):
+            at, size = source.randrange(len(data) + 1), source.choice((1, 1, 1, 2, 4, 8, 40))
+            noise = (
+                source.randbytes(size)
+                if source.random() < 0.7
+                else bytes([source.choice((0, 1, 127, 128, 255))]) * size
+            )
+            match source.randrange(4):
+                case 0:
+                    data[at : at + size] = noise
+                case 1:
+                    data[at:at] = noise
+                case 2:
+                    del data[at : at + size]
+                case _:
+                    data[at:at] = data[: source.randrange(len(data) + 1)][-200:]
+        yield bytes(data[:10_000])
+
+
+def one(target: Target, data: bytes) -> None:
+    """Decode one input."""
+    try:
+        target.decode(data)
+    except target.errors:
+        return
+
+
+def main(name: str, seconds: float) -> None:
+    """Fuzz one target."""
+    target = targets()[name]
+    try:
+        import atheris  # type: ignore[import-untyped]
+    except ImportError:
+        source, until, count = random.Random(), time.monotonic() + seconds, 0
+        for data in mutations(target.seeds, source):
+            if time.monotonic() > until:
+                break
+            try:
+                one(target, data)
+            except BaseException:
+                print(f"input: {data!r}", file=sys.stderr)  # noqa: T201, the finding
+                raise
+            count += 1
+        print(f"{name}: {count:,} inputs")  # noqa: T201, the output
+        return
+    atheris.Setup([sys.argv[0], f"-max_total_time={seconds:g}"], lambda data: one(target, data))
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 60)
