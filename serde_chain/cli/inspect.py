@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,8 @@ from serde_chain.errors import ContextualError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.serializers.codecs import codec_of
 from serde_chain.serializers.large_message import ACCEPT
+from serde_chain.wire import envelope
+from serde_chain.wire.entry_metadata import EntryMetadataError, peek, strip
 from serde_chain.wire.reference_format import Reference, find_format
 from serde_chain.wire.schema_id import split_confluent
 
@@ -124,13 +127,28 @@ def _field(
     if data is None:
         return {"is": "null" if field == KEY else "a tombstone"}
     ctx = RecordContext(str(message.topic()), field, _pairs(message.headers()))
+    try:
+        metadata = peek(data)
+    except EntryMetadataError as error:
+        return {"is": f"malformed entry metadata: {error.message}", "bytes": len(data)}
+    if metadata is None:
+        return _payload(data, ctx, field, formats)
+    # Its size counts with the frame, as the broker's limits do.
+    said = {"time of entry, ms": metadata.broker_timestamp, "index": metadata.index}
+    known = {label: value for label, value in said.items() if value is not None}
+    return {**_payload(bytes(strip(data)), ctx, field, formats), "bytes": len(data), **known}
+
+
+def _payload(data: bytes, ctx: RecordContext, field: str, formats: Iterable[str]) -> dict[str, Any]:
     for name in formats:
         try:
             found = find_format(name).read(data, ctx, is_key=field == KEY)
         except ValueError as error:
             return {"is": f"a malformed {name} reference: {error}", "bytes": len(data)}
         if isinstance(found, Reference):
-            offloaded = {"payload bytes": found.size, "payload digest": found.digest}
+            offloaded = {
+                "payload bytes": found.size, "payload digest": found.digest, "compression": found.compression,
+            }  # fmt: skip
             known = {label: value for label, value in offloaded.items() if value is not None}
             return {"is": f"a reference ({name})", "bytes": len(data), "reference": found.url, **known}
     return {"is": _look(data), "bytes": len(data), "begins with": _text(data[:_PREVIEW_BYTES])}
@@ -140,11 +158,11 @@ def _look(data: bytes) -> str:
     codec = codec_of(data)
     if codec is not None:
         return f"inline, compressed with {codec.name}"
-    try:
-        key, _ = split_confluent(data)
-    except ValueError:
-        return "inline"
-    return f"inline, perhaps with schema id {key}"
+    with contextlib.suppress(ValueError):
+        return f"inline, encrypted with the key {envelope.key_of(envelope.split(data).head)[0]}"
+    with contextlib.suppress(ValueError):
+        return f"inline, perhaps with schema id {split_confluent(data)[0]}"
+    return "inline"
 
 
 def _pairs(headers: Any) -> list[tuple[str, Any]]:

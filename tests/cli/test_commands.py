@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from serde_chain import Producer
@@ -180,6 +181,35 @@ def test_inspect_shows_records_without_downloading(filled: tuple[str, Path], tmp
     assert "[/bold]" in run("inspect", "--config", path, "--topic", topic).stdout
     shown = run("inspect", "--config", path, "--topic", topic, "--offset", 1).stdout
     assert large["value"]["reference"] in shown.replace("\n", "")
+
+
+def test_inspect_recognizes_what_stages_wrote(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    path.write_text(f'"bootstrap.servers" = "{broker.bootstrap_servers}"\n')
+    config = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "value.serializers": "bytes, encrypt, large-message, entry-metadata",
+        "encryption.keys": {"2026": bytes(32)},
+        "entry.metadata.index": True,
+        "large.message.payload.store.class": "memory",
+        "large.message.threshold.bytes": 1000,
+        "large.message.format": "bakdata-headers",
+        "large.message.compression": "gzip",
+    }
+    with Producer(config) as producer:
+        for value in (b"small", bytes(2000)):
+            producer.produce(topic, value, partition=0)
+        producer.flush(30)
+    raw = confluent_kafka.Producer(broker.client_config())
+    raw.produce(topic, b"\x0e\x02\x00")
+    raw.flush(30)
+    small, large, broken = (record["value"] for record in inspected(topic, path, "--count", 3))
+    assert small["is"] == "inline, encrypted with the key 2026"
+    assert (small["index"], large["index"]) == (0, 1)
+    assert small["time of entry, ms"] <= large["time of entry, ms"]
+    assert large["is"] == "a reference (bakdata-headers)"
+    assert large["compression"] == "gzip"
+    assert broken["is"].startswith("malformed entry metadata: ")
 
 
 def test_inspect_says_what_is_not_there(filled: tuple[str, Path]) -> None:
