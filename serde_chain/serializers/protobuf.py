@@ -120,6 +120,7 @@ class ProtobufDeserializer(Deserializer[Any]):
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, *schema_registry.OPTIONS)
+    batch_form = "serde_chain.serializers.protobuf_batch:ProtobufBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Find the message class; the registry is asked at a schema's first record, if at all."""
@@ -143,15 +144,29 @@ class ProtobufDeserializer(Deserializer[Any]):
         """Read one message."""
         if data is None:
             return None
+        message = self.read(data, ctx)
+        return protobuf_schema.to_dict(message) if self._to_dict else message
+
+    @property
+    def descriptor(self) -> Any | None:
+        """Descriptor of the configured message; None if it is each record's own."""
+        return None if self._class is None else self._class.DESCRIPTOR
+
+    def read(self, data: Buffer, ctx: Context | None) -> Any:
+        """Read one message, whatever ``protobuf.values`` says.
+
+        Raises:
+            DecodeError: The bytes are no such message, or are framed in another way.
+            SchemaRegistryError: The registry is down, or does not know the schema.
+        """
         found, start = self._locate(data, ctx) if self._framed else (self._class, 0)
         try:
-            message = found.FromString(bytes(data[start:]))
+            return found.FromString(bytes(data[start:]))
         except Exception as error:  # protobuf's own error; UnicodeDecodeError for text in some releases
             raise DecodeError(
                 f"the bytes are not a {found.DESCRIPTOR.full_name}: {error}",
                 hint="Was it written with another message, or with a framing? See protobuf.framing",
             ) from error
-        return protobuf_schema.to_dict(message) if self._to_dict else message
 
     def close(self) -> None:
         """Close the registry client."""

@@ -24,7 +24,9 @@ __all__ = [
     "has_maps",
     "indexes_of",
     "is_known",
+    "is_map",
     "is_recursive",
+    "is_repeated",
     "message_class",
     "parse_file",
     "to_dict",
@@ -182,6 +184,17 @@ def _within(descriptor: Any) -> list[Any]:
     return found
 
 
+def is_map(field: Any) -> bool:
+    """Whether a field is a map."""
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def is_repeated(field: Any) -> bool:
+    """Whether a field is a list, or a map."""
+    # Older releases have no is_repeated, and newer ones warn about label.
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
+
+
 def to_dict(message: Any) -> dict[str, Any]:
     """A message as a dictionary of Python's own values, which the message's class takes as keywords.
 
@@ -204,14 +217,11 @@ def _conversions(descriptor: Any) -> list[tuple[Any, _Convert]]:
 
 
 def _conversion(field: Any) -> _Convert:
-    inner = field.message_type
-    if inner is not None and inner.GetOptions().map_entry:
-        convert = _one(inner.fields_by_name["value"])
+    if is_map(field):
+        convert = _one(field.message_type.fields_by_name["value"])
         return lambda values: {key: convert(values[key]) for key in values}
     convert = _one(field)
-    # Older releases have no is_repeated, and newer ones warn about label.
-    repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
-    return (lambda values: [convert(value) for value in values]) if repeated else convert
+    return (lambda values: [convert(value) for value in values]) if is_repeated(field) else convert
 
 
 def _one(field: Any) -> _Convert:
