@@ -89,12 +89,15 @@ class Serializer(Stage, Generic[In]):
             ``large-message``: they must leave the placeholder below the broker's limit.
         message_format: What the bytes are, for formats of large messages that say so in a header (hop's ``_format``):
             ``json``, ``avro``; None for what needs this project to be read.
+        varies: Of stages that may give different bytes for equal data, what to do about it. Key chains refuse them:
+            partitions and compaction go by the bytes of a key. None for all others.
     """
 
     takes: Data = Data.OBJECT
     gives: Data = Data.BYTES
     max_overhead: ClassVar[int | None] = None
     message_format: str | None = None
+    varies: str | None = None
 
     @abstractmethod
     def __call__(self, data: In | None, ctx: Context | None = None, /) -> Buffer | None:

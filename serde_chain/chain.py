@@ -99,6 +99,8 @@ class _Chain(Stage):
         try:
             stages += (make_stage(item, loaded, is_key=is_key, side=cls.side) for item in items)
             chain = cls(stages, labels=[item.label for item in items])
+            if is_key:
+                chain._check_key()
         except BaseException:
             with contextlib.suppress(Exception):  # it must not hide what is wrong with the configuration
                 _close_all(stages)
@@ -169,6 +171,9 @@ class _Chain(Stage):
     def _check_large_message(self, at: int) -> None:
         """Refuse what cannot stand around the large-message stage at an index."""
 
+    def _check_key(self) -> None:
+        """Refuse what is not for keys."""
+
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
         """Run one key or value through the stages: all that happens per record.
 
@@ -228,6 +233,20 @@ class SerializerChain(_Chain, Serializer[Any]):
     side = SERIALIZE
     _failure = EncodeError
     _ending = (_as_bytes,)
+
+    @property
+    def varies(self) -> str | None:  # type: ignore[override]
+        """As of its stages; foreign callables are taken at their word."""
+        return next((varies for stage in self._stages if (varies := getattr(stage, "varies", None))), None)
+
+    def _check_key(self) -> None:
+        for stage, label in zip(self._stages, self._labels, strict=True):
+            if (varies := getattr(stage, "varies", None)) is not None:
+                raise ConfigError(
+                    f"{label} is not for keys as it is: it gives different bytes for equal keys, so that they go to "
+                    "different partitions, and compaction takes each for another key",
+                    hint=varies,
+                )
 
     def _check_large_message(self, at: int) -> None:
         if at and (follow := getattr(self._stages[at], "follow", None)) is not None:

@@ -299,8 +299,8 @@ def _client_limit(
     def limit(ctx: Context | None) -> int:
         headers = ctx.headers if ctx is not None else None
         topic_max = limits.find(ctx.topic).max_bytes if limits is not None and ctx is not None else None
-        if is_key:
-            return largest_key(message_max_bytes, headers, topic_max) - overhead
+        if is_key:  # whatever the headers are: equal keys are offloaded in all records or in none
+            return largest_key(message_max_bytes, None, topic_max) - overhead
         return largest_value(message_max_bytes, getattr(ctx, "key", None), headers, topic_max) - overhead
 
     return limit

@@ -83,7 +83,7 @@ class AvroReader(NamedTuple):
 
 
 class AvroSerializer(Serializer[Any]):
-    """Writes objects (dictionaries, lists, primitives) as Avro.
+    """Writes objects (dictionaries, lists, primitives) as Avro. Equal keys give equal bytes, maps included.
 
     Without ``avro.schema``, ``use.latest.version`` takes the subject's latest schema from the registry.
     """
@@ -111,7 +111,11 @@ class AvroSerializer(Serializer[Any]):
             if self._framing == CONTAINER:
                 self._write = FileWriter(self._schema, self._write)
                 self.message_format, prefix = "avro", self._write.header
+                self.varies = f"Choose another {FRAMING.name} for keys: files have random marks"
             self._any_topic = _Writer(prefix, None, self._schema.parsed, self._schema)
+        if is_key:
+            write = self._write
+            self._write = lambda buffer, schema, data: write(buffer, schema, _in_order(data))
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
@@ -370,3 +374,10 @@ def _unreadable(error: Exception) -> DecodeError:
         f"the bytes are not a record of the schema: {type(error).__name__}: {error}",
         hint="Was it written with another schema?",
     )
+
+
+def _in_order(data: Any) -> Any:
+    """A key with its maps in one order, so that equal keys give equal bytes."""
+    if isinstance(data, dict):
+        return {name: _in_order(data[name]) for name in sorted(data)}
+    return type(data)(map(_in_order, data)) if type(data) in {list, tuple} else data

@@ -85,6 +85,7 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
         """Read mode and keys, and make the first cipher."""
         super().configure(config, is_key)
         self._mode = _MODES[MODE.read(config)]
+        self.varies = f"Set {MODE.name} = siv for keys" if self._mode == GCM else None
         self._key_id = encryption_keys.key_to_write(config, self._provider)
         try:
             self._renew()

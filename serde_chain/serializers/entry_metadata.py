@@ -45,6 +45,8 @@ class EntryMetadataSerializer(Serializer[Buffer]):
         super().configure(config, is_key)
         self._with_timestamp = TIMESTAMP.read(config)
         self._with_index = INDEX.read(config)
+        if self._with_timestamp or self._with_index:
+            self.varies = f"Take it out of the key chain, or set {TIMESTAMP.name} and {INDEX.name} = false there"
         self._lock = threading.Lock()
         self._latest_ms = 0
         self._next: Counter[tuple[str, int]] = Counter()

@@ -45,7 +45,7 @@ Problem = Callable[[Any], str | None]
 
 
 class JsonSerializer(Serializer[Any]):
-    """Writes objects as JSON in UTF-8, without spaces."""
+    """Writes objects as JSON in UTF-8, without spaces; record keys with their members in order."""
 
     message_format: str | None = "json"
     options = (SCHEMA, VALIDATE, FRAMING, *schema_registry.OPTIONS)
@@ -54,6 +54,8 @@ class JsonSerializer(Serializer[Any]):
         """Read the schema and how it is used; the registry is asked at a topic's first record."""
         super().configure(config, is_key)
         self._orjson: Any = require("orjson", "json")
+        # Equal keys need equal bytes: partitions and compaction go by them.
+        self._order = self._orjson.OPT_SORT_KEYS if is_key else None
         self._problem = _validator(config)
         self._is_key = is_key
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
@@ -70,7 +72,7 @@ class JsonSerializer(Serializer[Any]):
         if self._problem is not None and (problem := self._problem(data)):
             raise EncodeError(f"the value does not fit json.schema: {problem}")
         try:
-            encoded: bytes = self._orjson.dumps(data)
+            encoded: bytes = self._orjson.dumps(data, None, self._order)
         except (TypeError, ValueError, RecursionError) as error:
             raise EncodeError(f"the value is not JSON: {error}") from error
         return encoded if self._registry is None else self._framed(encoded, self._registry, ctx)
