@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from serde_chain.spark.columns import deserialize, deserialize_udf
     from serde_chain.spark.engine import explain
     from serde_chain.spark.frames import decode
+    from serde_chain.spark.metadata import entry_metadata
     from serde_chain.spark.references import resolve, resolve_record
 
-__all__ = ["decode", "deserialize", "deserialize_udf", "explain", "resolve", "resolve_record"]
+__all__ = ["decode", "deserialize", "deserialize_udf", "entry_metadata", "explain", "resolve", "resolve_record"]
 
 _MODULES = {
     "decode": "frames",
     "deserialize": "columns",
     "deserialize_udf": "columns",
+    "entry_metadata": "metadata",
     "explain": "engine",
     "resolve": "references",
     "resolve_record": "references",

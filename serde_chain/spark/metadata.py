@@ -1,0 +1,63 @@
+"""The metadata in front of a value (PIP-70) as a column; the payload stays in the JVM."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from pyspark.sql import Column, functions
+
+from payload_stores.plugins import require
+from serde_chain.base import Buffer, Deserializer
+from serde_chain.record import Context
+from serde_chain.spark.functions import make_function
+from serde_chain.spark.plan import FieldPlan, Plan, check_mode
+from serde_chain.spark.prerequisites import check_packages
+from serde_chain.spark.schemas import ColumnOrName, as_column, spark_of
+from serde_chain.wire.entry_metadata import MAGIC, peek
+
+__all__ = ["entry_metadata"]
+
+_HEAD_BYTES: Final = 6
+# Far more than both fields take; what is longer counts as cut off.
+_MOST_BYTES: Final = 1 << 16
+
+
+class _Peek(Deserializer[dict[str, Any]]):
+    """Reads what stands in front of a payload."""
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> dict[str, Any] | None:
+        found = None if data is None else peek(data)
+        return None if found is None else found._asdict()
+
+
+def entry_metadata(value: ColumnOrName, *, mode: str = "FAILFAST") -> Column:
+    """Read the frame of PIP-70 ("raw message metadata") in front of values.
+
+    Args:
+        value: The binary column with the values as they lie in the topic. Their payloads are not touched.
+        mode: ``FAILFAST`` ends the query where a frame is malformed; ``PERMISSIVE`` and ``DROPMALFORMED`` give null.
+
+    Returns:
+        A column ``struct<broker_timestamp: bigint (ms since the epoch), index: bigint>``, as
+        :func:`serde_chain.wire.entry_metadata.peek` gives it; null where there is no frame.
+
+    Raises:
+        ConfigError: There is no such mode.
+        MissingDependencyError: A package is missing.
+    """
+    check_packages()
+    arrow: Any = require("pyarrow", "spark")
+    kind = arrow.struct([("broker_timestamp", arrow.int64()), ("index", arrow.int64())])
+    field = FieldPlan(is_key=False, arrow_type=kind, needs_headers=False, given=True)
+    plan = Plan({"value.deserializer": _Peek}, ("value",), field, None, (), check_mode(mode), sys.executable)
+    found: Column = make_function("entry_metadata", plan, spark_of(kind))(_head(as_column(value)))
+    return found
+
+
+def _head(value: Column) -> Column:
+    """A value up to its payload."""
+    size = functions.conv(functions.hex(functions.substring(value, 3, 4)), 16, 10).cast("bigint")
+    length = functions.least(size, functions.lit(_MOST_BYTES)) + _HEAD_BYTES
+    framed = functions.startswith(value, functions.lit(MAGIC))
+    return functions.when(framed, value.substr(functions.lit(1), length.cast("int")))
