@@ -18,7 +18,7 @@ from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.serializers import schema_registry
-from serde_chain.serializers.avro_file import FileWriter, Reading, parse_schema, read_file
+from serde_chain.serializers.avro_file import FileWriter, Reading, only_record, parse_schema, read_file
 from serde_chain.serializers.avro_schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
 from serde_chain.serializers.schema_registry import RegisteredSchema, SchemaRegistry, frame_of, framing_of
 from serde_chain.wire import avro_bounds, schema_id
@@ -181,7 +181,6 @@ class AvroDeserializer(Deserializer[Any]):
         self._only: AvroReader | None = None
         if self._framing == CONTAINER:
             self.message_format = "avro"
-            self.batch_form = None  # type: ignore[misc, assignment]  # a file may hold any number of records
             return
         if self._registry is not None:
             self._target = target or schema
@@ -262,21 +261,33 @@ class AvroDeserializer(Deserializer[Any]):
         if getattr(self, "_registry", None) is not None:
             self._registry.close()  # type: ignore[union-attr]
 
+    def open_file(self, data: Buffer) -> tuple[AvroReader, bytes]:
+        """How to read the only record of a container file, and its bytes.
+
+        Raises:
+            DecodeError: It is no such file, or has several records or none.
+        """
+        try:
+            text, record = only_record(data)
+            return self._reader_of(text), record
+        except Exception as error:
+            raise _unreadable(error) from error
+
     def _read_file(self, data: Buffer) -> Any:
         try:
-            records = read_file(data, self._reading)
+            records = read_file(data, lambda text: Reading(*self._reader_of(text)[:3]))
         except Exception as error:
             raise _unreadable(error) from error
         return records[0] if len(records) == 1 else records
 
-    def _reading(self, text: str) -> Reading:
+    def _reader_of(self, text: str) -> AvroReader:
         """How records of a file's own schema are read; remembered, within bounds, since schemas come with records."""
         reader = self._readers.get(text)
         if reader is None:
             reader = self._reader(parse_schema(text))
             if len(self._readers) < _MAX_SCHEMAS:
                 self._readers[text] = reader
-        return Reading(*reader[:3])
+        return reader
 
     def _locate_registered(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """The reader for the schema that the header or the prefix names, and where the record begins."""

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from serde_chain.batch import Batch
 from serde_chain.errors import SerializationError
 from serde_chain.serializers import avro_container
-from serde_chain.serializers.avro import CONFLUENT, HEADER, AvroDeserializer, AvroReader
+from serde_chain.serializers.avro import CONFLUENT, CONTAINER, HEADER, AvroDeserializer, AvroReader
 from serde_chain.serializers.avro_arrow import ArrowColumn
 from serde_chain.serializers.avro_native import Native, UnreadableSchemaError
 from serde_chain.serializers.avro_plain import plain_schemas
@@ -29,6 +29,7 @@ __all__ = ["AvroBatch"]
 # Records times columns, or bytes, from which on the fast reader is faster: a call of it takes one or two milliseconds.
 _WORTHWHILE: Final = 3000
 _WORTHWHILE_BYTES: Final = 256 << 10
+_MAX_DECODERS: Final = 1000
 # Bytes that are given to it at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
 
@@ -60,7 +61,7 @@ class AvroBatch:
 
     def __init__(self, stage: AvroDeserializer) -> None:
         self._stage = stage
-        # A schema object lives as long as the stage, so its id names it.
+        # By the ids of schemas, which live as long as what is made of them here.
         self._columns: dict[int, ArrowColumn] = {}
         self._decoders: dict[tuple[int, int], _Decoder] = {}
         self._arrow: Any = None
@@ -68,6 +69,9 @@ class AvroBatch:
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.batch.BatchForm`."""
         self._arrow = batch.arrow
+        if len(self._decoders) > _MAX_DECODERS:  # container files bring schemas along
+            self._decoders.clear()
+            self._columns.clear()
         column = batch.column
         groups = _Grouping(self._stage, batch).groups()
         target = self._target(groups)
@@ -132,12 +136,30 @@ class _Grouping:
         if not len(column):
             return []
         framing = self._stage.framing
-        if framing in {CONFLUENT, HEADER}:
+        if framing == CONTAINER:
+            self._by_file(rows, column)
+        elif framing in {CONFLUENT, HEADER}:
             rows, column = self._by_header(rows, column)
             self._by_prefix(rows, column, 5)
         else:
             self._by_prefix(rows, column, 10 if framing == "single-object" else 0)
         return self._found
+
+    def _by_file(self, rows: Any, column: Any) -> None:
+        """Take records out of files of one each, and group them by the schemas that these bring."""
+        found: dict[int, tuple[AvroReader, list[int], list[bytes]]] = {}
+        for row, data in zip(range(len(column)) if rows is None else rows.to_pylist(), column, strict=True):
+            try:
+                reader, record = self._stage.open_file(data.as_py())
+            except SerializationError as error:
+                self._batch.fail(row, error)
+                continue
+            _, places, records = found.setdefault(id(reader.source), (reader, [], []))
+            places.append(row)
+            records.append(record)
+        for reader, places, records in found.values():
+            values = self._arrow.array(records, column.type)
+            self._found.append(_Group(reader, 0, self._arrow.array(places, self._arrow.int64()), values))
 
     def _where(self, mask: Any) -> Any:
         return self._compute.indices_nonzero(mask).cast(self._arrow.int64())

@@ -17,7 +17,7 @@ from serde_chain.base import Buffer
 from serde_chain.serializers.avro_schema import AvroSchema
 from serde_chain.wire import avro_bounds
 
-__all__ = ["FileWriter", "Reading", "parse_schema", "read_file"]
+__all__ = ["FileWriter", "Reading", "only_record", "parse_schema", "read_file"]
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -97,23 +97,10 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
         EOFError: A record is cut off.
     """
     fastavro: Any = require("fastavro", "avro")
-    cursor = _Cursor(memoryview(data).cast("B"))
-    if bytes(cursor.take(len(_MAGIC))) != _MAGIC:
-        raise ValueError("it is not an Avro object container file")
-    metadata = dict(_metadata(cursor))
-    sync = bytes(cursor.take(_SYNC_BYTES))
-    codec = bytes(metadata.get("avro.codec", b"null")).decode("ascii", "replace")
-    if codec not in {"null", "deflate"}:
-        raise ValueError(f"its codec is {codec[:50]!r}, and only null and deflate are read")
-    writer, target, bounds = reading(str(metadata.get("avro.schema", b""), "utf-8"))
+    text, blocks = _open(data)
+    writer, target, bounds = reading(text)
     records: list[Any] = []
-    left = _MAX_OUTPUT
-    while cursor.left:
-        count, size = cursor.long(), cursor.long()
-        block = _inflate(cursor.take(size), left) if codec == "deflate" else bytes(cursor.take(size))
-        left -= len(block)
-        if bytes(cursor.take(_SYNC_BYTES)) != sync:
-            raise ValueError("a block does not end where it should")
+    for count, block in blocks:
         if not 0 <= count <= max(len(block), avro_bounds.MAX_EMPTY_ITEMS - len(records)):
             raise ValueError(f"a block of {len(block)} bytes claims {count} records")
         buffer = io.BytesIO(block)
@@ -126,6 +113,50 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
     if not records:
         raise ValueError("it has no record: cut off, or of no use to anybody")
     return records
+
+
+def only_record(data: Buffer) -> tuple[str, bytes]:
+    """The record of a file that has one.
+
+    Args:
+        data: The file.
+
+    Returns:
+        Its schema as JSON text, and its bytes.
+
+    Raises:
+        ValueError: It is no such file, cut off, or has no record or several.
+    """
+    text, blocks = _open(data)
+    found = [(count, block) for count, block in blocks if count]
+    if [count for count, _ in found] != [1]:
+        raise ValueError(f"it has {sum(count for count, _ in found)} records, where a column takes one of each file")
+    return text, found[0][1]
+
+
+def _open(data: Buffer) -> tuple[str, Iterator[tuple[int, bytes]]]:
+    """The schema of a file, and its blocks."""
+    cursor = _Cursor(memoryview(data).cast("B"))
+    if bytes(cursor.take(len(_MAGIC))) != _MAGIC:
+        raise ValueError("it is not an Avro object container file")
+    metadata = dict(_metadata(cursor))
+    sync = bytes(cursor.take(_SYNC_BYTES))
+    codec = bytes(metadata.get("avro.codec", b"null")).decode("ascii", "replace")
+    if codec not in {"null", "deflate"}:
+        raise ValueError(f"its codec is {codec[:50]!r}, and only null and deflate are read")
+    return str(metadata.get("avro.schema", b""), "utf-8"), _blocks(cursor, sync, deflated=codec == "deflate")
+
+
+def _blocks(cursor: _Cursor, sync: bytes, *, deflated: bool) -> Iterator[tuple[int, bytes]]:
+    """Counts of records, and their bytes."""
+    left = _MAX_OUTPUT
+    while cursor.left:
+        count, size = cursor.long(), cursor.long()
+        block = _inflate(cursor.take(size), left) if deflated else bytes(cursor.take(size))
+        left -= len(block)
+        if bytes(cursor.take(_SYNC_BYTES)) != sync:
+            raise ValueError("a block does not end where it should")
+        yield count, block
 
 
 class _Cursor:

@@ -91,9 +91,11 @@ class LargeMessageBatch:
             return None
         try:
             return self._stage.read(found.data, batch.context(found.row), downloads.take)
+        except SerializationError as error:
+            batch.fail(found.row, error)
         except PayloadStoreError as error:
-            batch.fail(found.row, error if isinstance(error, SerializationError) else in_chain(error))
-            return None
+            batch.fail(found.row, in_chain(error))
+        return None
 
 
 class _Part:

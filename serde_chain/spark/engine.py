@@ -18,7 +18,7 @@ from serde_chain.config import Config
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.record import KEY, VALUE
 from serde_chain.serializers import schema_registry
-from serde_chain.serializers.avro import CONFLUENT, FRAMING, NONE, SINGLE_OBJECT, AvroDeserializer
+from serde_chain.serializers.avro import CONFLUENT, CONTAINER, FRAMING, NONE, SINGLE_OBJECT, AvroDeserializer
 from serde_chain.serializers.avro_schema import READER_SCHEMA, AvroSchema, read_schema
 from serde_chain.serializers.large_message import LargeMessageDeserializer
 from serde_chain.serializers.primitives import BytesDeserializer, StringDeserializer
@@ -190,6 +190,8 @@ def _branches(
         _check(own)
         prefix = schema_id.encode_single_object(own.fingerprint) if framing == SINGLE_OBJECT else b""
         return (Branch(prefix, own.text),), reader
+    if framing == CONTAINER:
+        raise _NotNativeError("each record is a container file with a schema of its own")
     if framing != CONFLUENT:
         raise _NotNativeError("the schema's id is in a header")
     if not strict:

@@ -189,8 +189,9 @@ def named(shape: Any, counter: list[int]) -> Any:
     """A schema out of a shape: records get names."""
     if isinstance(shape, dict) and shape["type"] == "record":
         counter[0] += 1
+        name = f"R{counter[0]}"
         fields = [{"name": f"f{at}", "type": named(kind, counter)} for at, kind in enumerate(shape["types"])]
-        return {"type": "record", "name": f"R{counter[0]}", "fields": fields}
+        return {"type": "record", "name": name, "fields": fields}
     if isinstance(shape, dict):
         return {key: part if key == "type" else named(part, counter) for key, part in shape.items()}
     return shape

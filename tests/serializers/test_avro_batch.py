@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from serde_chain import DeserializerChain
 from serde_chain.batch import Batch, BatchResult
 from serde_chain.errors import ConfigError
-from serde_chain.serializers import avro_batch
+from serde_chain.serializers import avro_batch, avro_container
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 INT = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -221,3 +221,17 @@ def test_damaged_records_are_found(sample: tuple[Any, list[bytes]], data: st.Dat
     else:
         records[row] = record + data.draw(st.binary(min_size=1, max_size=4))
     check(schema, records)
+
+
+def test_a_reader_that_panics_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+    asked = []
+
+    def read(*arguments: object) -> None:
+        asked.append(arguments)
+        raise panic("index out of bounds")
+
+    monkeypatch.setattr(avro_container, "_decode", read)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
+    assert chain(schema).to_arrow([b"\2", b"\4"], topic="t").to_pylist() == [{"n": 1}, {"n": 2}]
+    assert asked

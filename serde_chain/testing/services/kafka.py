@@ -245,4 +245,7 @@ class KafkaBroker(Service):
 
 def _cluster_id() -> str:
     """A cluster id as Kafka writes them: a random UUID in URL-safe base 64, 22 characters."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    while True:
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):  # which would be an option of the command that it is given to
+            return found
