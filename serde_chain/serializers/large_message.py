@@ -30,6 +30,7 @@ from serde_chain.serializers.large_message_parts import (
     TTL,
     LargeMessage,
     format_to_write,
+    own_method,
 )
 from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
 
@@ -70,6 +71,9 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._format, self._id_strategy = format_to_write(config, is_key=is_key)
         self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies
         self._compacted: Callable[[Context | None], bool] | None = None
+        # By far the most records are small, and most formats do nothing with these.
+        self._prepare = own_method(self._format, "prepare")
+        self._write_inline = own_method(self._format, "write_inline")
         if self._format.offloads_at_threshold:
             self._threshold -= 1
         compression = COMPRESSION.read(config)
@@ -148,12 +152,13 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """Pass a small payload through; publish a large one."""
         if data is None:
             return None
-        self._format.prepare(ctx, content=self._content, sender=self._store.sender, is_key=self._is_key)
+        if self._prepare is not None:
+            self._prepare(ctx, content=self._content, sender=self._store.sender, is_key=self._is_key)
         size = len(data)
         if size <= self._threshold and (
             self._client_limit is None or size + self._format.inline_overhead <= self._client_limit(ctx)
         ):
-            return self._format.write_inline(data, ctx, is_key=self._is_key)
+            return data if self._write_inline is None else self._write_inline(data, ctx, is_key=self._is_key)
         reason = self._store.why_not() or (self._denied(ctx) if self._denied is not None else None)
         return self.offload(data, ctx) if reason is None else self._inline_after_all(data, ctx, reason)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from payload_stores.base import PayloadStore
@@ -157,3 +157,9 @@ def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[Refe
             key=COMPRESSION.name,
         )
     return found, strategy
+
+
+def own_method(found: ReferenceFormat, name: str) -> Callable[..., Any] | None:
+    """A format's method; None if it is the one that all formats inherit, which does nothing."""
+    inherited = getattr(type(found), name, None) is getattr(ReferenceFormat, name)
+    return None if inherited else getattr(found, name)
