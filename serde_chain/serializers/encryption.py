@@ -21,7 +21,14 @@ from typing import Any, Final, NamedTuple
 from payload_stores.options import Option, choice, text
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
-from serde_chain.errors import ConfigError, DecodeError, DecryptionError, EncodeError, UnknownKeyError
+from serde_chain.errors import (
+    ConfigError,
+    DecodeError,
+    DecryptionError,
+    EncodeError,
+    MissingDependencyError,
+    UnknownKeyError,
+)
 from serde_chain.record import KEY, Context, topic_of
 from serde_chain.serializers import encryption_keys
 from serde_chain.serializers.encryption_keys import MIN_KEY_BYTES
@@ -84,6 +91,8 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read mode and keys, and make the first cipher."""
         super().configure(config, is_key)
+        if not hasattr(self._aead.AESGCM, "encrypt_into"):
+            raise MissingDependencyError("cryptography is older than 47", hint="pip install 'cryptography>=47'")
         self._mode = _MODES[MODE.read(config)]
         self.varies = f"Set {MODE.name} = siv for keys" if self._mode == GCM else None
         self._key_id = encryption_keys.key_to_write(config, self._provider)

@@ -18,6 +18,7 @@ from serde_chain import (
     DecryptionError,
     DeserializerChain,
     EncodeError,
+    MissingDependencyError,
     RecordContext,
     SerializerChain,
     UnknownKeyError,
@@ -280,6 +281,15 @@ def test_wrong_settings_are_said(config: dict[str, object], message: str) -> Non
     with pytest.raises(ConfigError, match=message) as caught:
         serializer(**config)
     assert_no_leak(caught.value)
+
+
+def test_an_old_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old:
+        """AESGCM as it was before release 47."""
+
+    monkeypatch.setattr("cryptography.hazmat.primitives.ciphers.aead.AESGCM", Old)
+    with pytest.raises(MissingDependencyError, match="older than 47"):
+        serializer(keys={"k": KEY})
 
 
 def test_confluents_context_is_taken() -> None:
