@@ -30,6 +30,9 @@ class BatchForm(Protocol):
     A form whose result may be much larger than the batch can have a method ``parts(batch, most_bytes)`` as well, which
     yields the batch in parts (:meth:`Batch.part`), in order, of about so many bytes each, with what the stage gives;
     all in one part where ``most_bytes`` is None.
+
+    A form that knows before the first record what it gives can have an attribute ``arrow_type``, a
+    ``pyarrow.DataType``; None where it does not know.
     """
 
     def __call__(self, batch: Batch, /) -> Any:

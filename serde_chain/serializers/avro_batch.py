@@ -66,6 +66,11 @@ class AvroBatch:
         self._decoders: dict[tuple[int, int], _Decoder] = {}
         self._arrow: Any = None
 
+    @property
+    def arrow_type(self) -> Any:
+        """The type of all columns; None where it is that of the records."""
+        return None if self._stage.schema is None else self._column(self._stage.schema).type
+
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.batch.BatchForm`."""
         self._arrow = batch.arrow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from payload_stores.plugins import require
 from serde_chain.batch import Batch
 from serde_chain.errors import SerializationError
 
@@ -20,6 +21,7 @@ class JsonBatch:
 
     def __init__(self, stage: Callable[..., Any]) -> None:
         self._stage = stage
+        self.arrow_type = require("pyarrow", "arrow").string()
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.batch.BatchForm`."""

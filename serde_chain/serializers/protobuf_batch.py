@@ -70,6 +70,11 @@ class ProtobufBatch:
     def __init__(self, stage: ProtobufDeserializer) -> None:
         self._stage = stage
 
+    @property
+    def arrow_type(self) -> Any:
+        """The type of all columns; None where it is that of the records."""
+        return None if self._stage.descriptor is None else arrow_type(self._stage.descriptor)
+
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.batch.BatchForm`."""
         descriptor = self._stage.descriptor

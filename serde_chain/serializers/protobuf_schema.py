@@ -38,8 +38,11 @@ MESSAGE_CLASS: Final[Option[Any]] = Option(
     None,
     doc="the message class that protoc generated, or its dotted path",
 )
-DESCRIPTOR_SET: Final = Option(
-    "protobuf.descriptor.set.file", text, None, doc="file that protoc --descriptor_set_out --include_imports wrote"
+DESCRIPTOR_SET: Final[Option[Any]] = Option(
+    "protobuf.descriptor.set.file",
+    lambda value: value if isinstance(value, bytes) else text(value),  # what is in it may travel in its place
+    None,
+    doc="file that protoc --descriptor_set_out --include_imports wrote",
 )
 MESSAGE_NAME: Final = Option(
     "protobuf.message.name", text, None, doc="full name of the message in protobuf.descriptor.set.file"
@@ -72,7 +75,7 @@ def message_class(config: Mapping[str, object]) -> Any | None:
             key=(MESSAGE_NAME if name is None else DESCRIPTOR_SET).name,
         )
     if path is not None and name is not None:
-        return _from_descriptor_set(Path(path), name)
+        return _from_descriptor_set(path, name)
     if spec is None:
         return None
     found = import_object(spec, "message class") if isinstance(spec, str) else spec
@@ -82,16 +85,18 @@ def message_class(config: Mapping[str, object]) -> Any | None:
     return found
 
 
-def _from_descriptor_set(path: Path, name: str) -> Any:
+def _from_descriptor_set(source: bytes | str, name: str) -> Any:
     descriptors: Any = require("google.protobuf.descriptor_pb2", "protobuf")
     message: Any = require("google.protobuf.message", "protobuf")
     try:
-        files = descriptors.FileDescriptorSet.FromString(path.read_bytes()).file
+        data = source if isinstance(source, bytes) else Path(source).read_bytes()
+        files = descriptors.FileDescriptorSet.FromString(data).file
         pool = _pool(files)
         return _class_of(pool.FindMessageTypeByName(name))
     except (OSError, message.DecodeError, *_FAILURES) as error:
         raise ConfigError(
-            f"the message {name} cannot be had from {path}: {_said(error)}",
+            f"the message {name} cannot be had from {'the descriptors' if isinstance(source, bytes) else source}: "
+            f"{_said(error)}",
             hint="Write the file with protoc --include_imports --descriptor_set_out",
             key=DESCRIPTOR_SET.name,
         ) from error

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from payload_stores.options import nearest
+from payload_stores.options import Option, nearest
 from payload_stores.plugins import require
 from serde_chain import config as configuration
 from serde_chain.base import Data, Stage
+from serde_chain.batch import find_form
 from serde_chain.chain import DeserializerChain
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.serializers.avro import AvroDeserializer
-from serde_chain.serializers.avro_arrow import arrow_type
 from serde_chain.serializers.avro_schema import SCHEMA, SCHEMA_FILE
-from serde_chain.serializers.json import JsonDeserializer
+from serde_chain.serializers.protobuf_schema import DESCRIPTOR_SET
 
 __all__ = [
     "DROPMALFORMED",
@@ -138,16 +138,23 @@ def load(source: Config | str | Path) -> dict[str, object]:
 
 
 def _with_schema(options: Mapping[str, object]) -> dict[str, object]:
-    """Options with the schema itself in place of the path of its file."""
+    """Options with what is in files in place of their paths."""
     loaded = dict(options)
     path = SCHEMA_FILE.read(options)
     if path is not None and SCHEMA.name not in options:
-        try:
-            loaded[SCHEMA.name] = Path(path).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{SCHEMA_FILE.name} = {path!r} cannot be read: {error}", key=SCHEMA_FILE.name) from error
+        loaded[SCHEMA.name] = str(_read(SCHEMA_FILE, path), "utf-8", "replace")
         del loaded[SCHEMA_FILE.name]
+    descriptors = DESCRIPTOR_SET.read(options)
+    if isinstance(descriptors, str):
+        loaded[DESCRIPTOR_SET.name] = _read(DESCRIPTOR_SET, descriptors)
     return loaded
+
+
+def _read(option: Option[Any], path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{option.name} = {path!r} cannot be read: {error}", key=option.name) from error
 
 
 def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None) -> FieldPlan | None:
@@ -181,23 +188,36 @@ def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None)
 def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
     arrow = require("pyarrow", "spark")
     last = chain.stages[-1]
-    if type(last) is AvroDeserializer:  # a subclass may read other things
-        if last.schema is None:
-            raise ConfigError(
-                "the type of the records is not known before they are read, only to the schema registry",
-                hint="Set avro.reader.schema to the schema that all of them are read into",
-                key="avro.reader.schema",
-            )
-        return arrow_type(last.schema)
-    if isinstance(last, JsonDeserializer):
-        return arrow.string()
+    kind = getattr(find_form(last), "arrow_type", None)
+    if kind is not None:
+        return _signed(kind, arrow)
     name = getattr(last, "arrow_type_name", None)
     if name is not None:
         return getattr(arrow, name)()
     if isinstance(last, Stage) and last.gives is Data.BYTES:
         return arrow.binary()
+    needs_schema = isinstance(last, AvroDeserializer)
     raise ConfigError(
-        f"the type of the {'keys' if is_key else 'values'} is not known: {chain.labels[-1]} does not say what it gives",
-        hint="Pass schema= to deserialize(), with the Spark type of the column",
-        key=f"{'key' if is_key else 'value'}.deserializers",
+        f"the type of the {'keys' if is_key else 'values'} is not known before they are read: {chain.labels[-1]} does "
+        "not say what it gives",
+        hint="Set avro.reader.schema to the schema that all of them are read into"
+        if needs_schema
+        else "Pass schema= to deserialize(), with the Spark type of the column",
+        key="avro.reader.schema" if needs_schema else f"{'key' if is_key else 'value'}.deserializers",
     )
+
+
+def _signed(kind: Any, arrow: Any) -> Any:
+    """A type with larger numbers in place of unsigned ones, which Spark does not have."""
+    types = arrow.types
+    if types.is_unsigned_integer(kind):
+        return arrow.decimal128(20, 0) if kind.bit_width == 64 else arrow.int64()
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return arrow.struct([field.with_type(_signed(field.type, arrow)) for field in fields])
+    if types.is_map(kind):
+        key, item = (field.with_type(_signed(field.type, arrow)) for field in (kind.key_field, kind.item_field))
+        return arrow.map_(key, item)
+    if types.is_list(kind):
+        return arrow.list_(kind.value_field.with_type(_signed(kind.value_type, arrow)))
+    return kind
