@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from payload_stores.plugins import require
+from serde_chain.serializers.avro_file import encode_long
 
 __all__ = ["VALUE", "NotReadError", "is_usable", "null_field", "read"]
 
@@ -148,21 +149,12 @@ def _record(schema: Any) -> Any:
 
 def _head(schema: Any, count: int, size: int) -> bytes:
     text = json.dumps(schema).encode()
-    meta = _varint(1) + _text(b"avro.schema") + _varint(len(text)) + text + b"\0"
-    return b"Obj\x01" + meta + _SYNC + _varint(count) + _varint(size)
+    meta = encode_long(1) + _text(b"avro.schema") + encode_long(len(text)) + text + b"\0"
+    return b"Obj\x01" + meta + _SYNC + encode_long(count) + encode_long(size)
 
 
 def _text(text: bytes) -> bytes:
-    return _varint(len(text)) + text
-
-
-def _varint(number: int) -> bytes:
-    number <<= 1
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
+    return encode_long(len(text)) + text
 
 
 @contextmanager

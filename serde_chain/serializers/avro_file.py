@@ -17,7 +17,7 @@ from serde_chain.base import Buffer
 from serde_chain.serializers.avro_schema import AvroSchema
 from serde_chain.wire import avro_bounds
 
-__all__ = ["FileWriter", "Reading", "only_record", "parse_schema", "read_file"]
+__all__ = ["FileWriter", "Reading", "encode_long", "only_record", "parse_schema", "read_file"]
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -64,7 +64,7 @@ class FileWriter:
         """Write the file's only block."""
         block = io.BytesIO()
         self._write(block, schema, data)
-        buffer.write(_long(1) + _long(block.tell()))
+        buffer.write(encode_long(1) + encode_long(block.tell()))
         buffer.write(block.getbuffer())
         buffer.write(self._sync)
 
@@ -206,7 +206,7 @@ def _inflate(data: memoryview, most: int) -> bytes:
     return block
 
 
-def _long(number: int) -> bytes:
+def encode_long(number: int) -> bytes:
     """A count or size, which is never negative, as Avro's zigzag varint."""
     number <<= 1
     encoded = bytearray()
