@@ -8,6 +8,7 @@ has emptied.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
@@ -30,6 +31,7 @@ _BATCH_RECORDS: Final = 500
 _WAIT_S: Final = 0.2
 _MOST_FAILURES: Final = 5
 _BACKOFF_S: Final = 1.0
+_ABORT_S: Final = 5.0
 _POSITION: Final = re.compile(r"serde-chain index=(\d{1,20}) time=(\d{1,20})")
 _FIRST_LOOK_BACK: Final = 16
 
@@ -97,6 +99,7 @@ class _Relay:
         self._source, self._target, self._timeout_s = source, target, timeout_s
         self._states: dict[int, _State] = {}
         self._failed: list[tuple[int, Any]] = []
+        self._is_open = False
         # Bounds what one partition has in memory: a record is in the consumer's queue, then in the producer's.
         self._partitions = Partitions(config, name, timeout_s=timeout_s, **{"queued.max.messages.kbytes": 16_384})
         self._kafka = self._partitions.kafka
@@ -146,7 +149,10 @@ class _Relay:
         return relayed
 
     def close(self) -> None:
-        """Close both clients; what is open is ended by the next relay of this name, or by the broker."""
+        """Close both clients. A transaction that cannot be aborted is ended by the next relay, or by the broker."""
+        if self._is_open:
+            with contextlib.suppress(self._kafka.KafkaException):
+                self._producer.abort_transaction(_ABORT_S)
         self._producer.purge()
         self._partitions.close()
 
@@ -213,6 +219,7 @@ class _Relay:
         """Write records and positions in one transaction."""
         self._failed.clear()
         self._producer.begin_transaction()
+        self._is_open = True
         for message in records:
             self._produce(message)
         places = [
@@ -229,6 +236,7 @@ class _Relay:
         for attempt in range(_MOST_FAILURES):
             try:
                 self._producer.commit_transaction(self._timeout_s)
+                self._is_open = False
                 break
             except self._kafka.KafkaException as error:
                 # Nobody knows whether it is committed, until the same call says so.
@@ -289,6 +297,7 @@ class _Relay:
             ) from error
         _log.warning("relay from %s to %s: %s; trying again", self._source, self._target, cause.str())
         self._call("the transaction cannot be aborted", self._producer.abort_transaction, self._timeout_s)
+        self._is_open = False
 
     def _call(self, what: str, method: Callable[..., Any], *arguments: object) -> None:
         try:

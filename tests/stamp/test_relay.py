@@ -227,6 +227,26 @@ class TestWhatIsRefused:
             stamp(config, source, target, until_end=True)
         assert read(config, target) == []
 
+    def test_a_transaction_is_not_left_open(
+        self, config: dict[str, Any], new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source, target = new_topic(), new_topic()
+        fill(config, source, [{"value": b"1"}])
+
+        def fail(_relay: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("serde_chain.stamp.relay._Relay._commit", fail)
+            with pytest.raises(KeyboardInterrupt):
+                stamp(config, source, target, until_end=True)
+        with Partitions(config, "tests") as partitions:
+            # A reader of committed records would wait here for an open transaction.
+            wait_for(lambda: partitions.bounds(target, 0)[1] == 2)
+        assert read(config, target) == []
+        assert stamp(config, source, target, until_end=True) == 1
+        assert check(config, target).counts == {}
+
     def test_a_broker_that_does_not_answer(self) -> None:
         with pytest.raises(StampError, match="begins no transactions"):
             stamp({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "a", "b", until_end=True, timeout_s=1)
