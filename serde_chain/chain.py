@@ -212,7 +212,7 @@ class _Chain(Stage):
         elif isinstance(error, ContextualError):
             failure = error
         else:
-            failure = self._failure(f"{type(error).__name__}: {error}")
+            failure = self._failure(_told(error))
             failure.__cause__ = error
         if ctx is not None:
             failure.add_context(
@@ -358,6 +358,13 @@ def _plural(data: Data) -> str:
 
 def _name(stage: object) -> str:
     return str(getattr(stage, "__name__", type(stage).__name__))
+
+
+def _told(error: BaseException) -> str:
+    """What an error says, or where it says nothing, what caused it: Confluent's rules raise such."""
+    while not str(error) and error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
 
 
 def _text(field: object) -> str | None:

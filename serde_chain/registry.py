@@ -184,11 +184,13 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
     merged = {**config, **item.options}
     if isinstance(found, type):
         _check_options(item, found, merged)
+        # What does not know our configuration takes its options as arguments, as Confluent's serializers do.
+        arguments = {} if hasattr(found, "configure") else item.options
         try:
-            found = found()
-        except TypeError as error:
+            found = found(**arguments)
+        except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"{item.label} cannot be made without arguments: {error}",
+                f"{item.label} cannot be made with{' these' if arguments else 'out'} arguments: {error}",
                 hint="Pass an instance, or a class that takes its settings in configure(config, is_key)",
             ) from error
         configure = getattr(found, "configure", None)

@@ -61,6 +61,7 @@ class Consumer:
             self._stores_offsets = _STORE.read(setup.config)
             # Offsets are stored as records are handed over, not as they are fetched: see _hand_over.
             self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False}, **kwargs)
+            setup.tell_cluster(self._consumer.cluster_id)
         except BaseException:
             setup.close()
             raise

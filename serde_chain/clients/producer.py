@@ -64,6 +64,7 @@ class Producer:
         try:
             negotiating = self._limit_payloads(setup)
             self._producer = confluent_kafka.Producer(setup.client, **kwargs)
+            setup.tell_cluster(self._producer.cluster_id)
             if negotiating is not None:
                 self._negotiation = self._negotiate(setup, negotiating)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -100,6 +101,16 @@ class ClientSetup(Generic[ChainT]):
                     hint=f"{cure}, or raise {limit.name}",
                     key=limit.name,
                 )
+
+    def tell_cluster(self, cluster_id: Callable[[float], str]) -> None:
+        """Hand a way to get the cluster's id to the stages that want one, as Confluent's clients do.
+
+        Args:
+            cluster_id: Gives the id, within a number of seconds.
+        """
+        for chain in (self.key, self.value):
+            if chain is not None:
+                chain.set_cluster_id_resolver(lambda: cluster_id(min(_DEFAULT_TIMEOUT_MS, self.limit_ms) / 1000))
 
     def close(self) -> None:
         """Close both chains."""

@@ -173,7 +173,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             The placeholder.
         """
         topic = topic_of(ctx, "large-message")
-        require_headers(ctx)  # before the upload, which would be orphaned
+        if not self._format.in_band or self._compress is not None:
+            require_headers(ctx)  # before the upload, which would be orphaned
         if self._compress is not None:
             data = self._compress(data)
         strategy = "content" if self._compacted is not None and self._compacted(ctx) else self._id_strategy

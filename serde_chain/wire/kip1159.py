@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Final
 
 from serde_chain.base import Buffer
-from serde_chain.record import Context, get_header, set_header
+from serde_chain.record import Context, get_header, remove_headers, set_header
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 __all__ = ["FORMAT", "KEY_MARKER", "MARKER", "MAX_REFERENCE_BYTES"]
@@ -30,6 +30,12 @@ class _Kip1159Format(ReferenceFormat):
     def headers(self, *, is_key: bool) -> Collection[str]:
         marker = KEY_MARKER if is_key else MARKER
         return marker, f"{marker}-size", f"{marker}-digest"
+
+    def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
+        if ctx is not None and ctx.headers and get_header(ctx, KEY_MARKER if is_key else MARKER) is not None:
+            # The caller's list has been used for a large message before.
+            remove_headers(ctx, self.headers(is_key=is_key))
+        return data
 
     def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
         marker, size, digest = self.headers(is_key=is_key)
