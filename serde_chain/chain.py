@@ -362,9 +362,8 @@ def _name(stage: object) -> str:
 
 def _told(error: BaseException) -> str:
     """What an error says, or where it says nothing, what caused it: Confluent's rules raise such."""
-    while not str(error) and error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {error}"
+    said = error if str(error) else error.__cause__ or error
+    return f"{type(said).__name__}: {said}"
 
 
 def _text(field: object) -> str | None:
