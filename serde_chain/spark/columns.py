@@ -18,7 +18,7 @@ from serde_chain.spark.functions import make_function
 from serde_chain.spark.native import bind, read_natively
 from serde_chain.spark.plan import PERMISSIVE, FieldPlan, Plan, check_mode, load, plan_field
 from serde_chain.spark.prerequisites import check_packages
-from serde_chain.spark.references import resolve
+from serde_chain.spark.references import plan_references, read_bytes
 from serde_chain.spark.schemas import HEADERS, ColumnOrName, arrow_of, as_column, as_nullable, spark_of
 
 __all__ = ["ColumnOrName", "deserialize", "deserialize_udf"]
@@ -86,9 +86,11 @@ def deserialize(
             """Have Spark read what came, or what a reference stood for."""
             return read_natively(choice, data, kind, mode=mode, context=context, field=VALUE)
 
-        if headers is None or not choice.resolves:
+        plan, names = plan_references(loaded, is_key=False, stages=choice.before) if choice.before else (None, None)
+        if plan is None:
             return read(as_column(value))
-        return bind(resolve(value, headers, loaded, topic=topic, partition=partition, offset=offset, mode=mode), read)
+        head = functions.lit(None) if headers is None else headers
+        return bind(read_bytes(value, head, loaded, plan, names=names, context=places, mode=mode), read)
     function = _function(loaded, field, mode)
     if headers is None and any(argument is not None for argument in (topic, partition, offset, key)):
         headers = functions.lit(None)

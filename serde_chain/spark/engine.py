@@ -71,7 +71,7 @@ class Choice:
         branches: The writers' schemas, for ``avro``.
         reader: The schema that records are read into, as JSON; None if it is the writer's.
         label: What errors call the last stage.
-        resolves: Whether references are followed before.
+        before: How many stages run in Python before it.
     """
 
     engine: str
@@ -80,7 +80,7 @@ class Choice:
     branches: tuple[Branch, ...] = ()
     reader: str | None = None
     label: str = ""
-    resolves: bool = False
+    before: int = 0
 
     @property
     def native(self) -> bool:
@@ -151,15 +151,15 @@ def choose(
 
 def _native(chain: DeserializerChain, field: FieldPlan, *, strict: bool, mode: str, topics: Sequence[str]) -> Choice:
     *before, last = chain.stages
-    resolves = len(before) == 1 and type(before[0]) is LargeMessageDeserializer
-    if before and not resolves:
+    follows = (
+        len(before) == 1 and type(before[0]) is LargeMessageDeserializer and before[0].marker_headers() is not None
+    )
+    if before and not follows and not strict:
         raise _NotNativeError(f"all records pass through Python for {chain.labels[len(before) - 1]}")
-    if resolves and before[0].marker_headers() is None:
-        raise _NotNativeError("references are marked in the values, which only Python can tell")
     label = chain.labels[-1]
     for kind, stage in (("string", StringDeserializer), ("bytes", BytesDeserializer)):
         if type(last) is stage:
-            return Choice(NATIVE, f"Spark reads {kind} itself", kind, label=label, resolves=resolves)
+            return Choice(NATIVE, f"Spark reads {kind} itself", kind, label=label, before=len(before))
     if type(last) is not AvroDeserializer or field.given:
         raise _NotNativeError(f"Spark has no function of its own for {label}")
     config, is_key = last._configured  # noqa: SLF001, what the stage was made with
@@ -168,11 +168,12 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, strict: bool, mode: s
         raise _NotNativeError("a record without a required field cannot be told from one that from_avro has given up")
     return Choice(
         NATIVE,
-        f"Spark's from_avro reads {label}" + (", Python only follows references" if resolves else ""),
+        f"Spark's from_avro reads {label}"
+        + (", Python only follows references" if follows else ", Python the stages before it" if before else ""),
         branches=branches,
         reader=None if all(branch.schema == reader.text for branch in branches) else reader.text,
         label=label,
-        resolves=resolves,
+        before=len(before),
     )
 
 

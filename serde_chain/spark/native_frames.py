@@ -47,7 +47,7 @@ def decode_natively(
     columns = {name: functions.col(name) for name in frame.columns if name in {KEY, VALUE, "headers", "timestamp"}}
     errors: list[Column] = []
     work = frame
-    if any(choice.resolves for choice in choices.values()):
+    if any(choice.before for choice in choices.values()):
         check_worker_python(frame.sparkSession)
         work, columns, errors = _resolve(work, config, choices, columns, mode)
     read = dict(columns)
@@ -77,14 +77,16 @@ def decode_natively(
 def _resolve(
     frame: DataFrame, config: dict[str, object], choices: Mapping[str, Choice], columns: dict[str, Column], mode: str
 ) -> tuple[DataFrame, dict[str, Column], list[Column]]:
-    """Follow references: the DataFrame with what was fetched, what to read now, and errors."""
+    """Run the stages before the last: the DataFrame with what they gave, what to read now, and errors."""
     plans: dict[str, FieldPlan] = {}
-    names: set[str] = set()
+    names: frozenset[str] | None = frozenset()
     for name, choice in choices.items():
-        plan, markers = plan_references(config, is_key=name == KEY) if choice.resolves else (None, None)
+        plan, markers = None, None
+        if choice.before:
+            plan, markers = plan_references(config, is_key=name == KEY, stages=choice.before)
         if plan is not None:
             plans[name] = plan
-            names |= markers or set()
+            names = None if names is None or markers is None else names | markers
     names_of = (VALUE, "headers", *_CONTEXT, KEY, "timestamp")
     arguments = {
         name: functions.unix_millis(name) if name == "timestamp" else functions.col(name)
@@ -92,7 +94,8 @@ def _resolve(
         if name in frame.columns
     }
     returned: dict[str, DataType] = {name: BinaryType() for name in (KEY, VALUE) if name in plans}
-    returned["headers"] = HEADERS
+    if "headers" in columns:
+        returned["headers"] = HEADERS
     if any(plan.restores for plan in plans.values()):
         returned |= {name: kind for name, kind in _RESTORED.items() if name in columns}
     replaced = set(returned)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from serde_chain.spark.plan import FieldPlan, Plan, check_mode, load
 from serde_chain.spark.prerequisites import check_packages
 from serde_chain.spark.schemas import HEADERS, ColumnOrName, as_column
 
-__all__ = ["marked", "plan_references", "resolve", "resolve_record"]
+__all__ = ["marked", "plan_references", "read_bytes", "resolve", "resolve_record"]
 
 _CONTEXT: Final = ("topic", "partition", "offset")
 _TYPES: Final = {"topic": "string", "partition": "int", "offset": "bigint"}
@@ -63,13 +63,39 @@ def resolve(
     plan, names = plan_references(loaded, is_key=False)
     if plan is None:
         raise _no_references()
+    context = {"topic": topic, "partition": partition, "offset": offset}
+    return read_bytes(value, headers, loaded, plan, names=names, context=context, mode=mode)
+
+
+def read_bytes(
+    value: ColumnOrName,
+    headers: ColumnOrName,
+    config: dict[str, object],
+    plan: FieldPlan,
+    *,
+    names: frozenset[str] | None,
+    context: Mapping[str, ColumnOrName | None],
+    mode: str,
+) -> Column:
+    """Run the first stages of a chain, which give bytes, on the records that they are for.
+
+    Args:
+        value: The binary column with the values.
+        headers: The column with the headers.
+        config: Flat configuration.
+        plan: Which stages.
+        names: Headers of which these records have one; None for all records.
+        context: Columns with topic, partition and offset, where they are known.
+        mode: The mode.
+    """
     whole, head = as_column(value), as_column(headers).cast(HEADERS)
     offloaded = marked(head, names)
     columns = {"value": whole, "headers": head}
-    for name, given in zip(_CONTEXT, (topic, partition, offset), strict=True):
+    for name in _CONTEXT:
+        given = context.get(name)
         if given is not None:
             columns[name] = as_column(given).cast(_TYPES[name])
-    shipped = Plan(loaded, tuple(columns), plan, None, gives=(), mode=check_mode(mode), python=sys.executable)
+    shipped = Plan(config, tuple(columns), plan, None, gives=(), mode=check_mode(mode), python=sys.executable)
     function = make_function("resolve", shipped, BinaryType())
     fetched: Column = function(*(functions.when(offloaded, column) for column in columns.values()))
     return functions.when(offloaded, fetched).otherwise(whole)
@@ -150,27 +176,36 @@ def resolve_record(
     return functions.coalesce(fetched, functions.struct(*(column.alias(name) for name, column in came.items())))
 
 
-def plan_references(config: dict[str, object], *, is_key: bool) -> tuple[FieldPlan | None, frozenset[str] | None]:
+def plan_references(
+    config: dict[str, object], *, is_key: bool, stages: int = 0
+) -> tuple[FieldPlan | None, frozenset[str] | None]:
     """Plan the stages of a chain up to the one that follows references.
 
     Args:
         config: Flat configuration.
         is_key: Whether for keys.
+        stages: As many stages instead, which give bytes.
 
     Returns:
-        The plan, None if no stage follows references; and the names of headers of which every record with a reference
-        has one, None if any record may have one.
+        The plan, None if there is nothing to do; and the names of headers of which every record that the stages change
+        has one, None if they may change any record.
     """
     with DeserializerChain.from_config(config, is_key=is_key) as chain:
-        for at, stage in enumerate(chain.stages):
-            if getattr(stage, "moves_payloads", False):
-                arrow = require("pyarrow", "spark")
-                restores = getattr(stage, "restores_records", False)
-                plan = FieldPlan(is_key, arrow.binary(), needs_headers=True, stages=at + 1, restores=restores)
-                # What an earlier stage takes off, it takes off all records.
-                known = isinstance(stage, LargeMessageDeserializer) and at == 0
-                return plan, stage.marker_headers() if known else None
-    return None, None
+        moving = [at for at, stage in enumerate(chain.stages, 1) if getattr(stage, "moves_payloads", False)]
+        count = stages or (moving[0] if moving else 0)
+        if not count:
+            return None, None
+        first = chain.stages[0]
+        plan = FieldPlan(
+            is_key,
+            require("pyarrow", "spark").binary(),
+            needs_headers=bool(moving),
+            stages=count,
+            restores=any(getattr(stage, "restores_records", False) for stage in chain.stages[:count]),
+        )
+        # What another stage takes off, it takes off all records.
+        known = count == 1 and isinstance(first, LargeMessageDeserializer)
+        return plan, first.marker_headers() if known else None
 
 
 def marked(headers: Column, names: Iterable[str] | None) -> Column:
