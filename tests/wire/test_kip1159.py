@@ -76,3 +76,14 @@ def test_malformed_marks_are_refused(data: bytes, headers: dict[str, bytes], mes
 def test_the_format_is_found_by_name() -> None:
     assert find_format("kip1159") is FORMAT
     assert FORMAT.write_inline(b"data", context(), is_key=False) == b"data"
+
+
+@pytest.mark.parametrize("is_key", [False, True])
+def test_marks_of_an_earlier_record_go(is_key: bool) -> None:
+    ctx = context(("user", b"1"))
+    for large in (True, False):
+        FORMAT.write_reference(Reference(URL, 7, DIGEST), ctx, is_key=large)
+    FORMAT.write_inline(b"data", ctx, is_key=is_key)
+    assert FORMAT.read(b"data", ctx, is_key=is_key) is None
+    assert FORMAT.read(URL.encode(), ctx, is_key=not is_key) == Reference(URL, 7, DIGEST)
+    assert [name for name, _ in ctx.headers or ()][:1] == ["user"]
