@@ -270,7 +270,10 @@ class _Relay:
         try:
             method(timeout_s)
         except SystemError as error:
-            raise error.__cause__ or error from None
+            if error.__cause__ is not None:
+                raise error.__cause__ from None
+            # A callback has swallowed it. It stays with the client, which raises it again at the next call.
+            _log.debug("%s failed: %s", method, error)
 
     def _note_failure(self, error: Any, message: Any) -> None:
         if error is not None:
