@@ -86,4 +86,5 @@ def test_marks_of_an_earlier_record_go(is_key: bool) -> None:
     FORMAT.write_inline(b"data", ctx, is_key=is_key)
     assert FORMAT.read(b"data", ctx, is_key=is_key) is None
     assert FORMAT.read(URL.encode(), ctx, is_key=not is_key) == Reference(URL, 7, DIGEST)
-    assert [name for name, _ in ctx.headers or ()][:1] == ["user"]
+    assert isinstance(ctx.headers, list)
+    assert ctx.headers[0] == ("user", b"1")
