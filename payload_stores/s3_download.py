@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
@@ -192,4 +193,8 @@ def _total(answer: Mapping[str, Any]) -> int:
 
 
 def _same(etag: object) -> dict[str, str]:
-    return {"IfMatch": str(etag)} if etag else {}
+    """The condition that an object is still the one that an answer was about."""
+    text = str(etag or "")
+    if text.startswith(('"', 'W/"')) and not re.fullmatch(r'(W/)?"[^"]*"', text):
+        raise PayloadStoreUnavailableError(f"the answer broke off, or its ETag is wrong: {text!r}")  # as above
+    return {"IfMatch": text} if text else {}
