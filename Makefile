@@ -18,6 +18,8 @@ BIN := $(VENV)/bin
 PIP_QUIET := --quiet --disable-pip-version-check
 # More arguments for pytest, the demo or the benchmarks: make test ARGS="-k avro".
 ARGS ?=
+# Processes for the tests, each with servers of its own, which take up to 4 GiB; 0 for none but pytest's own.
+WORKERS ?= 2
 
 IS_PYTHON_311 := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))'
 # The first interpreter that is new enough and can make virtual environments.
@@ -62,7 +64,7 @@ demo: check-tools venv
 	@$(BIN)/serde-chain demo $(ARGS)
 
 test: check-tools venv
-	$(BIN)/python -m pytest -m "not servers" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not servers" $(ARGS)
 
 test-servers: check-tools check-go venv
 	$(BIN)/python -m pytest -m servers $(ARGS)
