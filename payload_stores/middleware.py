@@ -17,7 +17,7 @@ from payload_stores.base import Buffer, PayloadStore, PublishContext
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.plugins import require
 
-__all__ = ["Deadline", "Middleware", "Retry"]
+__all__ = ["Deadline", "Middleware", "Retry", "run_elsewhere"]
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class Deadline(Middleware):
                 outcome.append((None, error))
             finished.set()
 
-        _run_elsewhere(run)
+        run_elsewhere(run)
         if not finished.wait(self.timeout_ms / 1000):
             raise self._expired(str(args[0]))
         result, error = outcome.pop()
@@ -155,7 +155,7 @@ _IDLE_SECONDS: Final = 10
 os.register_at_fork(after_in_child=_idle.clear)
 
 
-def _run_elsewhere(job: Callable[[], None]) -> None:
+def run_elsewhere(job: Callable[[], None]) -> None:
     """Run a job in a daemon thread that waits for one, or in a new one; never queue it behind one that may hang."""
     try:
         inbox = _idle.pop()

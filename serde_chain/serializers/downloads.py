@@ -7,12 +7,13 @@ import copy
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Self, TypeAlias
 
 from payload_stores.base import StoredRecord
 from payload_stores.errors import PayloadStoreUnavailableError
+from payload_stores.middleware import run_elsewhere
 from serde_chain.base import Buffer
 from serde_chain.wire.reference_format import Reference
 
@@ -28,7 +29,7 @@ class Downloads:
     records refer to is kept for the last of them, unless its room is needed.
 
     Args:
-        download: Fetches and verifies one payload; it has a deadline of its own.
+        download: Fetches and verifies one payload. It runs in another thread, which is left behind when the time is up.
         references: What will be asked for, in this order.
         in_flight: Most downloads at a time.
         max_bytes: Most bytes that are on their way, held for later or taken and not let go (:meth:`let_go`), save that
@@ -51,7 +52,6 @@ class Downloads:
         self._timeout_ms = timeout_ms
         self._uses = Counter(references)
         self._ahead = deque(self._uses)  # distinct, in the order of their first use
-        self._pool = ThreadPoolExecutor(min(in_flight, max(len(self._uses), 1)), "payload-download")
         self._started: dict[Reference, Future[Payload]] = {}
         self._running: set[Future[Payload]] = set()
         self._taken: dict[Reference, Payload] = {}
@@ -87,9 +87,8 @@ class Downloads:
         self._until = None
 
     def close(self) -> None:
-        """Start no more downloads; those that run end by their own deadlines, and nobody waits for them."""
+        """Start no more downloads; nobody waits for those that run."""
         self._ahead.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
@@ -104,12 +103,14 @@ class Downloads:
             self._until = time.monotonic() + self._timeout_ms / 1000
         self._fill()
         future = self._started.get(reference)
-        if future is None:
+        left = max(self._until - time.monotonic(), 0)
+        if future is None and left:
             # No room was left for it, or it had to make room for others.
             self._make_room(reference)
             future = self._start(reference)
-        wait([future], max(self._until - time.monotonic(), 0))
-        if not future.done():
+        if future is not None:
+            wait([future], left)
+        if future is None or not future.done():
             raise PayloadStoreUnavailableError(
                 f"the payloads of the batch were not there within {self._timeout_ms} ms",
                 hint="Check that the store is there and how fast it is, read smaller batches, or raise "
@@ -144,8 +145,17 @@ class Downloads:
         return self._assumed if reference.size is None else reference.size
 
     def _start(self, reference: Reference) -> Future[Payload]:
-        run = contextvars.copy_context().run  # so that traces go on in the other thread
-        future = self._started[reference] = self._pool.submit(run, self._download, reference)
+        future: Future[Payload] = Future()
+        context = contextvars.copy_context()  # so that traces go on in the other thread
+
+        def run() -> None:
+            try:
+                future.set_result(context.run(self._download, reference))
+            except BaseException as error:  # noqa: BLE001, raised where the payload is taken
+                future.set_exception(error)
+
+        run_elsewhere(run)
+        self._started[reference] = future
         self._running.add(future)
         self._charge(reference, self._size(reference))
         return future

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsRecords
 from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, UntrustedReferenceError
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
+from payload_stores.middleware import Deadline
 from serde_chain.base import Buffer, Data, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, put_record, remove_headers, require_headers, topic_of
@@ -323,13 +324,19 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         store = self._stores.get(reference.url.partition(":")[0])
         return store is None or store.fetches
 
-    def download(self, reference: Reference) -> Buffer | StoredRecord:
+    def download(self, reference: Reference, *, deadline: bool = True) -> Buffer | StoredRecord:
         """Download a payload, or the whole record that it belongs to, and verify it.
+
+        Args:
+            reference: What a placeholder refers to.
+            deadline: Whether to keep the deadline here; else whoever waits for it has one.
 
         Raises:
             PayloadStoreError: It is gone, out of reach, or not what was published.
         """
         store = self._store_of(reference.url)
+        if not deadline and isinstance(store, Deadline):
+            store = store.store
         context = {"store": store.scheme, "reference": reference.url}
         if reference.size is not None and reference.size > self._max_bytes:
             raise PayloadTooLargeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from payload_stores.errors import PayloadStoreError
@@ -50,7 +51,7 @@ class LargeMessageBatch:
         marked = self._marked(batch)
         stops = deque([len(batch)] if most_bytes is None else cuts(batch.column, most_bytes))
         with Downloads(
-            self._stage.download,
+            partial(self._stage.download, deadline=False),
             [found.reference for found in marked if found.reference is not None],
             in_flight=self._stage.downloads_in_flight,
             max_bytes=self._stage.downloads_bytes,

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import wait
 
 import pytest
 
@@ -131,5 +132,5 @@ def test_closed() -> None:
     store, wanted = Store(0.01), references(*"abcdefgh")
     with downloads(store, wanted, in_flight=2) as ahead:
         ahead.take(wanted[0])
-    ahead._pool.shutdown(wait=True)
+    wait(ahead._running, 10)
     assert len(store.asked) < 8
