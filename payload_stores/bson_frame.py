@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+from payload_stores import bson_write
 from payload_stores.base import StoredRecord
 
 __all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "frame", "read"]
@@ -21,16 +22,16 @@ MAX_BYTES: Final = (1 << 31) - 1
 MAX_METADATA_BYTES: Final = 16 << 20
 """What a document may have beside the message."""
 
-_STRING: Final = 0x02
-_DOCUMENT: Final = 0x03
-_ARRAY: Final = 0x04
-_BINARY: Final = 0x05
+_STRING: Final = bson_write.STRING
+_DOCUMENT: Final = bson_write.DOCUMENT
+_ARRAY: Final = bson_write.ARRAY
+_BINARY: Final = bson_write.BINARY
 _DATE: Final = 0x09
 _NULL: Final = 0x0A
 _REGEX: Final = 0x0B
 _DB_POINTER: Final = 0x0C
 _INT32: Final = 0x10
-_INT64: Final = 0x12
+_INT64: Final = bson_write.INT64
 # Types whose values all have one size (undefined, ObjectId, boolean, timestamp, decimal128, the smallest and largest).
 _SIZES: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, _DATE: 8, _NULL: 0, _INT32: 4, 0x11: 8, _INT64: 8, 0x13: 16} | {
     0x7F: 0,
@@ -82,35 +83,14 @@ def frame(record: StoredRecord) -> Frame:
         ValueError: The document would be larger than BSON can say, or a header's name is not Unicode text.
     """
     payload = memoryview(record.value).cast("B")
-    headers = b"".join(
-        _element(_ARRAY, str(at), _document(_element(_STRING, "0", _text(name)) + _binary("1", value or b"")))
-        for at, (name, value) in enumerate(record.headers)
-    )
-    after = _element(_ARRAY, "headers", _document(headers))
-    after += _binary("key", record.key) if record.key is not None else b""
+    after = bson_write.element(_ARRAY, "headers", bson_write.headers(record.headers))
+    after += bson_write.binary("key", record.key) if record.key is not None else b""
     after += b"\0"
-    head = _element(_BINARY, "message", struct.pack("<iB", len(payload), 0)) if len(payload) <= MAX_BYTES else b""
+    head = bson_write.binary_head("message", len(payload)) if len(payload) <= MAX_BYTES else b""
     size = 4 + len(head) + len(payload) + len(after)
     if not head or size > MAX_BYTES:
         raise ValueError(f"a BSON document has at most {MAX_BYTES} bytes, this one would have {size}")
     return Frame(struct.pack("<i", size) + head, payload, after)
-
-
-def _element(kind: int, name: str, value: bytes) -> bytes:
-    return bytes([kind]) + name.encode() + b"\0" + value
-
-
-def _document(elements: bytes) -> bytes:
-    return struct.pack("<i", len(elements) + 5) + elements + b"\0"
-
-
-def _text(value: str) -> bytes:
-    encoded = value.encode()
-    return struct.pack("<i", len(encoded) + 1) + encoded + b"\0"
-
-
-def _binary(name: str, value: bytes) -> bytes:
-    return _element(_BINARY, name, struct.pack("<iB", len(value), 0) + value)
 
 
 def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 from uuid import UUID
 
+from payload_stores import bson_write
 from payload_stores.offload_server.errors import MalformedUploadError, TooLargeError
 
-__all__ = ["MAX_DOCUMENT", "Upload", "UploadParser", "encode_headers", "frame"]
+__all__ = ["MAX_DOCUMENT", "Upload", "UploadParser", "frame"]
 
 #: What fits into BSON's signed 32-bit lengths, in bytes.
 MAX_DOCUMENT: Final = (1 << 31) - 1
@@ -27,7 +28,7 @@ _MAX_FIELDS: Final = 1 << 20
 _FIELDS: Final = ("message", "headers", "key")
 _LONGEST_NAME: Final = max(map(len, _FIELDS))
 
-_DOCUMENT, _ARRAY, _STRING, _BINARY, _INT64 = 0x03, 0x04, 0x02, 0x05, 0x12
+_ARRAY, _STRING, _BINARY = bson_write.ARRAY, bson_write.STRING, bson_write.BINARY
 _INT32: Final = struct.Struct("<i")
 
 Headers = list[tuple[str, bytes]]
@@ -265,18 +266,6 @@ def _elements(data: bytes) -> Iterable[tuple[int, int, int]]:
         at = end
 
 
-def encode_headers(headers: Iterable[tuple[str, bytes]]) -> bytes:
-    """Headers as a BSON array of ``[string, binary]`` arrays."""
-    items = []
-    for number, (name, value) in enumerate(headers):
-        text = name.encode()
-        pair = _packed(
-            [_element(_STRING, "0", _INT32.pack(len(text) + 1) + text + b"\0"), _element(_BINARY, "1", _sized(value))]
-        )
-        items.append(_element(_ARRAY, str(number), pair))
-    return _packed(items)
-
-
 def frame(size: int, headers: bytes, key: bytes | None, timestamp_ms: int) -> tuple[bytes, bytes]:
     """What stands around the payload in the answer to a download.
 
@@ -285,30 +274,18 @@ def frame(size: int, headers: bytes, key: bytes | None, timestamp_ms: int) -> tu
 
     Args:
         size: The payload's size in bytes.
-        headers: What :func:`encode_headers` made.
+        headers: What :func:`payload_stores.bson_write.headers` made.
         key: The record's key.
         timestamp_ms: When the message was uploaded, in ms since 1970.
 
     Returns:
         What stands before and what stands behind the payload.
     """
-    both = [_element(_ARRAY, "headers", headers)]
-    keys = [] if key is None else [_element(_BINARY, "key", _sized(key))]
-    timestamp = _element(_INT64, "timestamp", struct.pack("<q", timestamp_ms))
-    metadata = _element(_DOCUMENT, "metadata", _packed([*both, timestamp, *keys]))
-    tail = b"".join([*both, *keys, metadata, b"\0"])
-    head = _element(_BINARY, "message", _INT32.pack(size) + b"\0")
+    element, document = bson_write.element, bson_write.document
+    both = element(bson_write.ARRAY, "headers", headers)
+    keys = b"" if key is None else bson_write.binary("key", key)
+    timestamp = element(bson_write.INT64, "timestamp", struct.pack("<q", timestamp_ms))
+    metadata = element(bson_write.DOCUMENT, "metadata", document(both + timestamp + keys))
+    tail = both + keys + metadata + b"\0"
+    head = bson_write.binary_head("message", size)
     return _INT32.pack(4 + len(head) + size + len(tail)) + head, tail
-
-
-def _element(kind: int, name: str, value: bytes) -> bytes:
-    return bytes((kind,)) + name.encode() + b"\0" + value
-
-
-def _sized(value: bytes) -> bytes:
-    return _INT32.pack(len(value)) + b"\0" + value
-
-
-def _packed(elements: list[bytes]) -> bytes:
-    body = b"".join(elements)
-    return _INT32.pack(len(body) + 5) + body + b"\0"

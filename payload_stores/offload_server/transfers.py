@@ -16,6 +16,7 @@ from uuid import UUID
 
 from starlette.types import Receive, Send
 
+from payload_stores import bson_write
 from payload_stores.base import PayloadStore, SupportsDelete, SupportsStreaming
 from payload_stores.errors import (
     PayloadIntegrityError,
@@ -155,7 +156,7 @@ class Transfers:
             await send({"type": "http.response.body", "body": block, "more_body": more})
 
     async def _enter(self, topic: str, reference: str, upload: bson.Upload) -> Entry:
-        headers = bson.encode_headers(upload.headers)
+        headers = bson_write.headers(upload.headers)
         now = time.time_ns() // 1_000_000
         entry = Entry(upload.id, topic, reference, upload.size, headers, upload.key, now)
         try:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload_stores.offload_server.bson import Upload, UploadParser, encode_headers, frame
+from payload_stores import bson_write
+from payload_stores.offload_server.bson import Upload, UploadParser, frame
 from payload_stores.offload_server.errors import MalformedUploadError, RefusedError, TooLargeError
 
 ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -53,7 +54,7 @@ def test_any_order_in_any_pieces(
 def test_answers_have_both_forms(
     message: bytes, headers: list[tuple[str, bytes]], key: bytes | None, timestamp: int
 ) -> None:
-    head, tail = frame(len(message), encode_headers(headers), key, timestamp)
+    head, tail = frame(len(message), bson_write.headers(headers), key, timestamp)
     pairs = [[name, value] for name, value in headers]
     found: dict[str, Any] = bson.decode(head + message + tail)
     keys: dict[str, Any] = {} if key is None else {"key": key}
