@@ -101,13 +101,8 @@ class AutoDeserializer(Deserializer[Any]):
         self._default = DEFAULT.read(config)
         self._stages: dict[str, Any] = {}
         try:
-            for name in (*ALLOW.read(config), *(self._default or ())):
-                if name in {"auto", "describe"}:
-                    raise ConfigError(
-                        f"{ALLOW.name} has {name}, which is no stage of a described chain", key=ALLOW.name
-                    )
-                if name not in self._stages:
-                    self._stages[name] = make_stage(StageItem.of(name), config, is_key=is_key, side=DESERIALIZE)
+            for name in _allowed(config):
+                self._stages[name] = make_stage(StageItem.of(name), config, is_key=is_key, side=DESERIALIZE)
             if self._default is not None:
                 self._in_order(self._default)
         except DecodeError as error:
