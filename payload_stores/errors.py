@@ -13,7 +13,9 @@ The tree::
         ├── PayloadTooLargeError             larger than the configured or the store's own limit
         └── UntrustedReferenceError          outside the configured store, bucket, prefix or folder
 
-Only :class:`PayloadStoreUnavailableError` is transient: ``error.transient`` tells retries apart from failures.
+``error.transient`` tells what may work when it is tried again from what will not. ``error.about_record`` tells what is
+wrong with one record from what is wrong with the world around it: only the first is ever passed over, skipped or made
+null. Both are facts about one error, not about its class alone, and survive copies and pickling.
 """
 
 from __future__ import annotations
@@ -42,6 +44,12 @@ class ContextualError(Exception):
     Each name in ``context_fields`` becomes an attribute, ``None`` where unknown. The error and its cause survive
     pickling, because Spark and process pools send errors between processes.
 
+    Attributes:
+        transient: Whether the same call may work later.
+        about_record: Whether the fault is the record's own (its bytes, size, digest, reference or payload), so that
+            another record may well be read. Errors of a store, a registry or a key provider that is down, refuses or
+            does not exist are not.
+
     Args:
         message: What happened, one sentence without a full stop.
         hint: What the user can do about it.
@@ -49,6 +57,9 @@ class ContextualError(Exception):
     """
 
     context_fields: ClassVar[tuple[str, ...]] = ()
+    # What most errors of a class are; one error says otherwise by an attribute of its own.
+    transient: bool = False
+    about_record: bool = False
 
     def __init__(self, message: str, *, hint: str | None = None, **context: object) -> None:
         unknown = context.keys() - set(self.context_fields)
@@ -85,8 +96,9 @@ class ContextualError(Exception):
         text = f"{self.message} [{where}]" if where else self.message
         return f"{text}. {self.hint}" if self.hint else text
 
-    def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...]]:
-        return _rebuild, (type(self), self.message, self.hint, self.context, _picklable(self.__cause__))
+    def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...], dict[str, object]]:
+        facts: dict[str, object] = {"transient": self.transient, "about_record": self.about_record}
+        return _rebuild, (type(self), self.message, self.hint, self.context, _picklable(self.__cause__)), facts
 
 
 def _rebuild(
@@ -127,7 +139,6 @@ class PayloadStoreError(ContextualError):
     """A payload store failed for good (KIP-1159: ``PayloadStoreException``)."""
 
     context_fields: ClassVar[tuple[str, ...]] = ("store", "topic", "reference")
-    transient: ClassVar[bool] = False
     store: str | None
     topic: str | None
     reference: str | None
@@ -142,6 +153,8 @@ class PayloadStoreUnavailableError(PayloadStoreError):
 class PayloadNotFoundError(PayloadStoreError):
     """The payload is gone: deleted, or the store's time-to-live is shorter than the topic's retention."""
 
+    about_record = True
+
 
 class PayloadAccessDeniedError(PayloadStoreError):
     """The store refused the credentials or the permission."""
@@ -150,10 +163,16 @@ class PayloadAccessDeniedError(PayloadStoreError):
 class PayloadIntegrityError(PayloadStoreError):
     """The payload's size or digest is not what was published."""
 
+    about_record = True
+
 
 class PayloadTooLargeError(PayloadStoreError):
     """The payload is larger than the configured limit or than the store takes."""
 
+    about_record = True
+
 
 class UntrustedReferenceError(PayloadStoreError):
     """The reference lies outside what this store is configured for, so it is not followed."""
+
+    about_record = True

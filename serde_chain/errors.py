@@ -18,7 +18,8 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
                                              store's own kind, so that either ``except`` clause catches it
 
-Each carries topic, field, stage, partition and offset where they are known, what to do, and its cause.
+Each carries topic, field, stage, partition and offset where they are known, what to do, and its cause; and says whether
+it is about the record or about the world (``about_record``), and whether the same call may work later (``transient``).
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ class SerializationError(ContextualError):
 class EncodeError(SerializationError):
     """An object cannot be written: it does not fit the stage or its schema."""
 
+    about_record = True
+
 
 class MessageTooLargeError(EncodeError):
     """A record is larger than its topic or the client takes, and cannot be offloaded."""
@@ -97,6 +100,8 @@ class MessageTooLargeError(EncodeError):
 
 class DecodeError(SerializationError):
     """Bytes cannot be read: truncated, foreign or corrupt."""
+
+    about_record = True
 
 
 class DecryptionError(DecodeError):
@@ -123,17 +128,14 @@ class ForeignFormatError(DecodeError):
 class SchemaRegistryError(SerializationError):
     """The schema registry is down, refuses the request, or does not know the schema.
 
-    Attributes:
-        transient: Whether the same call may work later.
+    Only the last is about the record, and only when the registry itself says so.
     """
-
-    transient: bool = False
 
 
 class TopicLimitError(SerializationError):
     """The broker did not say how large the records of a topic may be; the same call may work later."""
 
-    transient: bool = True
+    transient = True
 
 
 class StampError(ContextualError):
@@ -158,10 +160,10 @@ class _StoreErrorInChain(SerializationError):  # noqa: N818, the combined classe
 
     store_error: ClassVar[type[PayloadStoreError]]
 
-    def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...], dict[str, object]]:
         # The combined class is made at run time and cannot be imported by a pickle; the store's own class can.
-        rebuild, (_, *details) = super().__reduce__()
-        return _rebuild_in_chain, (rebuild, self.store_error, *details)
+        rebuild, (_, *details), facts = super().__reduce__()
+        return _rebuild_in_chain, (rebuild, self.store_error, *details), facts
 
 
 def in_chain(error: PayloadStoreError) -> SerializationError:
@@ -176,6 +178,7 @@ def in_chain(error: PayloadStoreError) -> SerializationError:
     context = {name: value for name, value in error.context.items() if name in _StoreErrorInChain.context_fields}
     combined = _combined(type(error))(error.message, hint=error.hint, **context)
     combined.__cause__ = error
+    combined.transient, combined.about_record = error.transient, error.about_record
     return combined
 
 

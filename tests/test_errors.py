@@ -1,6 +1,8 @@
 """Errors: what they say, what they are, and that they survive pickling."""
 
+import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 
@@ -34,31 +36,61 @@ def test_every_error_survives_pickling(kind: type[ContextualError]) -> None:
     context = dict.fromkeys(kind.context_fields, "here")
     error = kind("it failed", hint="Do this", **context)
     error.__cause__ = ValueError("why")
-    copy = travelled(error)
-    assert type(copy) is kind
-    assert str(copy) == str(error)
-    assert copy.context == context
-    assert repr(copy.__cause__) == "ValueError('why')"
+    arrived = travelled(error)
+    assert type(arrived) is kind
+    assert str(arrived) == str(error)
+    assert arrived.context == context
+    assert repr(arrived.__cause__) == "ValueError('why')"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if issubclass(kind, PayloadStoreError)])
 def test_a_stores_error_in_a_chain_is_both_kinds(kind: type[PayloadStoreError]) -> None:
     original = kind("it failed", hint="Do this", store="s3", reference="s3://b/t/1")
     error = in_chain(original)
-    for copy in (error, travelled(error), travelled(travelled(error))):
-        assert isinstance(copy, SerializationError)
-        assert isinstance(copy, kind)
-        assert type(copy).__name__ == kind.__name__
-        assert copy.add_context(stage="large-message (1 of 1)").stage == "large-message (1 of 1)"
-        assert (copy.store, copy.reference, copy.transient) == ("s3", "s3://b/t/1", kind.transient)
-        assert isinstance(copy.__cause__, kind)
-        assert not isinstance(copy.__cause__, SerializationError)
+    for arrived in (error, travelled(error), travelled(travelled(error))):
+        assert isinstance(arrived, SerializationError)
+        assert isinstance(arrived, kind)
+        assert type(arrived).__name__ == kind.__name__
+        assert arrived.add_context(stage="large-message (1 of 1)").stage == "large-message (1 of 1)"
+        assert (arrived.store, arrived.reference, arrived.transient) == ("s3", "s3://b/t/1", kind.transient)
+        assert isinstance(arrived.__cause__, kind)
+        assert not isinstance(arrived.__cause__, SerializationError)
     assert error.__cause__ is original
 
 
 def test_only_what_was_out_of_reach_is_transient() -> None:
     transient = [kind for kind in KINDS if getattr(kind, "transient", False)]
     assert transient == [PayloadStoreUnavailableError, TopicLimitError]
+
+
+def test_what_is_wrong_with_one_record_is_told_from_what_is_wrong_with_the_world() -> None:
+    about_records = {kind.__name__ for kind in KINDS if kind.about_record}
+    assert about_records == {
+        "DecodeError",
+        "DecryptionError",
+        "EncodeError",
+        "ForeignFormatError",
+        "MessageTooLargeError",
+        "PayloadIntegrityError",
+        "PayloadNotFoundError",
+        "PayloadTooLargeError",
+        "UnknownKeyError",
+        "UntrustedReferenceError",
+    } & {kind.__name__ for kind in KINDS}
+    assert {"DecodeError", "PayloadNotFoundError", "UntrustedReferenceError"} <= about_records
+
+
+@pytest.mark.parametrize("travel", [travelled, copy.copy, copy.deepcopy])
+def test_what_one_error_says_of_itself_travels_with_it(travel: Callable[[ContextualError], ContextualError]) -> None:
+    refused = serde_chain.SchemaRegistryError("no answer")
+    refused.transient = True
+    unknown = serde_chain.SchemaRegistryError("no such schema")
+    unknown.about_record = True
+    missing = PayloadNotFoundError("no such bucket")
+    missing.about_record = False
+    for error in (refused, unknown, missing, in_chain(missing)):
+        arrived = travel(error)
+        assert (arrived.transient, arrived.about_record) == (error.transient, error.about_record)
 
 
 def test_a_cause_that_cannot_travel_becomes_its_text() -> None:
@@ -74,9 +106,9 @@ def test_a_cause_that_cannot_travel_becomes_its_text() -> None:
 def test_the_record_does_not_travel() -> None:
     error = DecodeError("it failed", topic="t", partition=1, offset=2)
     error.record = lambda: None
-    copy = travelled(error)
-    assert isinstance(copy, DecodeError)
-    assert (copy.record, copy.topic, copy.partition, copy.offset) == (None, "t", 1, 2)
+    arrived = travelled(error)
+    assert isinstance(arrived, DecodeError)
+    assert (arrived.record, arrived.topic, arrived.partition, arrived.offset) == (None, "t", 1, 2)
 
 
 def test_what_is_known_stays_when_more_is_added() -> None:

@@ -34,6 +34,8 @@ SubjectStrategy = Callable[[str, str, str], str]
 
 # Confluent's client waits for ever unless told otherwise.
 _TIMEOUT_S: Final = 10
+# The registry's own codes: no such subject, version, schema.
+_UNKNOWN_SCHEMA: Final = frozenset({40401, 40402, 40403})
 
 
 def _strategy(value: object) -> SubjectStrategy:
@@ -246,6 +248,8 @@ class SchemaRegistry:
                 hint="Was it written with another registry? Check schema.registry.url" if unknown else None,
             )
             failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
+            # The registry itself says that it knows no such schema; other 404s are of something else at this address.
+            failure.about_record = unknown and error.error_code in _UNKNOWN_SCHEMA
             raise failure from error
         except Exception as error:  # the client lets errors of its HTTP and authentication libraries through
             failure = SchemaRegistryError(
