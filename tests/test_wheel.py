@@ -103,6 +103,14 @@ except serde_chain.MissingDependencyError as error:
     assert "pip install 'serde-chain[kafka]'" in run(python, program)
 
 
+def test_all_names_are_imported_with_a_star(python: Path) -> None:
+    program = """
+from serde_chain import *
+print(SerializerChain.__name__, "Producer" in globals())
+"""
+    assert run(python, program) == "SerializerChain False\n"
+
+
 def test_services_name_their_extra(python: Path) -> None:
     program = """
 from serde_chain.testing import services
