@@ -17,6 +17,7 @@ from payload_stores.base import PayloadStore
 from payload_stores.options import Option, boolean, nearest
 from payload_stores.plugins import import_object, require
 from payload_stores.registry import STORES
+from serde_chain import bakdata
 from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
 from serde_chain.registry import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
@@ -108,6 +109,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     Args:
         source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file.
             Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``).
+            Keys and class names of bakdata's Java library are put into ours.
 
     Returns:
         A new dictionary.
@@ -130,7 +132,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     for key in config:
         if not isinstance(key, str):
             raise ConfigError(f"the configuration key {key!r} is not a string")
-    return config
+    return bakdata.translated(config)
 
 
 def _parse(path: Path, content: bytes) -> dict[str, object]:
