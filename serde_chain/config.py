@@ -22,7 +22,7 @@ from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
 from serde_chain.registry import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 
-__all__ = ["DESCRIBE", "Config", "check_keys", "client_config", "load", "stage_items", "used_options"]
+__all__ = ["DESCRIBE", "Config", "check_keys", "client_config", "load", "stage_items", "unknown_keys", "used_options"]
 
 Config: TypeAlias = Mapping[str, object]
 
@@ -217,7 +217,20 @@ def check_keys(config: Config) -> None:
         config: Flat configuration.
 
     Raises:
-        ConfigError: A key under a prefix that a stage or store owns is not one of theirs; names the nearest one.
+        ConfigError: The first of :func:`unknown_keys`.
+    """
+    for error in unknown_keys(config):
+        raise error
+
+
+def unknown_keys(config: Config) -> Iterator[ConfigError]:
+    """Find misspelt keys: those under a prefix that a stage or store owns, and not one of theirs.
+
+    Args:
+        config: Flat configuration.
+
+    Yields:
+        An error for each, which names the nearest key there is.
     """
     used = used_options(config)
     known = [*_builtin_options(), *used]
@@ -230,7 +243,7 @@ def check_keys(config: Config) -> None:
         near = nearest(key, names)
         near_miss = prefix in _CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
         if prefix in owned or near_miss:
-            raise ConfigError(
+            yield ConfigError(
                 f"{key!r} is not a configuration key",
                 hint=f"Did you mean {near}?" if near else f"Known under {prefix}. are {_under(prefix, names)}",
                 key=key,
