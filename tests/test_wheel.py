@@ -1,34 +1,19 @@
 """The wheel in an environment that has nothing else: the core needs no third-party package."""
 
 import subprocess
-import sys
-import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.environments import Environment
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("wheel")
-    options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--wheel-dir", str(target)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True)
-    [found] = target.glob("serde_chain-*.whl")
-    return found
-
-
-@pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(installed: Callable[[str], Environment]) -> Path:
     """The interpreter of an environment with the wheel, without any extra, and without pip."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder)
-    interpreter = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(interpreter)]
-    subprocess.run([*pip, "install", "--no-index", "--no-deps", "--quiet", str(wheel)], check=True)
-    return interpreter
+    return installed("serde-chain").python
 
 
 def run(python: Path, program: str) -> str:

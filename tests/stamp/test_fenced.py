@@ -67,9 +67,17 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, call: str, happens: Callable[[], 
     return made
 
 
-@pytest.mark.parametrize("tried_before", [False, True], ids=["", "after a failure"])
 @pytest.mark.parametrize(
-    "call", ["begin_transaction", "produce", "flush", "send_offsets_to_transaction", "commit_transaction"]
+    ("call", "tried_before"),
+    [
+        ("begin_transaction", False),
+        ("begin_transaction", True),
+        ("produce", False),
+        ("flush", False),
+        ("send_offsets_to_transaction", False),
+        ("commit_transaction", False),
+        ("commit_transaction", True),
+    ],
 )
 def test_a_relay_that_is_fenced_says_so(
     config: dict[str, Any], new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch, call: str, tried_before: bool
