@@ -71,9 +71,16 @@ class DaemonPool(Executor):
                     self._free += 1
                     return
                 future, call = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(call())
-                except BaseException as error:  # noqa: BLE001  raised again where the result is asked for
-                    future.set_exception(error)
-            del future, call  # they hold the payload
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001  raised again where the result is asked for
+                del call
+                future.set_exception(error)
+            else:
+                # It holds the part, whose place the next one takes as soon as this one is known to be done.
+                del call
+                future.set_result(result)
+                del result
+            del future
