@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from serde_chain import Producer
 from serde_chain.cli.inspect import print_records
+from serde_chain.errors import ContextualError
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.conftest import run
 from tests.conftest import NewTopic
@@ -127,22 +128,24 @@ def test_a_range_is_one_assignment(filled: tuple[str, Path], monkeypatch: pytest
 def test_what_is_not_there_is_told_apart(broker: KafkaBroker, filled: tuple[str, Path], new_topic: NewTopic) -> None:
     topic, path = filled
 
-    def error(*arguments: object) -> str:
-        done = run("inspect", "--config", path, "--timeout", 30, *arguments, code=1)
-        assert done.stdout == ""
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("Error: ")
-        return line
+    def error(topic: str, partition: int = 0, first: int | None = None) -> str:
+        with pytest.raises(ContextualError) as caught:
+            print_records(path, topic, partition, first, 1, timeout=30, as_json=True)
+        return str(caught.value)
 
-    assert "the partition ends before: its last offset is 2" in error("--topic", topic, "--offset", 7)
-    assert "the topic has 1 partition, counted from 0" in error("--topic", topic, "--partition", 3)
-    assert "Unknown topic" in error("--topic", "no-such-topic")
-    assert "the partition has no records" in error("--topic", new_topic())
+    assert "the partition ends before: its last offset is 2" in error(topic, first=7)
+    assert "the topic has 1 partition, counted from 0" in error(topic, partition=3)
+    assert "Unknown topic" in error("no-such-topic")
+    assert "the partition has no records" in error(new_topic())
     admin = AdminClient(broker.client_config())
     (future,) = admin.delete_records([TopicPartition(topic, 0, 1)]).values()
     future.result(30)
-    assert "the first record that is still there has the offset 1" in error("--topic", topic, "--offset", 0)
+    assert "the first record that is still there has the offset 1" in error(topic, first=0)
     assert [record["offset"] for record in inspected(topic, path)] == [1]
+    done = run("inspect", "--config", path, "--topic", topic, "--offset", 7, code=1)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: the partition ends before")
+    assert done.stdout == ""
 
 
 def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
