@@ -20,6 +20,7 @@ __all__ = [
     "MARKER",
     "Folder",
     "NotAFileError",
+    "copy_all",
     "entered",
     "is_temporary",
     "leads_into_a_store",
@@ -40,6 +41,7 @@ Folder: TypeAlias = AbstractContextManager[int]
 MARKER: Final = ".payload-store"
 
 _SUFFIX: Final = ".part"
+_COPY_BYTES: Final = 1 << 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -202,10 +204,10 @@ def temporary_file(folder: int) -> Iterator[tuple[int, str]]:
     """Make a file with a name of its own, which is removed after the ``with`` block unless it was renamed.
 
     Yields:
-        File descriptor, open for writing, and name; the name begins with a dot.
+        File descriptor, open for writing and reading, and name; the name begins with a dot.
     """
     name = f".{uuid.uuid4()}{_SUFFIX}"
-    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
     try:
         yield file, name
     finally:
@@ -249,6 +251,14 @@ def write_all(file: int, view: memoryview) -> None:
     """Write a buffer, however many calls the system needs for it (Linux takes 2 GiB at a time)."""
     while view:
         view = view[os.write(file, view) :]
+
+
+def copy_all(source: int, target: int) -> None:
+    """Copy the whole content of an open file into another one."""
+    at = 0
+    while block := os.pread(source, _COPY_BYTES, at):
+        write_all(target, memoryview(block))
+        at += len(block)
 
 
 def sync_folder(folder: int) -> None:

@@ -255,7 +255,15 @@ class LocalStore(PayloadStore):
     def _publish_file(self, file: int, name: str, folder: int, final_name: str, final_folder: int) -> None:
         if self.fsync:
             os.fsync(file)
-        os.replace(name, final_name, src_dir_fd=folder, dst_dir_fd=final_folder)
+        try:
+            os.replace(name, final_name, src_dir_fd=folder, dst_dir_fd=final_folder)
+        except OSError as error:
+            # A topic's folder may be a mount, or have a quota, of its own (rename(2), EXDEV).
+            if error.errno != errno.EXDEV or folder == final_folder:
+                raise
+            with folders.temporary_file(final_folder) as (copy, copy_name):
+                folders.copy_all(file, copy)
+                self._publish_file(copy, copy_name, final_folder, final_name, final_folder)
 
     def _sync(self, folder: int) -> None:
         # Also for a file that was there already: whoever renamed it may not have got this far.

@@ -214,6 +214,25 @@ def test_a_reader_that_may_not_write(share: Path, monkeypatch: pytest.MonkeyPatc
     assert left.exists()
 
 
+def test_a_topic_on_a_file_system_of_its_own(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with mounts in the store's folder, and quotas per topic."""
+    store, replace, refused = opened(share), os.replace, []
+
+    def refusing(name: str, final: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if os.fstat(src_dir_fd).st_ino != os.fstat(dst_dir_fd).st_ino:
+            refused.append(name)
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        replace(name, final, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "replace", refusing)
+    data = bytes(range(256)) * 10_000
+    assert store.download(store.publish("topic", data)) == data
+    assert store.download(store.publish_stream("topic", io.BytesIO(data))) == data
+    assert len(refused) == 2
+    assert not list(share.rglob("*.part"))
+    assert len(list(store.list("topic"))) == 2
+
+
 # Left behind
 
 
