@@ -135,6 +135,17 @@ def test_the_class_is_a_stage_in_lists(java: dict[str, Any]) -> None:
     assert configuration.load({"value.serializers": "avro, large-message"}).get("large.message.format") is None
 
 
+def test_defaults_are_those_of_the_java_library() -> None:
+    found = configuration.load(CLASSES)
+    assert found == {
+        "value.serializers": ["org.apache.kafka.common.serialization.ByteArraySerializer", "large-message"],
+        "value.deserializers": ["large-message", "org.apache.kafka.common.serialization.ByteArrayDeserializer"],
+        "large.message.threshold.bytes": 1_000_000,
+        "large.message.format": "bakdata-flag",
+        "large.message.accept": "bakdata-headers, bakdata-flag",
+    }
+
+
 def test_loading_again_changes_nothing(java: dict[str, Any]) -> None:
     once = configuration.load(java)
     assert configuration.load(once) == once

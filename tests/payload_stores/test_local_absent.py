@@ -129,8 +129,9 @@ def test_a_folder_of_before_the_marker(share: Path) -> None:
         store.download(url(share / "topic/id2"))
 
 
-def test_nothing_is_written_in_the_place_of_a_share_that_was_unmounted(share: Path) -> None:
-    store = opened(share)
+@pytest.mark.parametrize("below", ["", "payloads"])
+def test_nothing_is_written_in_the_place_of_a_share_that_was_unmounted(share: Path, below: str) -> None:
+    store = opened(share / below)
     store.publish("topic", b"data")
     mounted = unmount(share)
     with pytest.raises(PayloadStoreUnavailableError):
