@@ -7,8 +7,7 @@ untouched.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -48,6 +47,7 @@ _CLIENT_PREFIXES: Final = frozenset(
         "enable",
         "enabled",
         "error",
+        "error_cb",
         "fetch",
         "group",
         "heartbeat",
@@ -57,11 +57,16 @@ _CLIENT_PREFIXES: Final = frozenset(
         "isolation",
         "linger",
         "log",
+        "log_cb",
+        "log_level",
+        "logger",
         "max",
         "message",
         "metadata",
+        "oauth_cb",
         "oauthbearer",
         "offset",
+        "on_commit",
         "on_delivery",
         "opaque",
         "partition",
@@ -75,17 +80,25 @@ _CLIENT_PREFIXES: Final = frozenset(
         "receive",
         "reconnect",
         "request",
+        "resolve",
         "retries",
         "retry",
         "sasl",
         "security",
         "session",
+        "share",
         "socket",
         "ssl",
+        "ssl_ca",
+        "ssl_certificate",
+        "ssl_engine_callback_data",
+        "ssl_key",
         "statistics",
         "stats",
+        "stats_cb",
         "sticky",
         "throttle",
+        "throttle_cb",
         "topic",
         "transaction",
         "transactional",
@@ -140,6 +153,8 @@ def _parse(path: Path, content: bytes) -> dict[str, object]:
         raise ConfigError(f"the configuration {path} is neither TOML nor properties", hint="Write .toml or .properties")
     text = content.decode("utf-8")
     if path.suffix == ".toml":
+        import tomllib
+
         return dict(_flatten(tomllib.loads(text)))
     properties: Any = require("javaproperties", "config")
     return dict(properties.loads(text))
@@ -233,6 +248,8 @@ def unknown_keys(config: Config) -> Iterator[ConfigError]:
         An error for each, which names the nearest key there is.
     """
     used = used_options(config)
+    if not any(_is_strange(key, used) for key in config):
+        return
     known = [*_builtin_options(), *used]
     names = {option.name for option in known} | {form + plural for form in _SINGLE_FORMS for plural in ("", "s")}
     owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
@@ -250,6 +267,15 @@ def unknown_keys(config: Config) -> Iterator[ConfigError]:
             )
 
 
+def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:
+    """Whether a key has to be compared with the options of all stages, which imports them."""
+    if key.removesuffix("s") in _SINGLE_FORMS or any(option.matches(key) for option in used):
+        return False
+    if key.partition(".")[0] not in _CLIENT_PREFIXES:
+        return True
+    return nearest(key, [option.name for option in used], cutoff=_NEAR) is not None
+
+
 def client_config(config: Config) -> dict[str, object]:
     """What is left for the Kafka client: all keys that belong to no chain, stage or store.
 
@@ -257,11 +283,12 @@ def client_config(config: Config) -> dict[str, object]:
         config: Flat configuration, checked by :func:`check_keys`.
     """
     used = used_options(config)
-    exclusive = [option for option in _builtin_options() if option.name.partition(".")[0] not in _CLIENT_PREFIXES]
     return {
         key: value
         for key, value in config.items()
-        if key.removesuffix("s") not in _SINGLE_FORMS and not any(option.matches(key) for option in (*used, *exclusive))
+        if key.removesuffix("s") not in _SINGLE_FORMS
+        and not any(option.matches(key) for option in used)
+        and (key.partition(".")[0] in _CLIENT_PREFIXES or not any(o.matches(key) for o in _builtin_options()))
     }
 
 
