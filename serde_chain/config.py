@@ -16,11 +16,12 @@ from payload_stores.base import PayloadStore
 from payload_stores.options import Option, boolean, nearest
 from payload_stores.plugins import import_object, require
 from payload_stores.registry import STORES
+from serde_chain import bakdata
 from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
 from serde_chain.registry import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 
-__all__ = ["DESCRIBE", "Config", "check_keys", "client_config", "load", "stage_items", "used_options"]
+__all__ = ["DESCRIBE", "Config", "check_keys", "client_config", "load", "stage_items", "unknown_keys", "used_options"]
 
 Config: TypeAlias = Mapping[str, object]
 
@@ -121,6 +122,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     Args:
         source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file.
             Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``).
+            Keys and class names of bakdata's Java library are put into ours.
 
     Returns:
         A new dictionary.
@@ -143,7 +145,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     for key in config:
         if not isinstance(key, str):
             raise ConfigError(f"the configuration key {key!r} is not a string")
-    return config
+    return bakdata.translated(config)
 
 
 def _parse(path: Path, content: bytes) -> dict[str, object]:
@@ -230,7 +232,20 @@ def check_keys(config: Config) -> None:
         config: Flat configuration.
 
     Raises:
-        ConfigError: A key under a prefix that a stage or store owns is not one of theirs; names the nearest one.
+        ConfigError: The first of :func:`unknown_keys`.
+    """
+    for error in unknown_keys(config):
+        raise error
+
+
+def unknown_keys(config: Config) -> Iterator[ConfigError]:
+    """Find misspelt keys: those under a prefix that a stage or store owns, and not one of theirs.
+
+    Args:
+        config: Flat configuration.
+
+    Yields:
+        An error for each, which names the nearest key there is.
     """
     used = used_options(config)
     if not any(_is_strange(key, used) for key in config):
@@ -245,7 +260,7 @@ def check_keys(config: Config) -> None:
         near = nearest(key, names)
         near_miss = prefix in _CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
         if prefix in owned or near_miss:
-            raise ConfigError(
+            yield ConfigError(
                 f"{key!r} is not a configuration key",
                 hint=f"Did you mean {near}?" if near else f"Known under {prefix}. are {_under(prefix, names)}",
                 key=key,
