@@ -275,10 +275,14 @@ class AvroDeserializer(Deserializer[Any]):
 
     def _read_file(self, data: Buffer) -> Any:
         try:
-            records = read_file(data, lambda text: Reading(*self._reader_of(text)[:3]))
+            records = read_file(data, self._reading)
         except Exception as error:
             raise _unreadable(error) from error
         return records[0] if len(records) == 1 else records
+
+    def _reading(self, text: str) -> Reading:
+        reader = self._reader_of(text)
+        return Reading(reader.writer, reader.target, reader.source)
 
     def _reader_of(self, text: str) -> AvroReader:
         """How records of a file's own schema are read; remembered, within bounds, since schemas come with records."""
@@ -320,7 +324,7 @@ class AvroDeserializer(Deserializer[Any]):
         target = self._target
         same = target is None or target.parsed == writer.parsed
         return AvroReader(
-            writer.parsed,
+            writer.readable,
             None if same or target is None else target.parsed,
             writer if writer.unbounded else None,
             writer,

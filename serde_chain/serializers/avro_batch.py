@@ -20,9 +20,11 @@ from serde_chain.errors import SerializationError
 from serde_chain.serializers import avro_container
 from serde_chain.serializers.avro import CONFLUENT, CONTAINER, HEADER, AvroDeserializer, AvroReader
 from serde_chain.serializers.avro_arrow import ArrowColumn
+from serde_chain.serializers.avro_decimal import readable
 from serde_chain.serializers.avro_native import Native, UnreadableSchemaError
 from serde_chain.serializers.avro_plain import plain_schemas
 from serde_chain.serializers.avro_schema import AvroSchema
+from serde_chain.wire.avro_bounds import MAX_EMPTY_ITEMS
 
 __all__ = ["AvroBatch"]
 
@@ -32,6 +34,8 @@ _WORTHWHILE_BYTES: Final = 256 << 10
 _MAX_DECODERS: Final = 1000
 # Bytes that are given to it at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
+# Parts beyond those that the records' bytes pay for that are objects of Python's at once.
+_OBJECTS: Final = 10 * MAX_EMPTY_ITEMS
 
 _log = logging.getLogger("serde_chain")
 
@@ -229,17 +233,16 @@ class _Decoder:
         self._column = column
         same = reader.source.parsed == column.schema.parsed
         writer, target = plain_schemas(reader.source, None if same else column.schema)
-        self._reader = reader._replace(writer=writer, target=target)
-        self._native = self._compile()
+        self._reader = reader._replace(writer=readable(writer), target=target)
+        self._native = self._compile(writer, target)
 
-    def _compile(self) -> Native | None:
-        reader = self._reader
-        if reader.bounds is not None:
+    def _compile(self, writer: Any, target: Any) -> Native | None:
+        if self._reader.bounds is not None:
             return None
         try:
-            return Native(reader.writer, reader.target, self._column.type_as_read)
+            return Native(writer, target, self._column.type_as_read)
         except UnreadableSchemaError as error:
-            _log.debug("%s is read record by record: %s", reader.source.name, error)
+            _log.debug("%s is read record by record: %s", self._reader.source.name, error)
             return None
 
     def decode(self, group: _Group, batch: Batch) -> Any:
@@ -255,7 +258,11 @@ class _Decoder:
         native, values = self._native, group.values.slice(begin, count)
         small = native is None or (count * native.leaves < _WORTHWHILE and values.nbytes < _WORTHWHILE_BYTES)
         if native is None or small or not avro_container.is_usable():
-            return [self._one_by_one(group, batch, begin, count)]
+            source = self._reader.source
+            free = MAX_EMPTY_ITEMS if source.unbounded else max(source.excess, 1)
+            step = max(_OBJECTS // free, 1)
+            pieces = [(at, min(step, begin + count - at)) for at in range(begin, begin + count, step)]
+            return [self._one_by_one(group, batch, *piece) for piece in pieces]
         try:
             return [native.read(values, group.start)]
         except avro_container.NotReadError as error:

@@ -22,7 +22,8 @@ __all__ = ["FileWriter", "Reading", "encode_long", "only_record", "parse_schema"
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _MAX_OUTPUT: Final = 256 << 20
-_MAX_WEIGHT: Final = 100_000
+# Parts of a schema beyond one for each character of it, since types that are named twice count twice.
+_FREE_WEIGHT: Final = 1000
 
 Write = Callable[[Any, Any, Any], None]
 
@@ -33,12 +34,12 @@ class Reading(NamedTuple):
     Attributes:
         writer: What they were written with.
         target: What they are read into; None where that is the same.
-        bounds: The schema, if its records must be looked over first.
+        source: The schema of the records.
     """
 
     writer: Any
     target: Any | None
-    bounds: AvroSchema | None
+    source: AvroSchema
 
 
 class FileWriter:
@@ -78,8 +79,9 @@ def parse_schema(text: str) -> AvroSchema:
     try:
         schema = AvroSchema.parse(text)
         avro_bounds.check_depth(schema.parsed)
-        if _weight(schema.parsed, schema.named, {}) > _MAX_WEIGHT:
-            raise ValueError(f"a record has more than {_MAX_WEIGHT} parts")
+        most = _FREE_WEIGHT + len(text)
+        if _weight(schema.parsed, schema.named, {}) > most:
+            raise ValueError(f"the schema has {len(text)} characters, and a record of it more than {most} parts")
     except RecursionError:
         raise ValueError("it nests too deep") from None
     return schema
@@ -98,15 +100,18 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
     """
     fastavro: Any = require("fastavro", "avro")
     text, blocks = _open(data)
-    writer, target, bounds = reading(text)
+    writer, target, source = reading(text)
     records: list[Any] = []
+    left = avro_bounds.paid_parts(0)  # parts that may still be built, of all records together
     for count, block in blocks:
-        if not 0 <= count <= max(len(block), avro_bounds.MAX_EMPTY_ITEMS - len(records)):
-            raise ValueError(f"a block of {len(block)} bytes claims {count} records")
+        if count < 0:
+            raise ValueError(f"a block claims {count} records")
+        left += avro_bounds.PARTS_PER_BYTE * len(block)
+        look = source.unbounded or source.excess > 0
         buffer = io.BytesIO(block)
         for _ in range(count):
-            if bounds is not None:
-                avro_bounds.check_bounds(bounds.parsed, bounds.named, block, buffer.tell())
+            if look:
+                left -= avro_bounds.check_bounds(source.parsed, source.named, block, buffer.tell(), most_parts=left)
             records.append(fastavro.schemaless_reader(buffer, writer, target))
         if buffer.tell() != len(block):
             raise ValueError(f"{len(block) - buffer.tell()} bytes follow the records of a block")

@@ -11,6 +11,7 @@ from typing import Any, Final
 from payload_stores.options import Option, text
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
+from serde_chain.serializers.avro_decimal import readable
 from serde_chain.wire import avro_bounds
 
 __all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
@@ -39,17 +40,21 @@ class AvroSchema:
 
     Attributes:
         parsed: The form that fastavro takes.
+        readable: The same to read with: decimals are bounded (:mod:`.avro_decimal`).
         text: The schema as JSON.
         name: Full name of a record, enum or fixed schema; the type's name otherwise.
         named: Definitions of the named types in it.
         unbounded: Whether records must be looked over before they are decoded (:mod:`serde_chain.wire.avro_bounds`).
+        excess: How many parts a record may have beyond those that its bytes pay for; zero or less for most schemas.
     """
 
     parsed: Any
+    readable: Any
     text: str
     name: str
     named: Mapping[str, Any]
     unbounded: bool
+    excess: int
 
     @classmethod
     def parse(cls, source: Any, references: Iterable[str] = ()) -> AvroSchema:
@@ -74,7 +79,8 @@ class AvroSchema:
             raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
         name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
         text_ = source if isinstance(source, str) else json.dumps(source)
-        return cls(parsed, text_, str(name), named, avro_bounds.needs_check(parsed, named))
+        unbounded, excess = avro_bounds.needs_check(parsed, named), avro_bounds.excess_parts(parsed, named)
+        return cls(parsed, readable(parsed), text_, str(name), named, unbounded, excess)
 
     @property
     def fingerprint(self) -> bytes:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 from typing import Any
 
 import fastavro
@@ -59,3 +60,19 @@ def test_schemas_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         assert chain.to_arrow(files(schema, 1), topic="t").to_pylist() == [{"id": 0}]
     assert chain._forms is not None
     assert len(chain._forms[0]._decoders) <= 6  # type: ignore[union-attr]
+
+
+def test_the_parts_of_all_rows_are_not_objects_at_once() -> None:
+    # Each row is what a record may be: 99,000 items that take no bytes.
+    schema = {"type": "array", "items": "null"}
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, schema, [None] * 99_000)
+    chain = DeserializerChain.from_config({"value.deserializer": "avro", "avro.schema": json.dumps(schema)})
+    chain.to_arrow([buffer.getvalue()] * 2, topic="t")  # imports
+    tracemalloc.start()
+    array = chain.to_arrow([buffer.getvalue()] * 300, topic="t")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(array) == 300
+    assert len(array.flatten()) == 300 * 99_000
+    assert peak < 60 << 20  # one list for each row would be 240 MB

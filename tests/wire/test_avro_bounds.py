@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -158,3 +159,57 @@ def test_a_huge_string_is_an_error() -> None:
         for size in (2**40, 2**62, -1, -(2**62)):
             with pytest.raises(DecodeError):
                 read(varint(size) + b"abc")
+
+
+def wide(levels: int) -> Any:
+    """A record of no bytes that has two to the power of so many parts."""
+    schema: Any = {"type": "record", "name": "W0", "fields": [{"name": "a", "type": "null"}]}
+    for level in range(1, levels):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"W{level - 1}"}]
+        schema = {"type": "record", "name": f"W{level}", "fields": fields}
+    return schema
+
+
+FLAG_AND_MORE = {
+    "type": "record",
+    "name": "Item",
+    "fields": [{"name": "flag", "type": "boolean"}, {"name": "rest", "type": wide(10)}],
+}
+
+
+@pytest.mark.parametrize(
+    ("items", "data"),
+    [
+        (wide(10), varint(5000) + b"\x00"),
+        (FLAG_AND_MORE, varint(5000) + bytes(5000) + b"\x00"),
+        ({"type": "map", "values": FLAG_AND_MORE}, varint(1) + (varint(5000) + b"\0\0" * 5000 + b"\0") + b"\0"),
+    ],
+    ids=["no bytes", "one byte", "map"],
+)
+def test_parts_of_an_item_count_for_every_item(items: Any, data: bytes) -> None:
+    _, read = chains({"type": "array", "items": items})
+    tracemalloc.start()
+    with pytest.raises(DecodeError, match="parts"):
+        read(data)
+    assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    tracemalloc.stop()
+
+
+def test_wrappers_of_few_bytes_pay_for_themselves() -> None:
+    text: Any = {"type": "record", "name": "Text", "fields": [{"name": "value", "type": ["null", "string"]}]}
+    wrapper = {"type": "record", "name": "Wrapper", "fields": [{"name": "text", "type": text}]}
+    schema = {"type": "array", "items": wrapper}
+    assert AvroSchema.parse(schema).unbounded is False
+    write, read = chains(schema)
+    values = [{"text": {"value": None}}] * 100_000
+    assert read(write(values)) == values
+
+
+def test_items_of_many_parts_that_are_worth_their_bytes() -> None:
+    schema = {"type": "array", "items": {"type": "record", "name": "R", "fields": [
+        {"name": "text", "type": "string"}, *({"name": f"n{at}", "type": "null"} for at in range(10))
+    ]}}  # fmt: skip
+    assert AvroSchema.parse(schema).unbounded is True
+    write, read = chains(schema)
+    values = [{"text": "a" * 20, **{f"n{at}": None for at in range(10)}}] * 20_000
+    assert read(write(values)) == values
