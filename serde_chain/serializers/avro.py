@@ -12,6 +12,7 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
+from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
@@ -383,10 +384,12 @@ def _shown(value: Any) -> str:
 
 
 def _unreadable(error: Exception) -> DecodeError:
+    told = str(error)
+    drop_data(error)
     if isinstance(error, EOFError):
-        return DecodeError(f"the Avro record is truncated: {str(error) or 'no bytes left'}")
+        return DecodeError(f"the Avro record is truncated: {told or 'no bytes left'}")
     return DecodeError(
-        f"the bytes are not a record of the schema: {type(error).__name__}: {error}",
+        f"the bytes are not a record of the schema: {type(error).__name__}: {told}",
         hint="Was it written with another schema?",
     )
 

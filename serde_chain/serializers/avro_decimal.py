@@ -78,4 +78,5 @@ def _read(data: bytes, schema: Any, _reader_schema: Any = None) -> Decimal:
 @lru_cache(256)
 def _beyond(precision: int) -> int:
     """The least number that has more digits."""
-    return 10 ** min(precision, MAX_DIGITS)
+    beyond: int = 10 ** min(precision, MAX_DIGITS)
+    return beyond

@@ -87,7 +87,7 @@ DOWNLOADS_BYTES: Final = Option(
     "large.message.downloads.max.bytes",
     integer(1),
     64 << 20,
-    doc="most bytes that are downloaded ahead of their reader, where records come in batches",
+    doc="most bytes that are downloaded ahead of their reader, where batches are read in parts, as in Spark",
 )
 
 
