@@ -32,7 +32,7 @@ ALLOW: Final[Option[tuple[str, ...]]] = Option(
     listing,
     (),
     required=True,
-    doc="stages that auto undoes, by their names, in any order; once each, or as often as they are named",
+    doc="stages that auto undoes, by their names, in any order; once each, or as often as named",
 )
 DEFAULT: Final[Option[tuple[str, ...] | None]] = Option(
     "serde.chain.default", listing, None, doc="stages, as written, of records that do not list theirs; else refused"

@@ -140,7 +140,7 @@ def test_a_stage_is_undone_as_often_as_it_is_named(config: dict[str, object]) ->
     ctx = context()
     data = writer("json, zstd, zstd")({"id": 7}, ctx)
     assert reader(**config)(data, ctx) == {"id": 7}
-    with pytest.raises(DecodeError, match="name it in serde.chain.allow as many times"):
+    with pytest.raises(DecodeError, match=r"name it in serde\.chain\.allow as many times"):
         reader(**config)(data, context([("serde-chain", b"1:json,zstd,zstd,zstd")]))
 
 
