@@ -102,8 +102,8 @@ class LargeMessage(Stage):
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
         """The stage's own keys, and those of the stores that the configuration names."""
         specs = [spec for spec in (STORE.read({STORE.name: "memory", **config}), *STORES.read(config)) if spec]
-        classes = [type(spec) if isinstance(spec, PayloadStore) else store_class(spec) for spec in specs]
-        return (*cls.options, *PayloadStore.options, *(option for found in classes for option in found.options))
+        found = [spec.options if isinstance(spec, PayloadStore) else store_class(spec).options for spec in specs]
+        return (*cls.options, *PayloadStore.options, *(option for options in found for option in options))
 
     @property
     def timeout_ms(self) -> int:
