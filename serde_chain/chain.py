@@ -30,6 +30,7 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, VALUE, Context
 from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, make_stage
+from serde_chain.wire.reference_format import tell_placeholder
 
 __all__ = ["DeserializerChain", "SerializerChain"]
 
@@ -317,7 +318,17 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         """
         if self._forms is None:
             self._forms = tuple(find_form(stage) for stage in self._stages)
-        return run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, most_bytes)
+        for part in run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, most_bytes):
+            part.errors |= {row: self._explained(error, part.context(row)) for row, error in part.errors.items()}
+            yield part
+
+    def _error(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
+        failure = super()._error(stage, error, ctx)
+        return self._explained(failure, ctx) if isinstance(failure, DecodeError) else failure
+
+    def _explained(self, error: SerializationError, ctx: Context | None) -> SerializationError:
+        follows = any(isinstance(stage, Stage) and stage.moves_payloads for stage in self._stages)
+        return error if follows else tell_placeholder(error, ctx)
 
     def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
         at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)
