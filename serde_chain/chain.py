@@ -27,6 +27,7 @@ from serde_chain.errors import (
     PayloadStoreError,
     SerializationError,
     in_chain,
+    is_about_record,
 )
 from serde_chain.record import KEY, VALUE, Context
 from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, make_stage
@@ -215,6 +216,7 @@ class _Chain(Stage):
         else:
             failure = self._failure(_told(error))
             failure.__cause__ = error
+            failure.about_record = is_about_record(error)
         if ctx is not None:
             failure.add_context(
                 topic=getattr(ctx, "topic", None),
