@@ -9,6 +9,7 @@ from payload_stores.base import (
     SupportsList,
     SupportsRecords,
     SupportsStreaming,
+    SupportsTopics,
 )
 from payload_stores.errors import (
     ConfigError,
@@ -40,6 +41,7 @@ __all__ = [
     "SupportsList",
     "SupportsRecords",
     "SupportsStreaming",
+    "SupportsTopics",
     "UntrustedReferenceError",
     "open_store",
 ]

@@ -164,6 +164,11 @@ class LocalStore(PayloadStore):
         with self._errors(topic=topic), suppress(FileNotFoundError), folders.entered(self.path, topic) as folder:
             yield from self._walk(folder, (topic,))
 
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
+        _root, path = self._locate(reference, (self._own, *self._trusted))
+        return path[0]
+
     def _walk(self, folder: int, path: tuple[str, ...]) -> Iterator[PayloadInfo]:
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -21,8 +21,8 @@ __all__ = ["Deadline", "Middleware", "Retry", "run_elsewhere"]
 
 T = TypeVar("T")
 
-# What SupportsDelete, SupportsList, SupportsStreaming and SupportsRecords ask for.
-_OPTIONAL: Final = ("delete", "list", "publish_stream", "open", "publish_record", "download_record")
+# What SupportsDelete, SupportsList, SupportsStreaming, SupportsRecords and SupportsTopics ask for.
+_OPTIONAL: Final = ("delete", "list", "publish_stream", "open", "publish_record", "download_record", "topic_of")
 
 
 def _of_inner(name: str) -> Any:

@@ -82,8 +82,8 @@ class LargeMessageBatch:
                 continue
             try:
                 marked.append(_Marked(row, data, self._stage.reference(data, batch.context(row))))
-            except SerializationError as error:
-                batch.fail(row, error)
+            except (SerializationError, PayloadStoreError) as error:
+                batch.fail(row, error if isinstance(error, SerializationError) else in_chain(error))
                 marked.append(_Marked(row, None, None))
         return marked
 
