@@ -19,7 +19,7 @@ from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.serializers import schema_registry
-from serde_chain.serializers.avro_file import FileWriter, Reading, only_record, parse_schema, read_file
+from serde_chain.serializers.avro_file import FileWriter, only_record, parse_schema, read_file
 from serde_chain.serializers.avro_schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
 from serde_chain.serializers.schema_registry import RegisteredSchema, SchemaRegistry, frame_of, framing_of
 from serde_chain.wire import avro_bounds, schema_id
@@ -269,21 +269,16 @@ class AvroDeserializer(Deserializer[Any]):
             DecodeError: It is no such file, or has several records or none.
         """
         try:
-            text, record = only_record(data)
-            return self._reader_of(text), record
+            return only_record(data, self._reader_of)
         except Exception as error:
             raise _unreadable(error) from error
 
     def _read_file(self, data: Buffer) -> Any:
         try:
-            records = read_file(data, self._reading)
+            records = read_file(data, self._reader_of)
         except Exception as error:
             raise _unreadable(error) from error
         return records[0] if len(records) == 1 else records
-
-    def _reading(self, text: str) -> Reading:
-        reader = self._reader_of(text)
-        return Reading(reader.writer, reader.target, reader.source)
 
     def _reader_of(self, text: str) -> AvroReader:
         """How records of a file's own schema are read; remembered, within bounds, since schemas come with records."""

@@ -62,6 +62,18 @@ def test_schemas_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(chain._forms[0]._decoders) <= 6  # type: ignore[union-attr]
 
 
+def test_a_file_of_more_parts_than_bytes_is_no_row() -> None:
+    nulls = {"type": "array", "items": "null"}
+    buffers = []
+    for count in (500, 50_000):
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, nulls, [[None] * count])
+        buffers.append(buffer.getvalue())
+    result = reader(**{"avro.reader.schema": json.dumps(nulls)}).read_batch(Batch(buffers, topic="t"))
+    assert [len(row) if row else row for row in result.values.to_pylist()] == [500, None]
+    assert "parts" in str(result.errors[1])
+
+
 def test_the_parts_of_all_rows_are_not_objects_at_once() -> None:
     # Each row is what a record may be: 99,000 items that take no bytes.
     schema = {"type": "array", "items": "null"}
