@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from serde_chain.batch import Batch
@@ -31,6 +32,7 @@ __all__ = ["AvroBatch"]
 # Records times columns, or bytes, from which on the fast reader is faster: a call of it takes one or two milliseconds.
 _WORTHWHILE: Final = 3000
 _WORTHWHILE_BYTES: Final = 256 << 10
+_MANY_LEAVES: Final = 1000
 _MAX_DECODERS: Final = 1000
 # Bytes that are given to it at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
@@ -234,7 +236,8 @@ class _Decoder:
         same = reader.source.parsed == column.schema.parsed
         writer, target = plain_schemas(reader.source, None if same else column.schema)
         self._reader = reader._replace(writer=readable(writer), target=target)
-        self._native = self._compile(writer, target)
+        # Compiled for the first group that may be worth it: container files may bring a schema each.
+        self._native = cache(partial(self._compile, writer, target))
 
     def _compile(self, writer: Any, target: Any) -> Native | None:
         if self._reader.bounds is not None:
@@ -255,7 +258,9 @@ class _Decoder:
         return found[0] if len(found) == 1 else batch.arrow.concat_arrays(found)
 
     def _block(self, group: _Group, batch: Batch, begin: int, count: int) -> list[Any]:
-        native, values = self._native, group.values.slice(begin, count)
+        values = group.values.slice(begin, count)
+        few = count * _MANY_LEAVES < _WORTHWHILE and values.nbytes < _WORTHWHILE_BYTES
+        native = None if few else self._native()
         small = native is None or (count * native.leaves < _WORTHWHILE and values.nbytes < _WORTHWHILE_BYTES)
         if native is None or small or not avro_container.is_usable():
             source = self._reader.source
