@@ -17,7 +17,7 @@ from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from serde_chain.batch import Batch
-from serde_chain.errors import SerializationError
+from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.serializers import avro_container
 from serde_chain.serializers.avro import CONFLUENT, CONTAINER, HEADER, AvroDeserializer, AvroReader
 from serde_chain.serializers.avro_arrow import ArrowColumn
@@ -85,6 +85,8 @@ class AvroBatch:
             self._columns.clear()
         column = batch.column
         groups = _Grouping(self._stage, batch).groups()
+        if self._stage.framing == CONTAINER and self._stage.schema is None:
+            groups = [group for group in groups if self._fits_arrow(group, batch)]
         target = self._target(groups)
         if target is None:
             return batch.arrow.nulls(len(column))
@@ -99,6 +101,16 @@ class AvroBatch:
         whole = batch.arrow.concat_arrays([*found, batch.arrow.nulls(len(others), kind)])
         order = batch.arrow.concat_arrays([present, others])
         return whole.take(batch.compute.sort_indices(order))
+
+    def _fits_arrow(self, group: _Group, batch: Batch) -> bool:
+        """Whether Arrow has a type for a schema that came with records; else these cannot be read, and no others."""
+        try:
+            self._column(group.reader.source)
+        except ConfigError as error:
+            for row in group.rows.to_pylist():
+                batch.fail(row, DecodeError(f"the file's schema has no Arrow type: {error.message}"))
+            return False
+        return True
 
     def _target(self, groups: list[_Group]) -> AvroSchema | None:
         """The schema into which all records of a batch are read."""

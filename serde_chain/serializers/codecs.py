@@ -267,9 +267,8 @@ def gunzip(data: Buffer, limit: int) -> tuple[bytes | None, memoryview]:
     found = _Output(limit)
     fed: Buffer = b""
     at = 0
-    more = True  # whether zlib is to be given the next bytes, rather than asked for what it has
     while not stream.eof:
-        if more:
+        if not fed:
             if at >= len(view):
                 raise ValueError("it ends too early")
             fed = view[at : at + _STEP]
@@ -281,7 +280,6 @@ def gunzip(data: Buffer, limit: int) -> tuple[bytes | None, memoryview]:
         if not found.add(piece):
             return None, view[len(view) :]
         fed = stream.unconsumed_tail
-        more = not fed and len(piece) < _CHUNK
     return found.value(), view[at - len(stream.unused_data) :]
 
 

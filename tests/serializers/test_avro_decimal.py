@@ -69,6 +69,7 @@ def test_in_a_batch_they_are_the_rows_that_fail(monkeypatch: pytest.MonkeyPatch,
     result = chain(BYTES).read_batch(Batch([good, sized(LONG), sized(bytes(40_000)), sized(LONG)], topic="t"))
     assert result.values.to_pylist() == [{"amount": Decimal("0.07")}, None, {"amount": Decimal("0.00")}, None]
     assert {row: type(error) for row, error in result.errors.items()} == {1: DecodeError, 3: DecodeError}
+    assert all("its precision of 10" in error.message for error in result.errors.values())
 
 
 def fields_of(kind: Any) -> str:

@@ -3,6 +3,7 @@
 import io
 import json
 import tracemalloc
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -60,6 +61,19 @@ def test_schemas_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         assert chain.to_arrow(files(schema, 1), topic="t").to_pylist() == [{"id": 0}]
     assert chain._forms is not None
     assert len(chain._forms[0]._decoders) <= 6  # type: ignore[union-attr]
+
+
+def test_schemas_that_arrow_has_no_type_for_are_no_rows() -> None:
+    recursive = {"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]}
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 50, "scale": 0}
+    values = files(OLD, 2)
+    for schema, record in ((recursive, {"next": None}), (decimal, Decimal(1))):
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, schema, [record])
+        values.insert(1, buffer.getvalue())
+    result = reader().read_batch(Batch(values, topic="t"))
+    assert result.values.to_pylist() == [{"id": 0}, None, None, {"id": 1}]
+    assert all("no Arrow type" in error.message for error in result.errors.values())
 
 
 def test_a_file_of_more_parts_than_bytes_is_no_row() -> None:
