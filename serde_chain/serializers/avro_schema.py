@@ -17,6 +17,11 @@ from serde_chain.wire import avro_bounds
 __all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
 
 
+# The specification, "Names": no type may be called so. Readers do not agree on what such a name then stands for, and so
+# not on what a record takes.
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+
+
 def _schema(value: object) -> Any:
     if isinstance(value, (dict, list)):
         return value
@@ -77,6 +82,8 @@ class AvroSchema:
             parsed = fastavro.parse_schema(loaded, named_schemas=named)
         except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
+        if taken := _PRIMITIVES & named.keys():
+            raise ValueError(f"not an Avro schema: a type is called {', '.join(sorted(taken))}")
         name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
         text_ = source if isinstance(source, str) else json.dumps(source)
         unbounded, excess = avro_bounds.needs_check(parsed, named), avro_bounds.excess_parts(parsed, named)

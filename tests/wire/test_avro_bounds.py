@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serde_chain import DecodeError, DeserializerChain, EncodeError, SerializerChain
+from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError, SerializerChain
 from serde_chain.serializers.avro_schema import AvroSchema
 from serde_chain.wire.avro_bounds import MAX_DEPTH, MAX_EMPTY_ITEMS
 
@@ -94,7 +94,7 @@ def test_records_of_such_schemas_come_back() -> None:
 def test_deep_nesting_is_an_error_and_not_a_crash() -> None:
     # In a process of its own, since native readers end it when their stack does.
     program = (
-        "import sys, json\nfrom serde_chain import DecodeError, DeserializerChain\n"
+        "import sys, json\nfrom serde_chain import ConfigError, DecodeError, DeserializerChain\n"
         "read = DeserializerChain.from_config({'value.deserializer': 'avro', 'avro.schema': sys.argv[1]})\n"
         "for depth in (1_000, 100_000, 5_000_000):\n"
         "    try:\n        read(bytes([2]) * depth + bytes([0]))\n"
@@ -213,3 +213,12 @@ def test_items_of_many_parts_that_are_worth_their_bytes() -> None:
     write, read = chains(schema)
     values = [{"text": "a" * 20, **{f"n{at}": None for at in range(10)}}] * 20_000
     assert read(write(values)) == values
+
+
+@pytest.mark.parametrize("name", ["null", "int", "string", "boolean"])
+def test_types_that_are_called_like_primitives_are_refused(name: str) -> None:
+    # fastavro reads such a name as the primitive: items of no bytes would look like those of the record.
+    taken = {"type": "record", "name": name, "fields": [{"name": "x", "type": "int"}]}
+    fields = [{"name": "a", "type": taken}, {"name": "b", "type": {"type": "array", "items": name}}]
+    with pytest.raises(ConfigError, match=f"a type is called {name}"):
+        chains({"type": "record", "name": "R", "fields": fields})
