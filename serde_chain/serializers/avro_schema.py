@@ -82,8 +82,7 @@ class AvroSchema:
             parsed = fastavro.parse_schema(loaded, named_schemas=named)
         except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
-        if taken := _PRIMITIVES & named.keys():
-            raise ValueError(f"not an Avro schema: a type is called {', '.join(sorted(taken))}")
+        _check_named(named)
         name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
         text_ = source if isinstance(source, str) else json.dumps(source)
         unbounded, excess = avro_bounds.needs_check(parsed, named), avro_bounds.excess_parts(parsed, named)
@@ -129,3 +128,12 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
         return AvroSchema.parse(source)
     except ValueError as error:
         raise ConfigError(f"{key}: {error}", key=key) from error
+
+
+def _check_named(named: Mapping[str, Any]) -> None:
+    """Refuse what fastavro takes and no reader can be sure of."""
+    if taken := _PRIMITIVES & named.keys():
+        raise ValueError(f"not an Avro schema: a type is called {', '.join(sorted(taken))}")
+    for name, definition in named.items():
+        if definition["type"] == "fixed" and not (type(definition["size"]) is int and definition["size"] >= 0):
+            raise ValueError(f"not an Avro schema: the size of {name} is not a number of bytes")

@@ -222,3 +222,9 @@ def test_types_that_are_called_like_primitives_are_refused(name: str) -> None:
     fields = [{"name": "a", "type": taken}, {"name": "b", "type": {"type": "array", "items": name}}]
     with pytest.raises(ConfigError, match=f"a type is called {name}"):
         chains({"type": "record", "name": "R", "fields": fields})
+
+
+@pytest.mark.parametrize("size", [None, "5", 2.5, -1, True, [1]])
+def test_sizes_that_are_none_are_refused(size: Any) -> None:
+    with pytest.raises(ConfigError, match="the size of F is not a number of bytes"):
+        chains({"type": "array", "items": {"type": "fixed", "name": "F", "size": size}})
