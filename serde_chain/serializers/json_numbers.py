@@ -17,10 +17,10 @@ from serde_chain.base import Buffer
 
 __all__ = ["dumps", "loads"]
 
-# All digits become 0, so that long numbers can be searched for.
-_SHAPE: Final = bytes(0x30 if 0x30 <= byte < 0x3A else byte for byte in range(256))
-# From so many digits on, an integer may need more than 64 bits.
-_LONG: Final = (b"0" * 20, b"-" + b"0" * 19)
+# Digits and signs become 0, so that one search finds all integers that may need more than 64 bits: 20 digits, or 19
+# behind a minus. What else it finds is read as well, only slower.
+_SHAPE: Final = bytes(0x30 if byte in b"-0123456789" else byte for byte in range(256))
+_LONG: Final = b"0" * 20
 _NOT_FINITE: Final = (b"NaN", b"Infinity")
 
 
@@ -35,8 +35,8 @@ def loads(orjson: Any, data: Buffer) -> Any:
         ValueError: It is not JSON.
         RecursionError: It nests too deep.
     """
-    shape = (data if isinstance(data, (bytes, bytearray)) else bytes(data)).translate(_SHAPE)
-    if any(digits in shape for digits in _LONG):
+    shape = (data if type(data) is bytes else bytes(data)).translate(_SHAPE)
+    if _LONG in shape:
         return json.loads(str(data, "utf-8"))
     try:
         return orjson.loads(data)
