@@ -21,8 +21,10 @@ __all__ = ["Deadline", "Middleware", "Retry", "run_elsewhere"]
 
 T = TypeVar("T")
 
-# What SupportsDelete, SupportsList, SupportsStreaming, SupportsRecords and SupportsTopics ask for.
-_OPTIONAL: Final = ("delete", "list", "publish_stream", "open", "publish_record", "download_record", "topic_of")
+# What SupportsDelete, SupportsLeftovers, SupportsList, SupportsStreaming, SupportsRecords and SupportsTopics ask for.
+_OPTIONAL: Final = (
+    "delete", "list", "publish_stream", "open", "publish_record", "download_record", "remove_leftovers", "topic_of",
+)  # fmt: skip
 
 
 def _of_inner(name: str) -> Any:

@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = tuple(str(ROOT / name) + "/" for name in ("serde_chain", "payload_stores"))
+CODE = ("serde_chain/", "payload_stores/")
 
 
 @cache
@@ -34,9 +34,15 @@ def _points(code: CodeType) -> frozenset[int]:
 
 
 @contextmanager
-def interrupted_at(number: int) -> Iterator[None]:
-    """Raise KeyboardInterrupt at the point of this number, from 0; not at all if there are fewer."""
+def interrupted_at(number: int, within: tuple[str, ...] = CODE) -> Iterator[None]:
+    """Raise KeyboardInterrupt at the point of this number, from 0; not at all if there are fewer.
+
+    Args:
+        number: Which point.
+        within: What the paths of files with points begin with, in the repository.
+    """
     left = number
+    files = tuple(str(ROOT / path) for path in within)
 
     def step(frame: FrameType, event: str, _argument: object) -> Any:
         nonlocal left
@@ -48,7 +54,7 @@ def interrupted_at(number: int) -> Iterator[None]:
         return step
 
     def enter(frame: FrameType, _event: str, _argument: object) -> Any:
-        if left < 0 or not frame.f_code.co_filename.startswith(PACKAGES):
+        if left < 0 or not frame.f_code.co_filename.startswith(files):
             return None
         frame.f_trace_opcodes = True
         return step

@@ -16,9 +16,10 @@ from payload_stores.options import Option, boolean
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.arrow import ArrowReader
 from serde_chain.clients.messages import decode
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, with_switch
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, place
+from serde_chain.config import load
 from serde_chain.errors import SerializationError
 
 __all__ = ["Consumer"]
@@ -47,27 +48,33 @@ class Consumer:
     """
 
     def __init__(
-        self, config: Mapping[str, object] | str | Path, /, *, fetch_external: bool | None = None, **kwargs: Any
+        self,
+        config: Mapping[str, object] | str | Path | None = None,
+        /,
+        *,
+        fetch_external: bool | None = None,
+        **kwargs: Any,
     ) -> None:
         """Make a consumer.
 
         Args:
             config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
-                read here; the rest goes to confluent_kafka untouched.
+                read here; the rest goes to confluent_kafka untouched, save for what only producers know.
             fetch_external: Whether hop's references are followed; comes before the configuration's key of that name.
-                Else their messages come as they are: bytes of JSON, with the header ``_format``.
-            **kwargs: Further arguments for ``confluent_kafka.Consumer``, such as ``logger``.
+                Otherwise their messages come as they are: bytes of JSON, with the header ``_format``.
+            **kwargs: Further keys, which come before those of ``config``, such as ``logger``.
 
         Raises:
             ConfigError: A chain's configuration is wrong.
             confluent_kafka.KafkaException: The client refuses the rest.
         """
-        config = with_switch(config, "fetch_external", fetch_external)
-        setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        if fetch_external is not None:
+            kwargs["fetch_external"] = fetch_external
+        setup = ClientSetup.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
         try:
             self._stores_offsets = _STORE.read(setup.config)
             # Offsets are stored as records are handed over, not as they are fetched: see _store_given.
-            self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False}, **kwargs)
+            self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)
         except BaseException:
             setup.close()

@@ -1,6 +1,8 @@
 """Ctrl-C in a process that goes on, as in a notebook: no record is dropped, whatever was under way."""
 
+import logging
 import random
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -8,12 +10,14 @@ import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
-from serde_chain import Consumer
+from serde_chain import Consumer, Producer
 from serde_chain.testing.services import KafkaBroker
+from tests.clients.test_limits import AUTO, set_limit
 from tests.interrupts import interrupted_at
 
 if TYPE_CHECKING:
-    from tests.clients.conftest import NewConsumer
+    from tests.clients.conftest import Fetch, NewConsumer, NewProducer
+    from tests.conftest import NewTopic
 
 COUNT = 12
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}'
@@ -78,3 +82,65 @@ def test_ways_of_reading_may_change_after_an_interrupt(
         except KeyboardInterrupt:
             continue
     assert found == [(n, n) for n in range(COUNT)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_record_is_in_the_topic_or_reported_and_the_producer_goes_on(  # noqa: PLR0917, fixtures
+    broker: KafkaBroker,
+    new_topic: "NewTopic",
+    new_producer: "NewProducer",
+    new_consumer: "NewConsumer",
+    fetch: "Fetch",
+    seed: int,
+) -> None:
+    # The limit is lowered while the producer runs, so that all records are refused at first and sent again.
+    topic = new_topic(1, {"max.message.bytes": "1000000"})
+    producer = new_producer(AUTO)
+    producer.produce(topic, b"first")
+    assert producer.flush(30) == 0
+    set_limit(broker, topic, 9_000)
+    chance = random.Random(seed)
+    # Where records are on their way; what an interrupted encoding leaves behind is nothing.
+    within = ("serde_chain/clients/producer", "serde_chain/clients/negotiation")
+    reports: Counter[int] = Counter()
+    accepted: set[int] = set()
+    for number in range(60):
+
+        def delivered(_error: Any, _message: Any, number: int = number) -> None:
+            reports[number] += 1
+
+        with suppress(KeyboardInterrupt), interrupted_at(chance.randrange(150), within):
+            producer.produce(topic, number.to_bytes(2, "big") * 5_000, on_delivery=delivered)
+            accepted.add(number)
+        if chance.random() < 0.3:
+            with suppress(KeyboardInterrupt), interrupted_at(chance.randrange(60), within):
+                producer.poll(0)
+        if chance.random() < 0.1:
+            with suppress(KeyboardInterrupt), interrupted_at(chance.randrange(200), within):
+                producer.flush(10)
+    assert 10 < len(accepted) < 60
+    assert producer.flush(30) == len(producer) == 0
+    assert set(reports) >= accepted
+    assert set(reports.values()) == {1}
+    # Bytes are counted by delivery alone: there is room for further records at once.
+    for number in range(60, 80):
+        producer.produce(topic, number.to_bytes(2, "big") * 4_000)
+    assert producer.flush(30) == 0
+    consumer = new_consumer(AUTO)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = [int.from_bytes(message.value()[:2], "big") for message in fetch(consumer, len(reports) + 21)[1:]]
+    assert consumer.poll(0.3) is None
+    assert Counter(found) == Counter([*reports, *range(60, 80)])
+
+
+def test_close_reports_what_it_gives_up(topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    outcomes: list[Any] = []
+    config: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "value.serializer": "string"}
+    producer = Producer(**config)
+    for text in ("a", "b"):
+        producer.produce(topic, text, on_delivery=lambda error, _message: outcomes.append(error and error.name()))
+    with caplog.at_level(logging.WARNING), pytest.raises(KeyboardInterrupt), interrupted_at(0):
+        producer.close()
+    assert outcomes == ["_PURGE_QUEUE"] * 2
+    assert "records, is given up" in caplog.text
+    assert producer.close()
