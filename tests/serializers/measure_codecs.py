@@ -7,7 +7,6 @@ import gzip
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import cramjam
 import lz4.frame
@@ -15,21 +14,15 @@ import zstandard
 
 from serde_chain.serializers.codecs import CODECS
 from serde_chain.serializers.offload_codecs import decompress
-
-
-def resident(name: str) -> int:
-    """A figure of this process's memory in bytes: VmRSS, or VmHWM for the largest since it was last reset."""
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name)) << 10
+from serde_chain.testing.memory import peak_bytes, reset_peak
 
 
 def taken(read: Callable[[bytes], bytes], frame: bytes, size: int) -> int:
     """The most bytes that it took, the result included."""
     read(frame)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = resident("VmRSS")
+    before = reset_peak()
     assert len(read(frame)) == size
-    return resident("VmHWM") - before
+    return peak_bytes() - before
 
 
 def main(size: int) -> None:
