@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from payload_stores.errors import drop_data
 from serde_chain import config as configuration
 from serde_chain.base import Data, Deserializer, Serializer, Stage
 from serde_chain.batch import Batch, BatchForm, BatchResult, find_form, run
@@ -232,6 +233,7 @@ class _Chain(Stage):
             failure = error
         else:
             failure = self._failure(_told(error))
+            drop_data(error)
             failure.__cause__ = error
             failure.about_record = is_about_record(error)
         if ctx is not None:

@@ -10,7 +10,7 @@ import pytest
 from payload_stores.memory import MemoryStore
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.batch import Batch
-from serde_chain.errors import ForeignFormatError, PayloadIntegrityError
+from serde_chain.errors import DecodeError, ForeignFormatError, PayloadIntegrityError
 
 PAYLOAD = 9_000_000
 
@@ -110,3 +110,12 @@ def test_what_an_error_says_stays() -> None:
     assert cause.start == 7
     assert "secret" not in repr((error, cause, cause.args, cause.object))
     assert b"secret" not in pickle.dumps(error)
+
+
+def test_nor_does_the_cause_of_a_foreign_stages_error() -> None:
+    def text(data: bytes, _ctx: object) -> str:
+        return data.decode()
+
+    with pytest.raises(DecodeError, match="can't decode byte 0xff in position 7") as caught:
+        DeserializerChain([text])(b"secret \xff")
+    assert b"secret" not in pickle.dumps(caught.value)
