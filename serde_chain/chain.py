@@ -32,7 +32,6 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, VALUE, Context
 from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, make_stage
-from serde_chain.wire.reference_format import tell_placeholder
 
 __all__ = ["DeserializerChain", "SerializerChain"]
 
@@ -347,7 +346,11 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
     def _explained(self, error: SerializationError, ctx: Context | None) -> SerializationError:
         follows = any(isinstance(stage, Stage) and stage.moves_payloads for stage in self._stages)
-        return error if follows else tell_placeholder(error, ctx)
+        if follows:
+            return error
+        from serde_chain.wire.reference_format import tell_placeholder  # not needed before something fails
+
+        return tell_placeholder(error, ctx)
 
     def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
         at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)
