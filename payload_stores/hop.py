@@ -137,13 +137,14 @@ class HopStore(PayloadStore):
         if isinstance(endpoint, Unsupported):
             raise PayloadStoreError(f"the record cannot be offloaded: {endpoint}", store="hop", topic=topic)
         message_id, headers = self._identify(topic, record, context)
+        record = replace(record, headers=headers)
         reference = endpoint.message_url(message_id)
         try:
-            document = bson_frame.frame(replace(record, headers=headers))
+            document = bson_frame.frame(record)
         except ValueError as error:
             raise PayloadTooLargeError(f"the record cannot be written: {error}", store="hop", topic=topic) from error
         repeatable = context is not None and context.deterministic
-        self._client.upload(endpoint.upload_url(topic), reference, document, repeatable=repeatable)
+        self._client.upload(endpoint.upload_url(topic), reference, record, document, repeatable=repeatable)
         return reference
 
     def download(self, reference: str) -> bytes:
@@ -263,7 +264,7 @@ class HopStore(PayloadStore):
         from payload_stores.scram import ScramAuth
 
         mechanism = mechanism or (sasl if sasl in _MECHANISMS else _MECHANISMS[1])
-        return ScramAuth(username, password, mechanism=mechanism)
+        return ScramAuth(username, password, mechanism=mechanism, public_over_http=self._allow_http)
 
 
 def _known(config: Mapping[str, object], key: str) -> str:

@@ -3,6 +3,7 @@
 import base64
 import json
 import logging
+import struct
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -186,26 +187,70 @@ def test_nobody_there(opened: Any) -> None:
         opened("http://127.0.0.1:1").publish("t", b"1")
 
 
+def stored(server: Server, **change: Any) -> Callable[[BaseHTTPRequestHandler], None]:
+    """Answers with what was posted, changed."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        says(200, bson.encode({**bson.decode(server.requests[0][3]), **change}))(handler)
+
+    return answer
+
+
+RECORD = StoredRecord(bytes(1000), (("a", b"1"), ("empty", None)), b"k")
+
+
 def test_a_record_that_is_there_already(serve: Any, opened: Any) -> None:
-    content = PublishContext("content")
-    for answers, expected in (
-        ([says(422), says(200, document())], None),
-        ([says(422), says(403)], None),
-        ([says(422), says(404)], PayloadStoreError),
-    ):
-        server = Server(*answers)
-        with serve(server) as url:
-            store = opened(url)
-            if expected is None:
-                assert store.publish("t", b"1", content) == f"{url}/msg/{posted_id(server)}"
-            else:
-                with pytest.raises(expected, match="422"):
-                    store.publish("t", b"1", content)
-            assert [request[0] for request in server.requests] == ["POST", "GET"]
     # A random id that is taken is another record's, unless an attempt before this one took it.
-    server = Server(says(503), says(422), says(200, document()))
+    for context, first in ((PublishContext("content"), []), (None, [says(503)])):
+        server = Server(*first, says(422))
+        server.answers.append(stored(server))
+        with serve(server) as url:
+            reference = opened(url).publish_record("t", RECORD, context)
+            assert reference == f"{url}/msg/{posted_id(server)}"
+            assert [request[0] for request in server.requests][-2:] == ["POST", "GET"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"message": bytes(999) + b"1"},
+        {"message": bytes(999)},
+        {"message": bytes(100_000_000)},
+        {"headers": [["a", b"1"]]},
+        {"headers": {"a": b"2"}},
+        {"key": b"l"},
+        {"key": None},
+        {"metadata": {"key": b"l"}},
+    ],
+    ids=lambda change: str(change)[:30],
+)
+def test_another_record_under_a_predicted_id(serve: Any, opened: Any, change: Any) -> None:
+    server = Server(says(422))
+    server.answers.append(stored(server, **change))
+    with serve(server) as url, pytest.raises(PayloadStoreError, match="the record's id is taken") as caught:
+        opened(url).publish_record("t", RECORD, PublishContext("content"))
+    assert not caught.value.transient
+    assert [request[0] for request in server.requests] == ["POST", "GET"]
+
+
+@pytest.mark.parametrize("answer", [says(403), says(404), says(200, b"junk"), says(200, b"")])
+def test_what_has_the_id_cannot_be_seen(serve: Any, opened: Any, answer: Any) -> None:
+    with serve(Server(says(422), answer)) as url, pytest.raises(PayloadStoreError, match="HTTP 422") as caught:
+        opened(url).publish("t", b"1", PublishContext("content"))
+    assert type(caught.value) is PayloadStoreError
+
+
+def test_comparing_is_tried_again(serve: Any, opened: Any) -> None:
+    server = Server(says(422), says(503), says(422))
+    server.answers.append(stored(server))
     with serve(server) as url:
-        assert opened(url).publish("t", b"1").startswith(url)
+        assert opened(url).publish("t", b"1", PublishContext("content")).startswith(url)
+
+
+def test_nothing_here_takes_records(serve: Any, opened: Any) -> None:
+    with serve(Server(says(404))) as url, pytest.raises(PayloadNotFoundError, match="takes no records") as caught:
+        opened(url).publish("t", b"1")
+    assert not caught.value.about_record
 
 
 def posted_id(server: Server) -> str:
@@ -236,6 +281,18 @@ def test_deterministic_ids_are_of_the_whole_record(serve: Any, opened: Any) -> N
 def test_answers_that_are_no_record(serve: Any, opened: Any, body: bytes) -> None:
     with serve(Server(says(200, body))) as url, pytest.raises(PayloadIntegrityError, match="cannot be read"):
         opened(url).download(f"{url}/msg/{ID}")
+
+
+@pytest.mark.parametrize("length", [-1, -2, -5, -(2**31)])
+def test_binary_of_a_negative_length(serve: Any, opened: Any, length: int) -> None:
+    key = b"\5key\0" + struct.pack("<i", length)
+    metadata = b"\3metadata\0" + struct.pack("<i", len(key) + 5) + key + b"\0"
+    for element in (key, metadata):
+        elements = document()[4:-1] + element
+        body = struct.pack("<i", len(elements) + 5) + elements + b"\0"
+        with serve(Server(says(200, body))) as url, pytest.raises(PayloadIntegrityError) as caught:
+            opened(url).download(f"{url}/msg/{ID}")
+        assert caught.value.about_record
 
 
 def test_record_of_both_shapes(serve: Any, opened: Any) -> None:
