@@ -34,7 +34,9 @@ require("httpx2", "hop")
 require("scramp", "hop")
 
 import httpx2  # noqa: E402  after the check that it is there
-from scramp import ScramClient, ScramException  # noqa: E402
+from scramp import ScramException  # noqa: E402
+
+from payload_stores.scram_client import Exchange, Password  # noqa: E402
 
 __all__ = ["REPLAYABLE", "ScramAuth"]
 
@@ -94,8 +96,9 @@ class ScramAuth(httpx2.Auth):
     may read. Nothing signs that, so it is taken where TLS vouches for the server, and elsewhere on request. An unsigned
     success of anything else is refused: it would say that the empty first request has been carried out.
 
-    Deriving a key takes some milliseconds of processor time per request, in the event loop for asynchronous clients.
-    Objects may be used by several threads and clients at once, and be pickled; what is remembered of servers is not.
+    The keys that a password gives with a server's salt take some milliseconds of processor time, in the event loop for
+    asynchronous clients; they are derived once, and remembered as long as this object. Objects may be used by several
+    threads and clients at once, and be pickled; what is remembered is not.
 
     Args:
         username: The user's name.
@@ -116,12 +119,12 @@ class ScramAuth(httpx2.Auth):
             raise ConfigError(f"{mechanism!r} is not supported", hint=f"Use one of {', '.join(MECHANISMS)}")
         self.username = username
         self.mechanism = known
-        self._password = password
         self._public_over_http = public_over_http
         self._lock = threading.Lock()
         self._sessions: dict[_Origin, _Session] = {}
         try:
-            self._client()
+            self._password = Password(password, known)
+            self._exchange()
         except (ScramException, TypeError):
             # Without the cause, which may quote what it could not take.
             raise ConfigError("the user name or the password has characters that SCRAM does not allow") from None
@@ -138,21 +141,21 @@ class ScramAuth(httpx2.Auth):
         return f"ScramAuth({self.username!r}, mechanism={self.mechanism!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make, (self.username, self._password, self.mechanism, self._public_over_http)
+        return _make, (self.username, self._password.text, self.mechanism, self._public_over_http)
 
     def _one_round(
         self, request: httpx2.Request, origin: _Origin, session: _Session, count: int
     ) -> Generator[httpx2.Request, httpx2.Response, bool]:
-        client = self._client()
-        client.get_client_first()
-        nonce = f"{client.c_nonce}{count}{session.sr}"
-        client.set_server_first(f"r={nonce},s={session.salt},i={session.iterations}")
-        request.headers["Authorization"] = write(self.mechanism, {"data": encode(client.get_client_final())})
+        exchange = self._exchange()
+        exchange.first()
+        nonce = f"{exchange.nonce}{count}{session.sr}"
+        exchange.take(f"r={nonce},s={session.salt},i={session.iterations}")
+        request.headers["Authorization"] = write(self.mechanism, {"data": encode(exchange.final())})
         good = False
         try:
             response = yield request
             _same_place(request, response)
-            good = self._needs_no_user(request, response) or self._check(client, response)
+            good = self._needs_no_user(request, response) or self._check(exchange, response)
         finally:
             # Also where the connection broke: a server that does not know the nonce any more may have cut it.
             if not good:
@@ -163,9 +166,9 @@ class ScramAuth(httpx2.Auth):
         return True
 
     def _two_rounds(self, request: httpx2.Request, origin: _Origin) -> Generator[httpx2.Request, httpx2.Response, None]:
-        client = self._client()
+        exchange = self._exchange()
         probe = _without_body(request)
-        probe.headers["Authorization"] = write(self.mechanism, {"data": encode(client.get_client_first())})
+        probe.headers["Authorization"] = write(self.mechanism, {"data": encode(exchange.first())})
         response = yield probe
         _same_place(probe, response)
         if _is_transient(response) or self._needs_no_user(request, response):
@@ -173,14 +176,14 @@ class ScramAuth(httpx2.Auth):
         challenge = self._challenge(response)
         if challenge is None:
             return
-        session = self._answer(client, challenge)
+        session = self._answer(exchange, challenge)
         sid = challenge.get("sid")
         proof = {"sid": sid} if sid else {}
-        request.headers["Authorization"] = write(self.mechanism, {**proof, "data": encode(client.get_client_final())})
+        request.headers["Authorization"] = write(self.mechanism, {**proof, "data": encode(exchange.final())})
         response.stream = _Bounded(response.stream)
         response = yield request
         _same_place(request, response)
-        if self._check(client, response, sid) and session is not None:
+        if self._check(exchange, response, sid) and session is not None:
             with self._lock:
                 while len(self._sessions) >= _MAX_SERVERS:
                     self._sessions.pop(next(iter(self._sessions)))
@@ -209,16 +212,15 @@ class ScramAuth(httpx2.Auth):
                 return parameters
         return None
 
-    def _answer(self, client: ScramClient, challenge: dict[str, str]) -> _Session | None:
-        """Give the server's first message to the client; returns what later requests need, where it is offered."""
+    def _answer(self, exchange: Exchange, challenge: dict[str, str]) -> _Session | None:
+        """Take the server's first message; returns what later requests need, where it is offered."""
         try:
-            client.set_server_first(decode(challenge["data"]))
+            salt, iterations = exchange.take(decode(challenge["data"]))
         except (ScramException, MalformedHeaderError) as error:
             raise PayloadAccessDeniedError(
                 f"the server's first SCRAM message was refused: {error}",
                 hint=f"It must continue the client's nonce and ask for {MIN_ITERATIONS} iterations or more",
             ) from None
-        iterations = int(client.iterations)
         if iterations > MAX_ITERATIONS:
             raise PayloadAccessDeniedError(
                 f"the server asks for {iterations} SCRAM iterations, more than the {MAX_ITERATIONS} that are computed"
@@ -227,9 +229,9 @@ class ScramAuth(httpx2.Auth):
         if not (ttl.isascii() and ttl.isdigit() and len(ttl) < 10 and 0 < len(sr) <= _MAX_SR and _is_nonce(sr)):
             return None
         until = time.monotonic() + min(int(ttl), _MAX_TTL) - _MARGIN_SECONDS
-        return _Session(sr, str(client.salt), iterations, iterations, until)
+        return _Session(sr, salt, iterations, iterations, until)
 
-    def _check(self, client: ScramClient, response: httpx2.Response, sid: str | None = None) -> bool:
+    def _check(self, exchange: Exchange, response: httpx2.Response, sid: str | None = None) -> bool:
         """Check the server's signature; False for the answers that need none."""
         field = ", ".join(response.headers.get_list("authentication-info"))
         if response.status_code == _UNAUTHORIZED or (_is_transient(response) and not field):
@@ -240,8 +242,8 @@ class ScramAuth(httpx2.Auth):
             parameters = parse_parameters(field)
             if sid and parameters.get("sid", sid) != sid:
                 raise MalformedHeaderError("its sid is another one")
-            client.set_server_final(decode(parameters.get("data", "")))
-        except (ScramException, MalformedHeaderError) as error:
+            exchange.check(decode(parameters.get("data", "")))
+        except MalformedHeaderError as error:
             raise _refused(response, f"signed its answer wrongly: {error}") from None
         return True
 
@@ -261,8 +263,8 @@ class ScramAuth(httpx2.Auth):
             if self._sessions.get(origin) is session:
                 del self._sessions[origin]
 
-    def _client(self) -> ScramClient:
-        return ScramClient([self.mechanism], self.username, self._password)
+    def _exchange(self) -> Exchange:
+        return Exchange(self.mechanism, self.username, self._password)
 
 
 class _Bounded(httpx2.SyncByteStream, httpx2.AsyncByteStream):

@@ -10,7 +10,6 @@ An exchange is found by its ``sid``, never by the connection: a client may send 
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import threading
@@ -23,6 +22,7 @@ from typing import Any, Final, Protocol
 from payload_stores.errors import ConfigError
 from payload_stores.plugins import require
 from payload_stores.scram_wire import (
+    HASHES,
     MAX_ITERATIONS,
     MECHANISMS,
     MIN_ITERATIONS,
@@ -53,9 +53,6 @@ _SR_LENGTH: Final = 32
 # How far behind the highest nonce-count seen another one may come: requests sent at the same time overtake each other.
 _WINDOW: Final = 256
 _COUNT_DIGITS: Final = 10
-
-# By the canonical name: hash functions of the mechanisms.
-_HASHES: Final = {"SCRAM-SHA-256": hashlib.sha256, "SCRAM-SHA-512": hashlib.sha512}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ def invented(secret: bytes, user: str, mechanism: str, iterations: int = ITERATI
     """
 
     def digest(what: str) -> bytes:
-        return hmac.digest(secret, f"{what}\0{mechanism}\0{user}".encode(), _HASHES[mechanism]().name)
+        return hmac.digest(secret, f"{what}\0{mechanism}\0{user}".encode(), HASHES[mechanism])
 
     return Credential(digest("salt")[:_SALT_BYTES], iterations, digest("stored key"), digest("server key"))
 

@@ -130,6 +130,9 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        # asyncio sets it where a listener was made for TCP by name, which `socket.create_server` does not do. Without
+        # it, the second part of an answer waits for the client's delayed acknowledgement of the first.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._watch()
 
     def data_received(self, data: bytes) -> None:

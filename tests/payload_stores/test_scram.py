@@ -1,6 +1,7 @@
 """HTTP SCRAM: the vectors of the RFCs, both sides against each other, and what either refuses of the other."""
 
 import asyncio
+import hashlib
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from scramp import ScramClient, ScramMechanism
 
 from payload_stores.errors import ConfigError, PayloadAccessDeniedError
 from payload_stores.scram import REPLAYABLE, ScramAuth
+from payload_stores.scram_client import Password
 from payload_stores.scram_server import Credential, ScramServer, derive, invented
 from payload_stores.scram_wire import (
     MECHANISMS,
@@ -367,6 +369,51 @@ def test_body_of_a_challenge_is_bounded() -> None:
     client = httpx2.Client(transport=httpx2.MockTransport(answer), auth=ScramAuth(USER, PASSWORD))
     with pytest.raises(PayloadAccessDeniedError, match="65536 bytes"):
         client.get("http://site/")
+
+
+def test_keys_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    derived: list[bytes] = []
+    derive_key = hashlib.pbkdf2_hmac
+
+    def counting(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        derived.append(salt)
+        return derive_key(name, password, salt, iterations)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", counting)
+    for options in ({}, {"session_seconds": 0}):
+        derived.clear()
+        site = Site(**options)
+        auth = ScramAuth(USER, PASSWORD)
+        for _ in range(2):
+            with site.client(auth) as client:
+                assert [client.get("/x").status_code for _ in range(3)] == [200] * 3
+        assert derived == [KEYS["SCRAM-SHA-256"].salt]
+        # What another password gives is not taken for it.
+        with site.client(ScramAuth(USER, "other")) as client:
+            assert client.get("/x").status_code == 401
+
+
+def test_a_bounded_number_of_keys_is_remembered_and_none_is_shown() -> None:
+    password = Password(PASSWORD, "SCRAM-SHA-256")
+    made = [password.keys(bytes([number]) * 12, 4096) for number in range(40)]
+    assert len(set(made)) == 40
+    assert len(password._keys) == 16
+    assert password.keys(bytes([39]) * 12, 4096) is made[39]
+    assert password.keys(bytes([0]) * 12, 4096) == made[0]
+    assert password.keys(bytes([0]) * 12, 4097) != made[0]
+    shown = f"{made} {password} {vars(ScramAuth(USER, PASSWORD))}"
+    assert PASSWORD not in shown
+    assert str(made[0].client) not in shown
+
+
+@pytest.mark.parametrize("final", ["", "e=other-error", "v=", "v=!", "v=AAAA", "x=1", "vv", "v=\xff"])
+def test_signatures_that_are_none(final: str) -> None:
+    def forged(response: httpx2.Response) -> None:
+        if "authentication-info" in response.headers:
+            response.headers["authentication-info"] = write("", {"data": encode(final)})
+
+    with Site(200, forged).client() as client, pytest.raises(PayloadAccessDeniedError, match="signed its answer wrong"):
+        client.get("/x")
 
 
 def test_auth_object() -> None:

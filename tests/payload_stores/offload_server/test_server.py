@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,14 @@ import httpx2
 import pytest
 
 from payload_stores.errors import PayloadAccessDeniedError
+from payload_stores.memory import MemoryStore
+from payload_stores.offload_server import runner
 from payload_stores.scram import REPLAYABLE, ScramAuth
 from payload_stores.scram_wire import MECHANISMS
 from serde_chain.testing.services import OffloadServer, S3Server
 
 if TYPE_CHECKING:
-    from tests.payload_stores.offload_server.conftest import Message, NewMessage, Site
+    from tests.payload_stores.offload_server.conftest import Message, NewMessage, Serve, Site
 
 OVERSIZED = "/topic/data+oversized"
 
@@ -229,6 +232,21 @@ def test_payload_gone_from_the_store(site: Site, alice: httpx2.Client, message: 
         alice.get(message.path)
     path.unlink()
     assert alice.get(message.path).status_code == 404
+
+
+def test_small_answers_are_sent_at_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when the client has acknowledged what came before, which takes it 40 ms."""
+    seen: list[int] = []
+
+    class Looking(runner._Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            accepted = transport.get_extra_info("socket")
+            seen.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(runner, "_Protocol", Looking)
+    assert httpx2.get(serve(MemoryStore()) + "/health").status_code == 200
+    assert [bool(value) for value in seen] == [True]
 
 
 def test_health_needs_no_authentication(site: Site) -> None:
