@@ -82,6 +82,9 @@ class OffloadApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a connection, as ASGI has it."""
+        if scope["type"] == "http" and scope["path"].startswith("//"):
+            # hop-client pastes "/topic/…" behind what was announced, a slash at its end included.
+            scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
         await self._app(scope, receive, send)
 
     def close(self) -> None:
@@ -109,9 +112,10 @@ class OffloadApp:
     async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         topic = self._topic(scope["path_params"]["name"])
         await self._permit(scope, WRITE, topic)
-        if (content_length(scope) or 0) > self._limits.max_bytes:
+        length = content_length(scope)
+        if (length or 0) > self._limits.max_bytes:
             raise TooLargeError(f"the body has more than the {self._limits.max_bytes} bytes that are taken")
-        entry = await self._transfers.upload(topic, receive)
+        entry = await self._transfers.upload(topic, receive, length)
         _log.info("%s uploaded %s to %s: %d bytes", scope[USER], entry.id, topic, entry.size)
         headers = [(b"content-length", b"0"), (b"location", f"/msg/{entry.id}".encode())]
         await send({"type": "http.response.start", "status": 201, "headers": headers})

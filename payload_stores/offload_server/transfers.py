@@ -73,18 +73,23 @@ class Transfers:
         """
         return await self._within(asyncio.get_running_loop().run_in_executor(self._short, function, *arguments))
 
-    async def upload(self, topic: str, receive: Receive) -> Entry:
+    async def upload(self, topic: str, receive: Receive, length: int | None) -> Entry:
         """Store the message in a request's body.
 
         Nothing of it can be read, unless all of it was right: the store is told that the payload has ended when the
         whole document has been checked, and the message is in the index when the store has it.
+
+        Args:
+            topic: The topic.
+            receive: Gives the body.
+            length: Bytes of the body, if the request says so.
 
         Raises:
             RefusedError: It is no upload (400), too large (413), too slow (408), there already (422), or cut off.
             PayloadStoreError: The store could not take it.
         """
         async with self._place():
-            parser = bson.UploadParser(self._limits.max_bytes)
+            parser = bson.UploadParser(self._limits.max_bytes, length)
             pipe = Pipe()
             publishing: Future[str] | None = None
             try:

@@ -380,9 +380,9 @@ def test_keys_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return derive_key(name, password, salt, iterations)
 
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", counting)
-    for options in ({}, {"session_seconds": 0}):
+    for seconds in (600, 0):
         derived.clear()
-        site = Site(**options)
+        site = Site(session_seconds=seconds)
         auth = ScramAuth(USER, PASSWORD)
         for _ in range(2):
             with site.client(auth) as client:

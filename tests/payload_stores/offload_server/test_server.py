@@ -194,6 +194,33 @@ def test_literal_and_encoded_plus(alice: httpx2.Client, new_message: NewMessage)
         assert alice.post(path, content=new_message().body).status_code == 201
 
 
+@pytest.mark.parametrize("headers", [{"a": b"1"}, [["a", b"1"]], None])
+def test_what_the_public_service_takes(alice: httpx2.Client, headers: Any) -> None:
+    body = {"message": b"m"} if headers is None else {"message": b"m", "headers": headers}
+    answer = alice.post(OVERSIZED, content=bson.encode(body))
+    assert answer.status_code == 201
+    found = bson.decode(alice.get(answer.headers["location"]).content)
+    assert (found["message"], found["headers"]) == (b"m", [] if headers is None else [["a", b"1"]])
+
+
+def test_two_ids(alice: httpx2.Client, message: Message) -> None:
+    other = uuid.uuid4()
+    message.fields["headers"] = [["_id", message.id.bytes], ["_id", other.bytes]]
+    assert alice.post(OVERSIZED, content=message.body).headers["location"] == message.path
+    assert alice.get(f"/msg/{other}").status_code == 404
+
+
+def test_slashes_that_others_announced(alice: httpx2.Client, message: Message) -> None:
+    for slashes in ("//", "///"):
+        request = alice.build_request("POST", "/", content=message.body)
+        request.url = request.url.copy_with(raw_path=f"{slashes}{OVERSIZED[1:]}".encode())
+        assert alice.send(request).status_code == (201 if slashes == "//" else 422)
+        request = alice.build_request("GET", "/")
+        request.url = request.url.copy_with(raw_path=f"{slashes}{message.path[1:]}".encode())
+        assert alice.send(request).status_code == 200
+    assert httpx2.get(alice.base_url.copy_with(raw_path=b"//msg/x")).status_code == 401
+
+
 def test_ids_are_taken_once(site: Site, alice: httpx2.Client, new_message: NewMessage) -> None:
     first = new_message(b"first")
     second = new_message(b"second")
