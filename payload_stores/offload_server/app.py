@@ -20,7 +20,7 @@ from payload_stores.offload_server.authentication import HEALTH, USER, Authentic
 from payload_stores.offload_server.bson import MAX_DOCUMENT
 from payload_stores.offload_server.errors import ForbiddenError, RefusedError, TooLargeError
 from payload_stores.offload_server.index import Index
-from payload_stores.offload_server.requests import Limits, answer, content_length
+from payload_stores.offload_server.requests import Limits, Sender, address_of, answer, content_length
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.offload_server.transfers import Transfers
 from payload_stores.scram_server import Credentials, ScramServer
@@ -115,7 +115,7 @@ class OffloadApp:
         length = content_length(scope)
         if (length or 0) > self._limits.max_bytes:
             raise TooLargeError(f"the body has more than the {self._limits.max_bytes} bytes that are taken")
-        entry = await self._transfers.upload(topic, receive, length)
+        entry = await self._transfers.upload(topic, receive, length, _sender(scope))
         _log.info("%s uploaded %s to %s: %d bytes", scope[USER], entry.id, topic, entry.size)
         headers = [(b"content-length", b"0"), (b"location", f"/msg/{entry.id}".encode())]
         await send({"type": "http.response.start", "status": 201, "headers": headers})
@@ -135,7 +135,7 @@ class OffloadApp:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
 
         try:
-            await self._transfers.download(entry, start, send)
+            await self._transfers.download(entry, start, send, _sender(scope))
         except PayloadNotFoundError as error:
             raise RefusedError("the message's payload is gone", status=404) from error
         _log.info("%s downloaded %s of %s: %d bytes", scope[USER], entry.id, entry.topic, entry.size)
@@ -150,10 +150,9 @@ class OffloadApp:
             raise RefusedError(error.message, status=400) from None
 
     async def _permit(self, scope: Scope, operation: str, topic: str) -> None:
-        user = scope[USER]
-        address = (scope.get("client") or ("", 0))[0]
-        if not await self._transfers.call(self._authorizer.allows, user, operation, topic, address):
-            raise ForbiddenError(f"{user} has no {operation} on topic {topic}")
+        sender = _sender(scope)
+        if not await self._transfers.call(self._authorizer.allows, sender.user, operation, topic, sender.address):
+            raise ForbiddenError(f"{sender.user} has no {operation} on topic {topic}")
 
 
 class _Endpoint:
@@ -168,6 +167,10 @@ class _Endpoint:
             await answer(scope, receive, send, status=405, text="", more={"allow": self._method})
         else:
             await self._handle(scope, receive, send)
+
+
+def _sender(scope: Scope) -> Sender:
+    return Sender(scope[USER], address_of(scope))
 
 
 async def _nothing_here(scope: Scope, _receive: Receive, send: Send) -> None:

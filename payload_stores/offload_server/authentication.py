@@ -10,7 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.offload_server.errors import RefusedError
-from payload_stores.offload_server.requests import GoneError, answer, header
+from payload_stores.offload_server.refusals import Refusals
+from payload_stores.offload_server.requests import GoneError, address_of, answer, header
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.scram_server import Outcome, ScramServer
 
@@ -26,6 +27,8 @@ HEALTH: Final = "/health"
 
 _BEARER: Final = "bearer "
 _LONGEST_TOKEN: Final = 8192
+# Of those who come with a token that is nobody's.
+_NO_NAME: Final = ""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -48,6 +51,7 @@ class Authentication:
         self._scram = scram
         self._tokens = tokens
         self._call = call
+        self._refusals = Refusals()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -86,16 +90,33 @@ class Authentication:
 
     async def _judge(self, scope: Scope) -> Outcome:
         authorization = header(scope, b"authorization")
-        if self._tokens is None:
-            return self._scram.answer(authorization)
-        if authorization is not None and authorization.lower().startswith(_BEARER):
-            token = authorization[len(_BEARER) :].strip()
-            user = await self._call(self._tokens.verify, token) if 0 < len(token) <= _LONGEST_TOKEN else None
-            return Outcome(user, {} if user else {"WWW-Authenticate": "Bearer"})
-        outcome = self._scram.answer(authorization)
-        if outcome.user is None and not authorization:
+        if self._tokens is not None and (authorization or "").lower().startswith(_BEARER):
+            return await self._judge_token(self._tokens, str(authorization)[len(_BEARER) :].strip(), address_of(scope))
+        outcome = await self._judge_proof(authorization, address_of(scope))
+        if self._tokens is not None and outcome.user is None and not authorization:
             return Outcome(None, {"WWW-Authenticate": outcome.headers["WWW-Authenticate"] + ", Bearer"})
         return outcome
+
+    async def _judge_proof(self, authorization: str | None, address: str) -> Outcome:
+        claimant = self._scram.claimant(authorization)
+        if claimant is not None and not await self._refusals.turn(claimant, address):
+            self._refusals.refused(claimant, address, "too many proofs at once")
+            return self._scram.answer(None)
+        outcome = self._scram.answer(authorization)
+        if outcome.user is not None:
+            self._refusals.accepted(outcome.user, address)
+        elif claimant is not None and outcome.refused is not None:
+            self._refusals.refused(claimant, address, outcome.refused)
+        return outcome
+
+    async def _judge_token(self, tokens: TokenVerifier, token: str, address: str) -> Outcome:
+        user = await self._call(tokens.verify, token) if 0 < len(token) <= _LONGEST_TOKEN else None
+        if user is not None:
+            return Outcome(user, {})
+        # Whose it would be is not known: afterwards, so that those with good ones do not wait.
+        await self._refusals.turn(_NO_NAME, address)
+        self._refusals.refused(_NO_NAME, address, "the token is not known")
+        return Outcome(None, {"WWW-Authenticate": "Bearer"})
 
 
 def _meaning(error: Exception) -> tuple[int, str]:

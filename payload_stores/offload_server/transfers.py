@@ -7,9 +7,9 @@ import logging
 import mmap
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar, cast
 from uuid import UUID
@@ -27,7 +27,8 @@ from payload_stores.offload_server import bson
 from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.pipe import Pipe, PipeClosedError
-from payload_stores.offload_server.requests import GoneError, Limits, body
+from payload_stores.offload_server.requests import GoneError, Limits, Sender
+from payload_stores.offload_server.shares import Pace, Shares
 
 __all__ = ["Transfers"]
 
@@ -55,7 +56,7 @@ class Transfers:
         self._index = index
         self._spool = spool
         self._limits = limits
-        self._places = asyncio.Semaphore(limits.transfers)
+        self._shares = Shares(limits)
         # A transfer holds one thread; one that the store does not let go of holds it longer than its place.
         self._threads = ThreadPoolExecutor(2 * limits.transfers, thread_name_prefix="offload-transfer")
         self._short = ThreadPoolExecutor(_SHORT_CALLS, thread_name_prefix="offload-call")
@@ -73,7 +74,7 @@ class Transfers:
         """
         return await self._within(asyncio.get_running_loop().run_in_executor(self._short, function, *arguments))
 
-    async def upload(self, topic: str, receive: Receive, length: int | None) -> Entry:
+    async def upload(self, topic: str, receive: Receive, length: int | None, sender: Sender) -> Entry:
         """Store the message in a request's body.
 
         Nothing of it can be read, unless all of it was right: the store is told that the payload has ended when the
@@ -83,17 +84,18 @@ class Transfers:
             topic: The topic.
             receive: Gives the body.
             length: Bytes of the body, if the request says so.
+            sender: Who sends it.
 
         Raises:
             RefusedError: It is no upload (400), too large (413), too slow (408), there already (422), or cut off.
             PayloadStoreError: The store could not take it.
         """
-        async with self._place():
+        async with self._shares.place(sender):
             parser = bson.UploadParser(self._limits.max_bytes, length)
             pipe = Pipe()
             publishing: Future[str] | None = None
             try:
-                async for chunk in body(receive, self._limits):
+                async for chunk in Pace(self._limits).body(receive):
                     pieces = parser.feed(chunk)
                     if parser.message_began and publishing is None:
                         publishing = self._threads.submit(self._publish, topic, pipe)
@@ -112,32 +114,30 @@ class Transfers:
             reference = await self._finished(publishing)
             return await self._enter(topic, reference, upload)
 
-    async def download(self, entry: Entry, start: Callable[[int], Any], send: Send) -> None:
+    async def download(self, entry: Entry, start: Callable[[int], Any], send: Send, sender: Sender) -> None:
         """Send a message as BSON.
 
         Args:
             entry: The message.
             start: Begins the answer, given its length in bytes; called when the store has opened the payload.
             send: Takes the answer's pieces.
+            sender: Who asked for it.
 
         Raises:
             PayloadStoreError: The store does not have the payload, or not as it was; if that turns out after ``start``,
                 the connection must be cut, since the length was announced.
         """
-        async with self._place():
+        async with self._shares.place(sender):
             opening = self._threads.submit(self._open, entry.reference)
             with closing(_Blocks(await self._within(asyncio.wrap_future(opening)), self._threads)) as blocks:
                 head, tail = bson.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
                 await start(len(head) + entry.size + len(tail))
-                try:
-                    async with asyncio.timeout(self._limits.transfer_seconds):
-                        await self._send(send, head)
-                        await self._send_payload(send, blocks, entry)
-                        await self._send(send, tail, more=False)
-                except TimeoutError:
-                    raise GoneError("the client did not take the answer in time") from None
+                answer = _Answer(send, Pace(self._limits))
+                await answer.send(head)
+                await self._send_payload(answer, blocks, entry)
+                await answer.send(tail, more=False)
 
-    async def _send_payload(self, send: Send, blocks: _Blocks, entry: Entry) -> None:
+    async def _send_payload(self, answer: _Answer, blocks: _Blocks, entry: Entry) -> None:
         left = entry.size
         reading = blocks.next()
         while left:
@@ -147,7 +147,7 @@ class Transfers:
                 raise PayloadIntegrityError("the payload has another size than it had", reference=entry.reference)
             # The next block is read while this one is sent.
             reading = blocks.next()
-            await self._send(send, block)
+            await answer.send(block)
 
     async def _write(self, pipe: Pipe, piece: memoryview) -> None:
         try:
@@ -155,10 +155,6 @@ class Transfers:
                 await pipe.write(piece)
         except TimeoutError:
             raise self._too_slow() from None
-
-    async def _send(self, send: Send, block: bytes, *, more: bool = True) -> None:
-        async with asyncio.timeout(self._limits.idle_seconds):
-            await send({"type": "http.response.body", "body": block, "more_body": more})
 
     async def _enter(self, topic: str, reference: str, upload: bson.Upload) -> Entry:
         headers = bson_write.headers(upload.headers)
@@ -243,17 +239,20 @@ class Transfers:
     def _too_slow(self) -> PayloadStoreUnavailableError:
         return PayloadStoreUnavailableError(f"no answer within {self._limits.store_seconds:g} s")
 
-    @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
+
+class _Answer:
+    """The body of an answer, sent at a pace that the client keeps."""
+
+    def __init__(self, send: Send, pace: Pace) -> None:
+        self._send = send
+        self._pace = pace
+
+    async def send(self, block: bytes, *, more: bool = True) -> None:
         try:
-            async with asyncio.timeout(self._limits.idle_seconds):
-                await self._places.acquire()
+            await self._pace.wait(self._send({"type": "http.response.body", "body": block, "more_body": more}))
         except TimeoutError:
-            raise PayloadStoreUnavailableError("too many transfers at once") from None
-        try:
-            yield
-        finally:
-            self._places.release()
+            raise GoneError("the client did not take the answer in time") from None
+        self._pace.moved(len(block))
 
 
 class _Blocks:

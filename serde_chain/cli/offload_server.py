@@ -63,6 +63,7 @@ def add_token(file: Path, name: str) -> None:
 @click.option("--broker-config", type=_FILE, help="Kafka client of the server, for ACLs and --announce.")
 @click.option("--super-user", "super_users", multiple=True, help="May do everything, with the broker's ACLs.")
 @click.option("--max-bytes", default=1 << 30, show_default=True, type=click.IntRange(1), help="Largest upload.")
+@click.option("--proxy", "proxies", multiple=True, help="IP address of a reverse proxy: it has no share of its own.")
 @click.option("--tls-cert", type=_FILE, help="Certificate with its chain (PEM).")
 @click.option("--tls-key", type=_FILE, help="Its private key (PEM).")
 @click.option("--url", help="What clients call the server, if not by its address.")
@@ -81,7 +82,14 @@ def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: 
         raise click.UsageError("--announce needs --broker-config")
     app = _app(load(file), broker, options)
     try:
-        serve(app, host=options["host"], port=options["port"], tls=tls, ready=_ready(broker, options))
+        serve(
+            app,
+            host=options["host"],
+            port=options["port"],
+            tls=tls,
+            ready=_ready(broker, options),
+            proxies=options["proxies"],
+        )
     finally:
         app.close()
 
@@ -115,7 +123,7 @@ def _app(config: dict[str, object], broker: dict[str, object] | None, options: d
             credentials,
             authorizer,
             tokens=tokens,
-            limits=Limits(max_bytes=options["max_bytes"]),
+            limits=Limits(max_bytes=options["max_bytes"], proxies=frozenset(options["proxies"])),
         )
     except ConfigError:
         store.close()

@@ -14,6 +14,7 @@ import pytest
 from payload_stores.errors import PayloadAccessDeniedError
 from payload_stores.memory import MemoryStore
 from payload_stores.offload_server import runner
+from payload_stores.offload_server.protocol import OffloadProtocol
 from payload_stores.scram import REPLAYABLE, ScramAuth
 from payload_stores.scram_wire import MECHANISMS
 from serde_chain.testing.services import OffloadServer, S3Server
@@ -265,13 +266,13 @@ def test_small_answers_are_sent_at_once(serve: Serve, monkeypatch: pytest.Monkey
     """Not when the client has acknowledged what came before, which takes it 40 ms."""
     seen: list[int] = []
 
-    class Looking(runner._Protocol):
+    class Looking(OffloadProtocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             accepted = transport.get_extra_info("socket")
             seen.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
-    monkeypatch.setattr(runner, "_Protocol", Looking)
+    monkeypatch.setattr(runner, "OffloadProtocol", Looking)
     assert httpx2.get(serve(MemoryStore()) + "/health").status_code == 200
     assert [bool(value) for value in seen] == [True]
 
