@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -15,11 +17,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from payload_stores.base import PayloadStore
 from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
-from payload_stores.offload_server.acls import READ, WRITE, Authorizer
-from payload_stores.offload_server.authentication import HEALTH, USER, Authentication
+from payload_stores.offload_server.acls import (
+    READ,
+    WRITE,
+    Authorizer,
+    SupportsAnyTopic,
+    SupportsCheck,
+    SupportsRefresh,
+)
+from payload_stores.offload_server.authentication import HEALTH, LIVE, USER, Authentication
 from payload_stores.offload_server.bson import MAX_DOCUMENT
 from payload_stores.offload_server.errors import ForbiddenError, RefusedError, TooLargeError
-from payload_stores.offload_server.index import Index
+from payload_stores.offload_server.files import SupportsReload, take_folder
+from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.requests import Limits, Sender, address_of, answer, content_length
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.offload_server.transfers import Transfers
@@ -29,6 +39,8 @@ __all__ = ["OffloadApp"]
 
 _log = logging.getLogger(__name__)
 
+# Monitors wait for some seconds at most.
+_HEALTH_SECONDS: Final = 4.0
 _UPLOAD_SUFFIX: Final = "+oversized"
 # The answer to a download repeats headers and key.
 _MOST_BYTES: Final = MAX_DOCUMENT - (4 << 20)
@@ -36,9 +48,10 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGN
 
 
 class OffloadApp:
-    """The application: ``POST /topic/{topic}+oversized``, ``GET /msg/{id}``, ``GET /health``.
+    """The application: ``POST /topic/{topic}+oversized``, ``GET /msg/{id}``, ``GET /health``, ``GET /live``.
 
-    Give it to an ASGI server, which must run its lifespan: the store and the index are closed at its end.
+    Give it to an ASGI server, which must run its lifespan: the store and the index are closed at its end. HEAD is GET
+    without the body.
 
     Args:
         store: Where payloads are kept; closed with the application.
@@ -49,7 +62,8 @@ class OffloadApp:
         limits: What a request may take.
 
     Raises:
-        ConfigError: The limits do not fit the store or BSON, or the folder cannot be used.
+        ConfigError: The limits do not fit the store or BSON, or the folder cannot be used, say because another server
+            has it.
     """
 
     def __init__(
@@ -66,14 +80,17 @@ class OffloadApp:
         _check(self._limits, store)
         self._store = store
         self._authorizer = authorizer
+        self._files: tuple[object, ...] = (credentials, authorizer, tokens)
+        self._folder = take_folder(folder)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
-        self._index = Index(folder / "index.sqlite3")
+            self._index = Index(folder / "index.sqlite3")
+        except BaseException:
+            os.close(self._folder)
+            raise
         self._transfers = Transfers(store, self._index, folder, self._limits)
         routes = [
             Route(HEALTH, _Endpoint("GET", self._health)),
+            Route(LIVE, _Endpoint("GET", _live)),
             Route("/topic/{name}", _Endpoint("POST", self._upload)),
             Route("/msg/{id}", _Endpoint("GET", self._download)),
         ]
@@ -87,11 +104,20 @@ class OffloadApp:
             scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
         await self._app(scope, receive, send)
 
+    def reload(self) -> None:
+        """Read the files of users, tokens and permissions again; what cannot be read stays as it was."""
+        for part in self._files:
+            if isinstance(part, SupportsReload):
+                part.reload()
+
     def close(self) -> None:
         """Close the store and the index; done by the ASGI lifespan as well."""
         self._transfers.close()
         self._index.close()
         self._store.close()
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
 
     @asynccontextmanager
     async def _lifespan(self, _app: object) -> AsyncIterator[None]:
@@ -101,11 +127,16 @@ class OffloadApp:
             self.close()
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whether the index answers. Of the store nothing is said: asking it would cost a request to it."""
+        """Whether the index answers, and what says who may do what. Asking the store would cost a request to it."""
+        what = "the index"
         try:
-            await self._transfers.call(self._index.find, UUID(int=0))
-        except PayloadStoreError:
-            await answer(scope, receive, send, status=503, text="the index does not answer")
+            async with asyncio.timeout(_HEALTH_SECONDS):
+                await self._transfers.call(self._index.find, UUID(int=0))
+                if isinstance(self._authorizer, SupportsCheck):
+                    what = "the broker"
+                    await self._transfers.call(self._authorizer.check)
+        except (PayloadStoreError, TimeoutError):
+            await answer(scope, receive, send, status=503, text=f"{what} does not answer")
         else:
             await answer(scope, receive, send, status=200, text="ok")
 
@@ -122,23 +153,48 @@ class OffloadApp:
         await send({"type": "http.response.body", "body": b""})
 
     async def _download(self, scope: Scope, receive: Receive, send: Send) -> None:
-        text = scope["path_params"]["id"]
-        entry = None
-        if _UUID.fullmatch(text):
-            entry = await self._transfers.call(self._index.find, UUID(text))
-        if entry is None:
-            raise RefusedError("there is no such message", status=404)
-        await self._permit(scope, READ, entry.topic)
+        entry = await self._readable(scope)
 
-        async def start(size: int) -> None:
+        async def start(size: int) -> bool:
             headers = [(b"content-type", b"application/bson"), (b"content-length", str(size).encode())]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
+            return str(scope["method"]) != "HEAD"
 
         try:
             await self._transfers.download(entry, start, send, _sender(scope))
         except PayloadNotFoundError as error:
             raise RefusedError("the message's payload is gone", status=404) from error
         _log.info("%s downloaded %s of %s: %d bytes", scope[USER], entry.id, entry.topic, entry.size)
+
+    async def _readable(self, scope: Scope) -> Entry:
+        """The message that a request is about, if its sender may read it.
+
+        Who may not is not told whether there is one. A user without any permission to read gets 403, whatever the id:
+        that is a mistake in the permissions, and not a message that is gone.
+        """
+        sender = _sender(scope)
+        if isinstance(self._authorizer, SupportsAnyTopic):
+            asked = (sender.user, READ, sender.address)
+            if not await self._asked(self._authorizer.allows_any, *asked):
+                raise ForbiddenError(f"{sender.user} has no READ on any topic")
+        text = scope["path_params"]["id"]
+        entry = None
+        if _UUID.fullmatch(text):
+            entry = await self._transfers.call(self._index.find, UUID(text))
+        if entry is None or not await self._asked(
+            self._authorizer.allows, sender.user, READ, entry.topic, sender.address
+        ):
+            raise RefusedError(f"there is no such message, or {sender.user} has no READ on its topic", status=404)
+        return entry
+
+    async def _asked(self, question: Callable[..., bool], *about: str) -> bool:
+        """What the authorizer says; before it refuses, what it remembers is renewed."""
+        if await self._transfers.call(question, *about):
+            return True
+        if not isinstance(self._authorizer, SupportsRefresh):
+            return False
+        await self._transfers.call(self._authorizer.refresh)
+        return await self._transfers.call(question, *about)
 
     def _topic(self, name: str) -> str:
         topic = name.removesuffix(_UPLOAD_SUFFIX)
@@ -151,22 +207,27 @@ class OffloadApp:
 
     async def _permit(self, scope: Scope, operation: str, topic: str) -> None:
         sender = _sender(scope)
-        if not await self._transfers.call(self._authorizer.allows, sender.user, operation, topic, sender.address):
+        if not await self._asked(self._authorizer.allows, sender.user, operation, topic, sender.address):
             raise ForbiddenError(f"{sender.user} has no {operation} on topic {topic}")
 
 
 class _Endpoint:
-    """An ASGI endpoint for one method."""
+    """An ASGI endpoint for one method; HEAD goes where GET goes."""
 
     def __init__(self, method: str, handle: ASGIApp) -> None:
-        self._method = method
+        self._methods = ("GET", "HEAD") if method == "GET" else (method,)
         self._handle = handle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != self._method:
-            await answer(scope, receive, send, status=405, text="", more={"allow": self._method})
+        if scope["method"] not in self._methods:
+            await answer(scope, receive, send, status=405, text="", more={"allow": ", ".join(self._methods)})
         else:
             await self._handle(scope, receive, send)
+
+
+async def _live(scope: Scope, receive: Receive, send: Send) -> None:
+    """That the process answers: what is missing when :meth:`OffloadApp._health` fails is not cured by a restart."""
+    await answer(scope, receive, send, status=200, text="alive")
 
 
 def _sender(scope: Scope) -> Sender:

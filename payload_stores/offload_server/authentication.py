@@ -15,15 +15,17 @@ from payload_stores.offload_server.requests import GoneError, address_of, answer
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.scram_server import Outcome, ScramServer
 
-__all__ = ["USER", "Authentication"]
+__all__ = ["HEALTH", "LIVE", "USER", "Authentication"]
 
 _log = logging.getLogger(__name__)
 
 #: Where the name of who sent a request is found in its scope.
 USER: Final = "offload.user"
 
-#: Answered without authentication: it says nothing about anybody.
+#: Answered without authentication: they say nothing about anybody.
 HEALTH: Final = "/health"
+LIVE: Final = "/live"
+_OPEN: Final = frozenset({HEALTH, LIVE})
 
 _BEARER: Final = "bearer "
 _LONGEST_TOKEN: Final = 8192
@@ -55,7 +57,7 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        if scope["type"] != "http" or scope["path"] == HEALTH:
+        if scope["type"] != "http" or scope["path"] in _OPEN:
             await self._app(scope, receive, send)
             return
         started = False

@@ -22,7 +22,7 @@ from payload_stores.offload_server.connections import Connections
 from payload_stores.offload_server.protocol import OffloadProtocol
 from payload_stores.offload_server.rarely import RarelyFilter
 
-__all__ = ["Tls", "serve"]
+__all__ = ["Tls", "is_loopback", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def serve(
     with _listen(host, port) as listener:
         url = _url(host, listener, tls)
         server = _server(app, url, tls, ready, reload=reload, proxies=proxies)
-        if tls is None and not _is_loopback(listener):
+        if tls is None and not is_loopback(listener.getsockname()[0]):
             _log.warning("%s is served without TLS: what is sent can be read and changed on its way", url)
         # One line for each broken request would be anybody's to write.
         quiet = RarelyFilter()
@@ -206,5 +206,12 @@ def _url(host: str, listener: socket.socket, tls: Tls | None) -> str:
     return f"{'https' if tls else 'http'}://{name}:{listener.getsockname()[1]}"
 
 
-def _is_loopback(listener: socket.socket) -> bool:
-    return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+def is_loopback(host: str) -> bool:
+    """Whether what is served on a host's address stays on this machine."""
+    try:
+        return all(
+            ipaddress.ip_address(found[4][0]).is_loopback
+            for found in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        )
+    except OSError:
+        return False

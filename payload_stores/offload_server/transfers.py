@@ -7,11 +7,11 @@ import logging
 import mmap
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import BinaryIO, Final, TypeVar, cast
 from uuid import UUID
 
 from starlette.types import Receive, Send
@@ -114,12 +114,13 @@ class Transfers:
             reference = await self._finished(publishing)
             return await self._enter(topic, reference, upload)
 
-    async def download(self, entry: Entry, start: Callable[[int], Any], send: Send, sender: Sender) -> None:
+    async def download(self, entry: Entry, start: Callable[[int], Awaitable[bool]], send: Send, sender: Sender) -> None:
         """Send a message as BSON.
 
         Args:
             entry: The message.
-            start: Begins the answer, given its length in bytes; called when the store has opened the payload.
+            start: Begins the answer, given its length in bytes, and says whether its body is wanted; called when the
+                store has opened the payload.
             send: Takes the answer's pieces.
             sender: Who asked for it.
 
@@ -131,7 +132,9 @@ class Transfers:
             opening = self._threads.submit(self._open, entry.reference)
             with closing(_Blocks(await self._within(asyncio.wrap_future(opening)), self._threads)) as blocks:
                 head, tail = bson.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
-                await start(len(head) + entry.size + len(tail))
+                if not await start(len(head) + entry.size + len(tail)):
+                    await send({"type": "http.response.body", "body": b""})
+                    return
                 answer = _Answer(send, Pace(self._limits))
                 await answer.send(head)
                 await self._send_payload(answer, blocks, entry)

@@ -433,4 +433,18 @@ def test_plain_http(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
         opened("http://host", hop_allow_http="false")
 
 
+TOKENS = [{"hop.token": "abc"}, {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("abc", 4e9)}]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_tokens_over_plain_http_only_where_asked_for(token: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"a token can be copied: hop\.allow\.http = true"):
+        open_store("hop", {"hop.offload.url": "http://host", **token})
+    for url in ("https://host", "http://localhost:1", "http://127.0.0.2", "http://[::1]"):
+        open_store("hop", {"hop.offload.url": url, **token}).close()
+    open_store("hop", {"hop.offload.url": "http://host", **token, "hop.allow.http": "true"}).close()
+    # A proof is of no use to who listens.
+    open_store("hop", {"hop.offload.url": "http://host", "hop.username": "a", "hop.password": "b"}).close()
+
+
 # Settings.

@@ -146,7 +146,7 @@ def _served(app: OffloadApp, proxies: frozenset[str]) -> Iterator[str]:
     urls: queue.SimpleQueue[str] = queue.SimpleQueue()
     with runner._listen("127.0.0.1", 0) as listener:
         url = runner._url("127.0.0.1", listener, None)
-        server = runner._server(app, url, None, urls.put, proxies=proxies)
+        server = runner._server(app, url, None, urls.put, reload=app.reload, proxies=proxies)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

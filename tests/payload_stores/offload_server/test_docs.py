@@ -22,7 +22,9 @@ def blocks(language: str) -> list[str]:
 def test_commands_have_these_options() -> None:
     lines = [line for block in blocks("console") for line in block.replace("\\\n", " ").splitlines()]
     called = [shlex.split(line[line.index("serde-chain") :])[1:] for line in lines if "serde-chain offload" in line]
-    assert {call[1] for call in called if call[0] == "offload-server"} == {"add-user", "add-token", "run"}
+    assert {call[1] for call in called if call[0] == "offload-server"} == {
+        "add-user", "list-users", "remove-user", "add-token", "list-tokens", "remove-token", "run",
+    }  # fmt: skip
     for group, name, *arguments in called:
         command = commands.commands[group]
         assert isinstance(command, click.Group)

@@ -167,7 +167,8 @@ def test_wrong_passwords_and_unknown_users_look_the_same(site: Site) -> None:
         ("alice", "POST", f"/topic/{'a' * 250}+oversized", 400),
         ("alice", "GET", OVERSIZED, 405),
         ("alice", "DELETE", "/msg/x", 405),
-        ("alice", "HEAD", "/msg/x", 405),
+        ("alice", "HEAD", "/msg/x", 404),
+        ("alice", "HEAD", OVERSIZED, 405),
     ],
 )
 def test_refused_with_a_signature(  # noqa: PLR0917  pytest passes them by name
