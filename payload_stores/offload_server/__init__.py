@@ -8,7 +8,7 @@ From the command line: ``serde-chain offload-server run``. Install with ``pip in
 
 from payload_stores.plugins import require
 
-for _module in ("starlette", "uvicorn", "scramp"):
+for _module in ("starlette", "uvicorn", "scramp", "prometheus_client"):
     require(_module, "offload-server")
 
 from payload_stores.offload_server.acls import (  # noqa: E402  after the check

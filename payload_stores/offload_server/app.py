@@ -30,6 +30,7 @@ from payload_stores.offload_server.bson import MAX_DOCUMENT
 from payload_stores.offload_server.errors import ForbiddenError, RefusedError, TooLargeError
 from payload_stores.offload_server.files import SupportsReload, take_folder
 from payload_stores.offload_server.index import Entry, Index
+from payload_stores.offload_server.metrics import METRICS, Metered, Metrics
 from payload_stores.offload_server.requests import Limits, Sender, address_of, answer, content_length
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.offload_server.transfers import Transfers
@@ -48,7 +49,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGN
 
 
 class OffloadApp:
-    """The application: ``POST /topic/{topic}+oversized``, ``GET /msg/{id}``, ``GET /health``, ``GET /live``.
+    """The application: ``POST /topic/{topic}+oversized``, ``GET /msg/{id}``, ``GET /health``, ``/live``, ``/metrics``.
 
     Give it to an ASGI server, which must run its lifespan: the store and the index are closed at its end. HEAD is GET
     without the body.
@@ -87,15 +88,18 @@ class OffloadApp:
         except BaseException:
             os.close(self._folder)
             raise
-        self._transfers = Transfers(store, self._index, folder, self._limits)
+        metrics = Metrics()
+        self._transfers = Transfers(store, self._index, folder, self._limits, metrics)
         routes = [
             Route(HEALTH, _Endpoint("GET", self._health)),
             Route(LIVE, _Endpoint("GET", _live)),
+            Route(METRICS, _Endpoint("GET", metrics.show)),
             Route("/topic/{name}", _Endpoint("POST", self._upload)),
             Route("/msg/{id}", _Endpoint("GET", self._download)),
         ]
         router = Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=self._lifespan)
-        self._app = Authentication(router, ScramServer(credentials), tokens, self._transfers.call)
+        authenticated = Authentication(router, ScramServer(credentials), tokens, self._transfers.call, metrics)
+        self._app = Metered(authenticated, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a connection, as ASGI has it."""

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.offload_server.errors import RefusedError
+from payload_stores.offload_server.metrics import METRICS, Metrics
 from payload_stores.offload_server.refusals import Refusals
 from payload_stores.offload_server.requests import GoneError, address_of, answer, header
 from payload_stores.offload_server.tokens import TokenVerifier
@@ -25,7 +26,7 @@ USER: Final = "offload.user"
 #: Answered without authentication: they say nothing about anybody.
 HEALTH: Final = "/health"
 LIVE: Final = "/live"
-_OPEN: Final = frozenset({HEALTH, LIVE})
+_OPEN: Final = frozenset({HEALTH, LIVE, METRICS})
 
 _BEARER: Final = "bearer "
 _LONGEST_TOKEN: Final = 8192
@@ -46,14 +47,18 @@ class Authentication:
         scram: Checks SCRAM.
         tokens: Checks Bearer tokens; None takes none.
         call: Runs a function that may block.
+        metrics: Where refused logins are counted.
     """
 
-    def __init__(self, app: ASGIApp, scram: ScramServer, tokens: TokenVerifier | None, call: Call) -> None:
+    def __init__(
+        self, app: ASGIApp, scram: ScramServer, tokens: TokenVerifier | None, call: Call, metrics: Metrics
+    ) -> None:
         self._app = app
         self._scram = scram
         self._tokens = tokens
         self._call = call
         self._refusals = Refusals()
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -102,14 +107,18 @@ class Authentication:
     async def _judge_proof(self, authorization: str | None, address: str) -> Outcome:
         claimant = self._scram.claimant(authorization)
         if claimant is not None and not await self._refusals.turn(claimant, address):
-            self._refusals.refused(claimant, address, "too many proofs at once")
+            self._refuse(claimant, address, "too many proofs at once")
             return self._scram.answer(None)
         outcome = self._scram.answer(authorization)
         if outcome.user is not None:
             self._refusals.accepted(outcome.user, address)
         elif claimant is not None and outcome.refused is not None:
-            self._refusals.refused(claimant, address, outcome.refused)
+            self._refuse(claimant, address, outcome.refused)
         return outcome
+
+    def _refuse(self, user: str, address: str, reason: str) -> None:
+        self._metrics.refused_logins.inc()
+        self._refusals.refused(user, address, reason)
 
     async def _judge_token(self, tokens: TokenVerifier, token: str, address: str) -> Outcome:
         user = await self._call(tokens.verify, token) if 0 < len(token) <= _LONGEST_TOKEN else None
@@ -117,7 +126,7 @@ class Authentication:
             return Outcome(user, {})
         # Whose it would be is not known: afterwards, so that those with good ones do not wait.
         await self._refusals.turn(_NO_NAME, address)
-        self._refusals.refused(_NO_NAME, address, "the token is not known")
+        self._refuse(_NO_NAME, address, "the token is not known")
         return Outcome(None, {"WWW-Authenticate": "Bearer"})
 
 

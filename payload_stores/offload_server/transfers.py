@@ -26,6 +26,7 @@ from payload_stores.errors import (
 from payload_stores.offload_server import bson
 from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.index import Entry, Index
+from payload_stores.offload_server.metrics import Metrics
 from payload_stores.offload_server.pipe import Pipe, PipeClosedError
 from payload_stores.offload_server.requests import GoneError, Limits, Sender
 from payload_stores.offload_server.shares import Pace, Shares
@@ -49,13 +50,15 @@ class Transfers:
         index: What is known of messages; closed by the caller.
         spool: Folder for payloads on their way into a store that takes no streams.
         limits: Bounds.
+        metrics: What is counted.
     """
 
-    def __init__(self, store: PayloadStore, index: Index, spool: Path, limits: Limits) -> None:
+    def __init__(self, store: PayloadStore, index: Index, spool: Path, limits: Limits, metrics: Metrics) -> None:
         self._store = store
         self._index = index
         self._spool = spool
         self._limits = limits
+        self._metrics = metrics
         self._shares = Shares(limits)
         # A transfer holds one thread; one that the store does not let go of holds it longer than its place.
         self._threads = ThreadPoolExecutor(2 * limits.transfers, thread_name_prefix="offload-transfer")
@@ -91,28 +94,33 @@ class Transfers:
             PayloadStoreError: The store could not take it.
         """
         async with self._shares.place(sender):
-            parser = bson.UploadParser(self._limits.max_bytes, length)
-            pipe = Pipe()
-            publishing: Future[str] | None = None
-            try:
-                async for chunk in Pace(self._limits).body(receive):
-                    pieces = parser.feed(chunk)
-                    if parser.message_began and publishing is None:
-                        publishing = self._threads.submit(self._publish, topic, pipe)
-                    for piece in pieces:
-                        await self._write(pipe, piece)
-                upload = parser.finish()
-                if await self.call(self._index.find, upload.id) is not None:
-                    raise _duplicate(upload.id)
-            except BaseException as error:
-                pipe.fail(error if isinstance(error, PayloadStoreError) else RefusedError("cancelled"))
-                if publishing is not None and isinstance(error, PayloadStoreError):
-                    await self._given_up(publishing, error)
-                raise
-            assert publishing is not None  # noqa: S101  a document without a message is refused above
-            pipe.end()
-            reference = await self._finished(publishing)
-            return await self._enter(topic, reference, upload)
+            with self._metrics.transfers.labels("upload").track_inprogress():
+                return await self._take(topic, receive, length)
+
+    async def _take(self, topic: str, receive: Receive, length: int | None) -> Entry:
+        parser = bson.UploadParser(self._limits.max_bytes, length)
+        pipe = Pipe()
+        publishing: Future[str] | None = None
+        try:
+            async for chunk in Pace(self._limits).body(receive):
+                self._metrics.bytes.labels("upload").inc(len(chunk))
+                pieces = parser.feed(chunk)
+                if parser.message_began and publishing is None:
+                    publishing = self._threads.submit(self._publish, topic, pipe)
+                for piece in pieces:
+                    await self._write(pipe, piece)
+            upload = parser.finish()
+            if await self.call(self._index.find, upload.id) is not None:
+                raise _duplicate(upload.id)
+        except BaseException as error:
+            pipe.fail(error if isinstance(error, PayloadStoreError) else RefusedError("cancelled"))
+            if publishing is not None and isinstance(error, PayloadStoreError):
+                await self._given_up(publishing, error)
+            raise
+        assert publishing is not None  # noqa: S101  a document without a message is refused above
+        pipe.end()
+        reference = await self._finished(publishing)
+        return await self._enter(topic, reference, upload)
 
     async def download(self, entry: Entry, start: Callable[[int], Awaitable[bool]], send: Send, sender: Sender) -> None:
         """Send a message as BSON.
@@ -129,16 +137,20 @@ class Transfers:
                 the connection must be cut, since the length was announced.
         """
         async with self._shares.place(sender):
-            opening = self._threads.submit(self._open, entry.reference)
-            with closing(_Blocks(await self._within(asyncio.wrap_future(opening)), self._threads)) as blocks:
-                head, tail = bson.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
-                if not await start(len(head) + entry.size + len(tail)):
-                    await send({"type": "http.response.body", "body": b""})
-                    return
-                answer = _Answer(send, Pace(self._limits))
-                await answer.send(head)
-                await self._send_payload(answer, blocks, entry)
-                await answer.send(tail, more=False)
+            with self._metrics.transfers.labels("download").track_inprogress():
+                await self._give(entry, start, send)
+
+    async def _give(self, entry: Entry, start: Callable[[int], Awaitable[bool]], send: Send) -> None:
+        opening = self._threads.submit(self._open, entry.reference)
+        with closing(_Blocks(await self._within(asyncio.wrap_future(opening)), self._threads, self._read)) as blocks:
+            head, tail = bson.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
+            if not await start(len(head) + entry.size + len(tail)):
+                await send({"type": "http.response.body", "body": b""})
+                return
+            answer = _Answer(send, Pace(self._limits), self._metrics)
+            await answer.send(head)
+            await self._send_payload(answer, blocks, entry)
+            await answer.send(tail, more=False)
 
     async def _send_payload(self, answer: _Answer, blocks: _Blocks, entry: Entry) -> None:
         left = entry.size
@@ -176,7 +188,7 @@ class Transfers:
         return entry
 
     def _publish(self, topic: str, pipe: Pipe) -> str:
-        with closing(pipe):
+        with closing(pipe), self._metrics.store("upload"):
             if isinstance(self._store, SupportsStreaming):
                 return self._store.publish_stream(topic, cast("BinaryIO", pipe))
             return self._publish_spooled(topic, pipe)
@@ -192,9 +204,14 @@ class Transfers:
                 return self._store.publish(topic, view)
 
     def _open(self, reference: str) -> BinaryIO:
-        if isinstance(self._store, SupportsStreaming):
-            return self._store.open(reference)
-        return cast("BinaryIO", _Held(self._store.download(reference)))
+        with self._metrics.store("download"):
+            if isinstance(self._store, SupportsStreaming):
+                return self._store.open(reference)
+            return cast("BinaryIO", _Held(self._store.download(reference)))
+
+    def _read(self, file: BinaryIO) -> bytes:
+        with self._metrics.store("download"):
+            return file.read(_BLOCK)
 
     def _delete(self, reference: str) -> None:
         if isinstance(self._store, SupportsDelete):
@@ -246,9 +263,10 @@ class Transfers:
 class _Answer:
     """The body of an answer, sent at a pace that the client keeps."""
 
-    def __init__(self, send: Send, pace: Pace) -> None:
+    def __init__(self, send: Send, pace: Pace, metrics: Metrics) -> None:
         self._send = send
         self._pace = pace
+        self._passed = metrics.bytes.labels("download")
 
     async def send(self, block: bytes, *, more: bool = True) -> None:
         try:
@@ -256,19 +274,21 @@ class _Answer:
         except TimeoutError:
             raise GoneError("the client did not take the answer in time") from None
         self._pace.moved(len(block))
+        self._passed.inc(len(block))
 
 
 class _Blocks:
     """Reads a payload in blocks, in threads."""
 
-    def __init__(self, file: BinaryIO, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, file: BinaryIO, threads: ThreadPoolExecutor, read: Callable[[BinaryIO], bytes]) -> None:
         self._file = file
         self._threads = threads
+        self._read = read
         self._reading: Future[bytes] | None = None
 
     def next(self) -> Future[bytes]:
         """Begin to read the next block; the one before must have been read."""
-        self._reading = self._threads.submit(self._file.read, _BLOCK)
+        self._reading = self._threads.submit(self._read, self._file)
         return self._reading
 
     def close(self) -> None:
