@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
+from payload_stores.offload_server.announcement import TOPIC as METADATA_TOPIC
 from payload_stores.offload_server.files import Watched, toml
 from payload_stores.plugins import require
 
@@ -133,9 +134,16 @@ def decide(rules: Iterable[Rule], user: str, operation: str, topic: str, address
 
 
 def decide_any(rules: Iterable[Rule], user: str, operation: str, address: str) -> bool:
-    """Whether a rule permits something on any topic; prohibitions are not looked at."""
+    """Whether a rule permits something on a topic that may have messages; prohibitions are not looked at.
+
+    The topic of announcements is none: all clients may read it.
+    """
     return any(
-        rule.allow and rule.matches(user, operation, rule.topic) and rule.host in {_ANYBODY, address} for rule in rules
+        rule.allow
+        and rule.topic != METADATA_TOPIC
+        and rule.matches(user, operation, rule.topic)
+        and rule.host in {_ANYBODY, address}
+        for rule in rules
     )
 
 
