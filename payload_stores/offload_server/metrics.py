@@ -116,7 +116,7 @@ class Metered:
                 status = str(message["status"])
             await send(message)
 
-        first = scope["path"].split("/", 2)[1]
+        first = scope["path"].lstrip("/").partition("/")[0]
         endpoint = first if first in _ENDPOINTS else _OTHER
         method = scope["method"] if scope["method"] in _METHODS else _OTHER
         began = time.perf_counter()

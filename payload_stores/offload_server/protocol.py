@@ -86,6 +86,10 @@ class OffloadProtocol(H11Protocol):
             self._stalled.cancel()
             self._stalled = None
 
+    def _should_upgrade(self) -> bool:
+        """No: the request is answered as it is. uvicorn would warn of it each time, and recommend packages."""
+        return False
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP; called by uvicorn."""
         if self.cycle is None or self.cycle.response_complete:
