@@ -88,6 +88,8 @@ class OffloadApp:
         except BaseException:
             os.close(self._folder)
             raise
+        self._looking: asyncio.Future[str | None] | None = None
+        self._looked_at = ""
         metrics = Metrics()
         self._transfers = Transfers(store, self._index, folder, self._limits, metrics)
         routes = [
@@ -131,18 +133,32 @@ class OffloadApp:
             self.close()
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whether the index answers, and what says who may do what. Asking the store would cost a request to it."""
-        what = "the index"
+        """Whether the index answers, and what says who may do what. Asking the store would cost a request to it.
+
+        Anybody may ask: all who do so at the same time share one look, or they would take all threads for short calls.
+        """
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._look())
         try:
-            async with asyncio.timeout(_HEALTH_SECONDS):
-                await self._transfers.call(self._index.find, UUID(int=0))
-                if isinstance(self._authorizer, SupportsCheck):
-                    what = "the broker"
-                    await self._transfers.call(self._authorizer.check)
-        except (PayloadStoreError, TimeoutError):
-            await answer(scope, receive, send, status=503, text=f"{what} does not answer")
-        else:
+            problem = await asyncio.wait_for(asyncio.shield(self._looking), _HEALTH_SECONDS)
+        except TimeoutError:
+            problem = self._looked_at
+        if problem is None:
             await answer(scope, receive, send, status=200, text="ok")
+        else:
+            await answer(scope, receive, send, status=503, text=f"{problem} does not answer")
+
+    async def _look(self) -> str | None:
+        """What does not answer, if anything."""
+        try:
+            self._looked_at = "the index"
+            await self._transfers.call(self._index.find, UUID(int=0))
+            self._looked_at = "the broker"
+            if isinstance(self._authorizer, SupportsCheck):
+                await self._transfers.call(self._authorizer.check)
+        except PayloadStoreError:
+            return self._looked_at
+        return None
 
     async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         topic = self._topic(scope["path_params"]["name"])

@@ -1,7 +1,6 @@
 """HTTP SCRAM: the vectors of the RFCs, both sides against each other, and what either refuses of the other."""
 
 import asyncio
-import hashlib
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,6 @@ from scramp import ScramClient, ScramMechanism
 
 from payload_stores.errors import ConfigError, PayloadAccessDeniedError
 from payload_stores.scram import REPLAYABLE, ScramAuth
-from payload_stores.scram_client import Password
 from payload_stores.scram_server import Credential, ScramServer, derive, invented
 from payload_stores.scram_wire import (
     MECHANISMS,
@@ -244,73 +242,6 @@ def test_nothing_but_401_is_believed_before_authentication(status: int) -> None:
         client.post("http://site/", content=b"x")
 
 
-def unasked(status: int, seen: list[str] | None = None) -> httpx2.MockTransport:
-    """A server that answers before it looks at the user."""
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        if seen is not None:
-            seen.append(f"{request.method} {len(request.read())}")
-        return httpx2.Response(status, content=b"said")
-
-    return httpx2.MockTransport(answer)
-
-
-@pytest.mark.parametrize(("status", "method"), [(200, "GET"), (200, "HEAD"), (400, "GET"), (404, "GET"), (404, "POST")])
-def test_answers_that_need_no_user(status: int, method: str) -> None:
-    for url, auth in (
-        ("https://site/", ScramAuth("a", "b")),
-        ("http://site/", ScramAuth("a", "b", public_over_http=True)),
-        ("http://site/", pickle.loads(pickle.dumps(ScramAuth("a", "b", public_over_http=True)))),  # noqa: S301
-    ):
-        seen: list[str] = []
-        client = httpx2.Client(transport=unasked(status, seen), auth=auth)
-        assert client.request(method, url, content=b"x" if method == "POST" else None).status_code == status
-        assert seen == [f"{method} 0"]
-    client = httpx2.Client(transport=unasked(status), auth=ScramAuth("a", "b"))
-    with pytest.raises(PayloadAccessDeniedError, match="not authenticated yet"):
-        client.request(method, "http://site/")
-
-
-@pytest.mark.parametrize("status", [200, 201, 204, 302])
-def test_success_of_what_was_not_sent_is_refused(status: int) -> None:
-    client = httpx2.Client(transport=unasked(status), auth=ScramAuth("a", "b", public_over_http=True))
-    for method in ("POST", "PUT", "DELETE"):
-        with pytest.raises(PayloadAccessDeniedError, match="not authenticated yet"):
-            client.request(method, "https://site/", content=b"x")
-
-
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_busy_server_need_not_look_at_the_user(status: int) -> None:
-    client = httpx2.Client(transport=unasked(status), auth=ScramAuth("a", "b"))
-    assert client.post("http://site/", content=b"x").status_code == status
-
-
-@pytest.mark.parametrize("path", ["/private", "/public"])
-def test_what_is_public_after_one_round(path: str) -> None:
-    """A proof that nobody looked at is no reason to forget what authentication in one round needs."""
-    site = Site()
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        if request.url.path == "/public":
-            return httpx2.Response(200)
-        return site(request)
-
-    with httpx2.Client(transport=httpx2.MockTransport(answer), auth=ScramAuth(USER, PASSWORD)) as client:
-        for address in ("/private", path, "/private"):
-            assert client.get(f"https://site{address}").status_code == 200
-    assert [status for status, _ in site.seen] == [401] + [200] * (3 if path == "/private" else 2)
-
-
-def test_unsigned_success_after_a_challenge_is_refused() -> None:
-    """Also over TLS: a server that asked for the proof has seen the user."""
-
-    def unsigned(response: httpx2.Response) -> None:
-        response.headers.pop("authentication-info", None)
-
-    with Site(200, unsigned).client() as client, pytest.raises(PayloadAccessDeniedError, match="did not sign"):
-        client.get("https://site/x")
-
-
 def test_redirects_are_refused() -> None:
     def answer(request: httpx2.Request) -> httpx2.Response:
         if request.url.host == "site":
@@ -369,41 +300,6 @@ def test_body_of_a_challenge_is_bounded() -> None:
     client = httpx2.Client(transport=httpx2.MockTransport(answer), auth=ScramAuth(USER, PASSWORD))
     with pytest.raises(PayloadAccessDeniedError, match="65536 bytes"):
         client.get("http://site/")
-
-
-def test_keys_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    derived: list[bytes] = []
-    derive_key = hashlib.pbkdf2_hmac
-
-    def counting(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
-        derived.append(salt)
-        return derive_key(name, password, salt, iterations)
-
-    monkeypatch.setattr(hashlib, "pbkdf2_hmac", counting)
-    for seconds in (600, 0):
-        derived.clear()
-        site = Site(session_seconds=seconds)
-        auth = ScramAuth(USER, PASSWORD)
-        for _ in range(2):
-            with site.client(auth) as client:
-                assert [client.get("/x").status_code for _ in range(3)] == [200] * 3
-        assert derived == [KEYS["SCRAM-SHA-256"].salt]
-        # What another password gives is not taken for it.
-        with site.client(ScramAuth(USER, "other")) as client:
-            assert client.get("/x").status_code == 401
-
-
-def test_a_bounded_number_of_keys_is_remembered_and_none_is_shown() -> None:
-    password = Password(PASSWORD, "SCRAM-SHA-256")
-    made = [password.keys(bytes([number]) * 12, 4096) for number in range(40)]
-    assert len(set(made)) == 40
-    assert len(password._keys) == 16
-    assert password.keys(bytes([39]) * 12, 4096) is made[39]
-    assert password.keys(bytes([0]) * 12, 4096) == made[0]
-    assert password.keys(bytes([0]) * 12, 4097) != made[0]
-    shown = f"{made} {password} {vars(ScramAuth(USER, PASSWORD))}"
-    assert PASSWORD not in shown
-    assert str(made[0].client) not in shown
 
 
 @pytest.mark.parametrize("final", ["", "e=other-error", "v=", "v=!", "v=AAAA", "x=1", "vv", "v=\xff"])

@@ -10,6 +10,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,36 @@ def test_health_says_that_the_broker_is_away(serve: Serve) -> None:
     answer = httpx2.get(url + "/health")
     assert (answer.status_code, answer.text) == (503, "the broker does not answer\n")
     assert httpx2.get(url + "/live").status_code == 200
+
+
+def test_health_that_takes_long_is_looked_at_once(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, message: Message
+) -> None:
+    class Hanging(Away):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked = 0
+            self.answers = threading.Event()
+
+        def check(self) -> None:
+            self.asked += 1
+            self.answers.wait(30)
+
+        def allows(self, user: str, operation: str, topic: str, address: str) -> bool:
+            return True
+
+    monkeypatch.setattr("payload_stores.offload_server.app._HEALTH_SECONDS", 0.2)
+    hanging = Hanging()
+    url = serve(MemoryStore(), authorizer=hanging)
+    for _ in range(10):
+        answer = httpx2.get(url + "/health")
+        assert (answer.status_code, answer.text) == (503, "the broker does not answer\n")
+    assert hanging.asked == 1
+    # The threads are free for others.
+    with httpx2.Client(auth=ScramAuth("alice", "alice-secret")) as client:
+        assert client.post(url + UPLOAD, content=message.body).status_code == 201
+    hanging.answers.set()
+    assert eventually(lambda: httpx2.get(url + "/health").status_code == 200)
 
 
 def test_who_may_not_read_is_not_told_what_there_is(site: Site, new_message: NewMessage) -> None:
