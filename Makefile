@@ -7,11 +7,12 @@
 #   make lint           ruff, mypy --strict, import-linter
 #   make bench          benchmarks side by side, as a table of ratios
 #   make lock           pin the newest dependencies, with hashes, in requirements/*.txt
+#   make lock-jars      note the checksums of the jars of broker, registry and Spark's connector
 #   make clean          remove what the above made in this folder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-servers lint bench lock clean check-python check-java check-go check-tools
+.PHONY: help venv demo test test-servers lint bench lock lock-jars clean check-python check-java check-go check-tools
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -85,11 +86,16 @@ LOCK := $(VENV)-lock/bin/uv pip compile --quiet --upgrade --universal --python-v
 
 lock: check-python
 	@"$(PYTHON)" -m venv $(VENV)-lock
-	@$(VENV)-lock/bin/pip install $(PIP_QUIET) uv
+	@$(VENV)-lock/bin/pip install $(PIP_QUIET) --require-hashes -r requirements/lock.txt
+	@$(LOCK) --group lock --output-file requirements/lock.txt
 	@$(LOCK) --group build --output-file requirements/build.txt
 	@$(LOCK) --constraints requirements/constraints.in --extra all --extra services \
 		--group test --group lint --output-file requirements/dev.txt pyproject.toml
-	@echo "Pinned in requirements/build.txt and requirements/dev.txt; now run: make test"
+	@echo "Pinned in requirements/*.txt; now run: make test"
+
+# After a change of versions in ivy.xml.
+lock-jars: check-tools venv
+	@$(BIN)/python -m serde_chain.testing.services.jars
 
 clean:
 	rm -rf $(VENV) $(VENV)-lock build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import sys
 
 NAMES = ("chain", "avro", "formats", "arrow", "hop", "memory", "spark")
+_LONGEST_SECONDS = 1800
 
 
 def main() -> None:
@@ -18,9 +20,19 @@ def main() -> None:
     names = arguments.names or NAMES
     if unknown := set(names) - set(NAMES):
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    missed = [name for name in names if not importlib.import_module(f"benchmarks.{name}").run()]
+    missed = [name for name in names if not _run(name)]
     print(f"\nTargets missed in: {', '.join(missed)}" if missed else "\nAll targets are reached.")
     sys.exit(1 if missed and arguments.check else 0)
+
+
+def _run(name: str) -> bool:
+    # Every peer has a time limit of its own; should one be missed, this says where it waits, and ends the process. Its
+    # servers end with it.
+    faulthandler.dump_traceback_later(_LONGEST_SECONDS, exit=True)
+    try:
+        return bool(importlib.import_module(f"benchmarks.{name}").run())
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -25,16 +24,16 @@ _ROUNDS = 7
 def run() -> bool:
     """Start a registry and print the table; returns whether the targets are reached."""
     with SchemaRegistry() as registry:
-        return _run(registry.url)
+        return _run(registry)
 
 
-def _run(url: str) -> bool:
+def _run(registry: SchemaRegistry) -> bool:
+    url, client, conf = registry.url, registry.client(), registry.serializer_conf()
     results = []
     for name, schema, record in (("20 fields", BIG_SCHEMA, BIG), ("3 fields", SMALL_SCHEMA, SMALL)):
-        client = SchemaRegistryClient({"url": url})
         context = SerializationContext(f"arrow-{len(schema)}", MessageField.VALUE, [])
-        one = AvroSerializer(client, schema)(record, context)
-        confluent = AvroDeserializer(client)
+        one = AvroSerializer(client, schema, conf=conf)(record, context)
+        confluent = AvroDeserializer(client, conf=conf)
         chain = DeserializerChain.from_config({"value.deserializers": "avro", "schema.registry.url": url})
         parsed = fastavro.parse_schema(json.loads(schema))
         for count in (10_000, 1_000, 100):

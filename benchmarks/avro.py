@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import fastavro
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -23,10 +22,11 @@ WANTED_DESERIALIZE = 0.4
 def run() -> bool:
     """Start a registry and print the tables; returns whether the targets are reached."""
     with SchemaRegistry() as registry:
-        return _run(registry.url)
+        return _run(registry)
 
 
-def _run(url: str) -> bool:
+def _run(registry: SchemaRegistry) -> bool:
+    url, client, conf = registry.url, registry.client(), registry.serializer_conf()
     against_confluent, against_fastavro = [], []
     for name, schema, record in (("20 fields", BIG_SCHEMA, BIG), ("3 fields", SMALL_SCHEMA, SMALL)):
         topic = f"benchmark-{len(schema)}"
@@ -34,8 +34,7 @@ def _run(url: str) -> bool:
         ours_out = SerializerChain.from_config({**config, "value.serializers": "avro"})
         # Confluent's deserializer without a reader schema reads with the writer's: so does ours here.
         ours_in = DeserializerChain.from_config({"schema.registry.url": url, "value.deserializers": "avro"})
-        client = SchemaRegistryClient({"url": url})
-        theirs_out, theirs_in = AvroSerializer(client, schema), AvroDeserializer(client)
+        theirs_out, theirs_in = AvroSerializer(client, schema, conf=conf), AvroDeserializer(client, conf=conf)
         context = RecordContext(topic, "value", [])
         their_context = SerializationContext(topic, MessageField.VALUE, [])
         encoded = theirs_out(record, their_context)

@@ -6,7 +6,6 @@ import itertools
 import os
 from typing import Any
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
@@ -103,11 +102,11 @@ def _protobuf() -> bool:
     with SchemaRegistry() as registry:
         return print_table(
             "Protobuf with registry framing, against Confluent",
-            [result for count in (20, 3) for result in _protobuf_of(registry.url, count)],
+            [result for count in (20, 3) for result in _protobuf_of(registry, count)],
         )
 
 
-def _protobuf_of(url: str, count: int) -> list[Result]:
+def _protobuf_of(registry: SchemaRegistry, count: int) -> list[Result]:
     file = descriptor_pb2.FileDescriptorProto(name=f"fields{count}.proto", package="benchmark", syntax="proto3")
     message = file.message_type.add(name="Record")
     kinds = {"INT64": 1234567890, "DOUBLE": 3.14159, "STRING": "a string of some length", "BOOL": True}
@@ -118,11 +117,11 @@ def _protobuf_of(url: str, count: int) -> list[Result]:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     record: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("benchmark.Record"))
-    one, client = record(**values), SchemaRegistryClient({"url": url})
-    config = {"schema.registry.url": url, "protobuf.message.class": record}
+    one, client, conf = record(**values), registry.client(), registry.serializer_conf()
+    config = {"schema.registry.url": registry.url, "protobuf.message.class": record}
     write = SerializerChain.from_config({"value.serializer": "protobuf", **config})
     read = DeserializerChain.from_config({"value.deserializer": "protobuf", **config})
-    their_write, their_read = ProtobufSerializer(record, client), ProtobufDeserializer(record, {}, client)
+    their_write, their_read = ProtobufSerializer(record, client, conf), ProtobufDeserializer(record, conf, client)
     ours = RecordContext(f"protobuf-{count}", "value", [])
     theirs = SerializationContext(f"protobuf-{count}", MessageField.VALUE, [])
     data: Any = their_write(one, theirs)

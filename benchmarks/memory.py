@@ -1,14 +1,14 @@
 """Memory that publishing and downloading one large payload costs, above the payload itself.
 
 Each case runs in a process of its own and reports how far its peak resident memory rose, so that allocations outside
-Python's own accounting count too.
+Python's own accounting count too. The kernel is asked for the peak of that process alone: what ``getrusage`` says is
+inherited from the process that started it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
+from serde_chain.testing.memory import peak_bytes, reset_peak
 
 PAYLOAD_BYTES = 256 << 20
 WANTED = 0.2
@@ -32,7 +33,7 @@ def run() -> bool:
     for store, environment in _stores():
         with environment as settings:
             result = subprocess.run(
-                [sys.executable, "-m", "benchmarks.memory", store],
+                [sys.executable, "-m", "benchmarks.memory", store, str(PAYLOAD_BYTES)],
                 env={**os.environ, **settings},
                 stdout=subprocess.PIPE,
                 check=True,
@@ -77,11 +78,7 @@ def _stores() -> list[tuple[str, contextlib.AbstractContextManager[dict[str, str
     return [("local", _local()), ("s3", _s3())]
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _measure(store: str) -> None:
+def _measure(store: str, payload_bytes: int) -> None:
     config: dict[str, object] = {
         "value.serializers": "large-message",
         "value.deserializers": "large-message",
@@ -95,16 +92,16 @@ def _measure(store: str) -> None:
         # Once with a small payload above the threshold, so that imports and connections do not count.
         warm = RecordContext("benchmark", "value", [])
         read(write(os.urandom(2 << 20), warm), warm)
-        payload = os.urandom(PAYLOAD_BYTES)
-        before = _peak()
+        payload = os.urandom(payload_bytes)
+        before = reset_peak()
         context = RecordContext("benchmark", "value", [])
         reference = write(payload, context)
-        published = _peak() - before
+        published = peak_bytes() - before
         del payload
-        # The peak cannot be set back, so the download counts what it takes beyond the payload that was published.
+        before = reset_peak()
         read(reference, context)
-        print(published, _peak() - before - published)
+        print(published, peak_bytes() - before - payload_bytes)
 
 
 if __name__ == "__main__":
-    _measure(sys.argv[1])
+    _measure(sys.argv[1], int(sys.argv[2]))

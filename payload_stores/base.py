@@ -21,6 +21,7 @@ __all__ = [
     "PublishContext",
     "StoredRecord",
     "SupportsDelete",
+    "SupportsLeftovers",
     "SupportsList",
     "SupportsRecords",
     "SupportsStreaming",
@@ -265,6 +266,24 @@ class SupportsList(Protocol):
 
     def list(self, topic: str) -> Iterator[PayloadInfo]:
         """Yield the payloads of a topic, in no particular order, a page at a time."""
+
+
+@runtime_checkable
+class SupportsLeftovers(Protocol):
+    """A store in which writers that are killed leave something behind that no listing shows."""
+
+    def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
+        """Remove what writers have left behind: temporary files, parts of uploads that were never completed.
+
+        Args:
+            older_than_ms: What is more recent may belong to a writer that is alive, and stays; in ms.
+
+        Returns:
+            How many uploads were removed.
+
+        Raises:
+            PayloadStoreError: They could not be listed or removed.
+        """
 
 
 @runtime_checkable

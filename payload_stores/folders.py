@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -16,11 +17,17 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 __all__ = [
+    "MARKER",
     "Folder",
     "NotAFileError",
+    "copy_all",
     "entered",
+    "is_temporary",
+    "leads_into_a_store",
     "made",
+    "make_root",
     "open_file",
+    "remove_temporary",
     "size_of",
     "sync_folder",
     "temporary_file",
@@ -29,6 +36,12 @@ __all__ = [
 
 Folder: TypeAlias = AbstractContextManager[int]
 
+# Folder in the root of a store, for payloads that are being written. Where it is, there is a store: an empty mount
+# point has none. It is a folder, not a file, because some people let `find -type f -mtime` end their payloads.
+MARKER: Final = ".payload-store"
+
+_SUFFIX: Final = ".part"
+_COPY_BYTES: Final = 1 << 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -63,33 +76,75 @@ def entered(root: Path | int, *names: str) -> Iterator[int]:
 
 
 @contextmanager
-def made(root: Path, *names: str, durable: bool) -> Iterator[int]:
-    """Like :func:`entered`, but make what is missing, the root included.
+def made(root: int, *names: str, durable: bool) -> Iterator[int]:
+    """Like :func:`entered`, but make what is missing below the root.
 
     Args:
-        root: Path of the root.
+        root: An open folder.
         *names: The folders below it.
         durable: Force the new entries to disk.
 
     Yields:
         File descriptor of the last folder.
     """
-    _make_root(root, durable=durable)
-    with entered(root) as top:
-        here = os.dup(top)
-        try:
-            for name in names:
-                with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=here)
-                below = _open(name, _FOLDER, here)
-                if durable:
-                    # Also where the folder was there already: whoever made it may not have got this far.
-                    sync_folder(here)
-                os.close(here)
-                here = below
-            yield here
-        finally:
+    here = os.dup(root)
+    try:
+        for name in names:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=here)
+            below = _open(name, _FOLDER, here)
+            if durable:
+                # Also where the folder was there already: whoever made it may not have got this far.
+                sync_folder(here)
             os.close(here)
+            here = below
+        yield here
+    finally:
+        os.close(here)
+
+
+def make_root(root: Path, *, durable: bool) -> None:
+    """Make a folder and those above it, as far as they are missing.
+
+    Args:
+        root: Its path.
+        durable: Force the new entries to disk.
+    """
+    if root.is_dir():
+        return
+    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        if durable:
+            with entered(folder.parent) as parent:
+                sync_folder(parent)
+
+
+def leads_into_a_store(root: Path, *names: str) -> bool:
+    """Whether a path leads into a store that is there, whatever has become of what the path names.
+
+    So it is if one of the folders on the way has the marker, or if all of them are there: folders that were filled
+    before there was a marker have none.
+
+    Args:
+        root: Path of the root.
+        *names: The folders below it.
+    """
+    try:
+        with entered(root) as top:
+            here = os.dup(top)
+            try:
+                for name in names:
+                    if _is_folder(MARKER, here):
+                        return True
+                    below = _open(name, _FOLDER, here)
+                    os.close(here)
+                    here = below
+            finally:
+                os.close(here)
+    except OSError:
+        return False
+    return True
 
 
 def open_file(name: str, folder: int) -> int:
@@ -128,15 +183,11 @@ def _is_link(name: str, folder: int) -> bool:
         return False
 
 
-def _make_root(root: Path, *, durable: bool) -> None:
-    if root.is_dir():
-        return
-    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir(exist_ok=True)
-        if durable:
-            with entered(folder.parent) as parent:
-                sync_folder(parent)
+def _is_folder(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 def size_of(name: str, folder: int) -> int | None:
@@ -153,10 +204,10 @@ def temporary_file(folder: int) -> Iterator[tuple[int, str]]:
     """Make a file with a name of its own, which is removed after the ``with`` block unless it was renamed.
 
     Yields:
-        File descriptor, open for writing, and name; the name begins with a dot.
+        File descriptor, open for writing and reading, and name; the name begins with a dot.
     """
-    name = f".{uuid.uuid4()}.part"
-    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    name = f".{uuid.uuid4()}{_SUFFIX}"
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
     try:
         yield file, name
     finally:
@@ -166,10 +217,48 @@ def temporary_file(folder: int) -> Iterator[tuple[int, str]]:
             os.unlink(name, dir_fd=folder)
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file's name is one of those that :func:`temporary_file` gives."""
+    return name.startswith(".") and name.endswith(_SUFFIX)
+
+
+def remove_temporary(folder: int, older_than_ms: int, *, below: bool) -> int:
+    """Remove the temporary files of writers that were killed.
+
+    Args:
+        folder: An open folder.
+        older_than_ms: Files that were written to more recently stay: their writers may be alive.
+        below: Look into the folders below as well, which takes as long as listing them.
+
+    Returns:
+        How many files were removed.
+    """
+    limit = time.time() - older_than_ms / 1000
+    removed = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError, NotAFileError):  # gone, or replaced, since it was listed
+                if below and entry.is_dir(follow_symlinks=False):
+                    with entered(folder, entry.name) as next_folder:
+                        removed += remove_temporary(next_folder, older_than_ms, below=True)
+                elif is_temporary(entry.name) and entry.stat(follow_symlinks=False).st_mtime <= limit:
+                    os.unlink(entry.name, dir_fd=folder)
+                    removed += 1
+    return removed
+
+
 def write_all(file: int, view: memoryview) -> None:
     """Write a buffer, however many calls the system needs for it (Linux takes 2 GiB at a time)."""
     while view:
         view = view[os.write(file, view) :]
+
+
+def copy_all(source: int, target: int) -> None:
+    """Copy the whole content of an open file into another one."""
+    at = 0
+    while block := os.pread(source, _COPY_BYTES, at):
+        write_all(target, memoryview(block))
+        at += len(block)
 
 
 def sync_folder(folder: int) -> None:

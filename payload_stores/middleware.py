@@ -21,8 +21,10 @@ __all__ = ["Deadline", "Middleware", "Retry", "run_elsewhere"]
 
 T = TypeVar("T")
 
-# What SupportsDelete, SupportsList, SupportsStreaming and SupportsRecords ask for.
-_OPTIONAL: Final = ("delete", "list", "publish_stream", "open", "publish_record", "download_record")
+# What SupportsDelete, SupportsLeftovers, SupportsList, SupportsStreaming and SupportsRecords ask for.
+_OPTIONAL: Final = (
+    "delete", "list", "publish_stream", "open", "publish_record", "download_record", "remove_leftovers",
+)  # fmt: skip
 
 
 class Middleware(PayloadStore):

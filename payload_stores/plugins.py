@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoints, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from payload_stores.errors import ConfigError, MissingDependencyError
 from payload_stores.options import nearest
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 __all__ = ["Catalogue", "import_object", "require"]
 
@@ -80,6 +82,8 @@ class Catalogue:
 @cache
 def _entry_points(group: str, _path: tuple[str, ...]) -> EntryPoints:
     """The entry points of a group; looking through all installed packages takes some milliseconds, so once a path."""
+    from importlib.metadata import entry_points  # takes longer to import than all else that a chain needs
+
     return entry_points(group=group)
 
 

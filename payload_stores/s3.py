@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
@@ -22,6 +21,7 @@ from payload_stores.errors import ConfigError, PayloadStoreError
 from payload_stores.ids import DIGEST_PREFIX
 from payload_stores.options import Option, boolean, choice, integer, text
 from payload_stores.plugins import require
+from payload_stores.pool import DaemonPool
 from payload_stores.s3_download import Downloads
 from payload_stores.s3_errors import CONFLICT, EXISTS, FORBIDDEN, NOT_IMPLEMENTED, error_code, field, translated
 from payload_stores.s3_upload import PARALLEL, PART_BYTES, Target, Uploads, read_parts, slices
@@ -107,7 +107,7 @@ class S3Store(PayloadStore):
         checksums = self.CHECKSUMS.read(config) == "when_supported"
         create = self._encryption(config)
         self._client = self._make_client(config)
-        self._threads = ThreadPoolExecutor(PARALLEL, thread_name_prefix="payload-s3")
+        self._threads = DaemonPool(PARALLEL)
         self._uploads = Uploads(self._client, self._threads, create=create, checksums=checksums)
         self._downloads = Downloads(self._client, self._threads, attempts=self._attempts)
 
@@ -176,6 +176,17 @@ class S3Store(PayloadStore):
                     if all(path):  # not what some tools put there to show a folder
                         reference = references.to_url(self.scheme, self._bucket, path)
                         yield PayloadInfo(reference, found["Size"], found["LastModified"].astimezone(UTC))
+
+    def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
+        """Abort uploads in parts that killed writers have left below ``s3.prefix``, whose parts are paid for.
+
+        See :class:`~payload_stores.SupportsLeftovers`. Not done by itself: it needs the permission
+        ``s3:ListBucketMultipartUploads``, and without a prefix it takes in the whole bucket. A lifecycle rule with
+        ``AbortIncompleteMultipartUpload`` does the same.
+        """
+        limit = datetime.now(UTC) - timedelta(milliseconds=older_than_ms)
+        with translated():
+            return self._uploads.abort_older(self._bucket, "".join(f"{part}/" for part in self._own), limit)
 
     def worst_case_ms(self) -> int:
         """Longest time in ms until a request that nobody answers has failed for good.

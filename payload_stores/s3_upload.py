@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, wait
 from contextlib import closing
+from datetime import datetime
 from typing import Any, BinaryIO, Final, TypeAlias
 
 from payload_stores.errors import PayloadStoreError, PayloadTooLargeError
@@ -132,6 +133,32 @@ class Uploads:
         except BaseException:
             self._abort(upload, running)
             raise
+
+    def abort_older(self, bucket: str, prefix: str, limit: datetime) -> int:
+        """Abort uploads in parts that were begun before a time and never completed.
+
+        Args:
+            bucket: Where.
+            prefix: What their keys begin with.
+            limit: The time, with its zone.
+
+        Returns:
+            How many were aborted.
+        """
+        aborted = 0
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
+        for page in pages:
+            field(page, "IsTruncated")  # else an answer without a body would be a list without entries
+            for found in page.get("Uploads", ()):
+                if found["Initiated"] >= limit:
+                    continue
+                try:
+                    self._client.abort_multipart_upload(Bucket=bucket, Key=found["Key"], UploadId=found["UploadId"])
+                    aborted += 1
+                except Exception as error:
+                    if error_code(error) not in NO_UPLOAD:  # completed or aborted since it was listed
+                        raise
+        return aborted
 
     def _put_part(self, upload: Mapping[str, str], number: int, part: memoryview) -> dict[str, Any]:
         with closing(Body(part)) as body:

@@ -5,6 +5,7 @@ next to nothing.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ __all__ = [
     "UntrustedReferenceError",
 ]
 
+_PUBLIC = frozenset(__all__)
+# The clients say what to install when they are asked for; `from serde_chain import *` asks for nothing in particular.
+if not TYPE_CHECKING and find_spec("confluent_kafka") is None:
+    __all__ = [name for name in __all__ if name not in {"Consumer", "Producer"}]
+
 _MODULES = {
     "Consumer": "clients.consumer",
     "Data": "base",
@@ -80,10 +86,10 @@ _MODULES = {
 if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of these
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
+        if name not in _PUBLIC:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_PUBLIC)

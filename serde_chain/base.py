@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, SupportsIndex, TypeVar
 
 from payload_stores.base import Buffer
 from payload_stores.options import Option
@@ -70,6 +70,21 @@ class Stage(ABC):
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
         """The keys that the stage reads under a configuration; more than ``options`` where it loads a plug-in."""
         return cls.options
+
+    def bind(self, before: object | None, after: object | None) -> Self:
+        """The stage as it is between two others.
+
+        A stage does not change once it is configured, so one object can stand in several chains. What it has to know
+        of its neighbours it learns here.
+
+        Args:
+            before: The stage before it in the chain; None if it is the first.
+            after: The stage after it; None if it is the last.
+
+        Returns:
+            The stage itself where its neighbours do not matter to it, or another one that shares what it holds.
+        """
+        return self
 
     def close(self) -> None:
         """Release what the stage holds. Calling it again does nothing."""

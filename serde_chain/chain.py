@@ -27,6 +27,7 @@ from serde_chain.errors import (
     PayloadStoreError,
     SerializationError,
     in_chain,
+    is_about_record,
 )
 from serde_chain.record import KEY, VALUE, Context
 from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, make_stage
@@ -57,16 +58,20 @@ class _Chain(Stage):
 
         Args:
             stages: Stages in the order of application.
-            labels: What messages call them; by default their class or function names.
+            labels: What messages call them; by default their class or function names. More of them than stages where
+                these are the first ones of a longer chain.
 
         Raises:
             ConfigError: The order cannot work.
         """
-        self._stages: tuple[Any, ...] = tuple(stages)
+        stages = list(stages)
+        names = list(map(_name, stages)) if labels is None else list(labels)
+        stages, names = self._flat(stages, names)
+        self._stages: tuple[Any, ...] = _bound(stages)
         # Bound methods: calling an object would look its __call__ up for every record.
         calls = (stage if inspect.isroutine(stage) else stage.__call__ for stage in self._stages)
         self._run = (*calls, *self._ending)
-        names = [_name(stage) for stage in self._stages] if labels is None else list(labels)
+        self._names = tuple(names)
         self._labels = tuple(f"{name} ({at} of {len(names)})" for at, name in enumerate(names, 1))
         self._source: tuple[dict[str, object], bool] | None = None
         _check_neighbours(self._stages, self._labels)
@@ -107,6 +112,19 @@ class _Chain(Stage):
             raise
         chain._source = (loaded, is_key)
         return chain
+
+    def _flat(self, stages: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
+        """The stages, with those of chains among them in their place: so all rules hold for them as well."""
+        flat: list[tuple[Any, str]] = []
+        for stage, name in zip(stages, names, strict=False):
+            is_chain = isinstance(stage, _Chain) and stage.side is self.side
+            # A subclass that does more when it is called is one stage.
+            if is_chain and type(stage).__call__ is _Chain.__call__:
+                flat += zip(stage.stages, stage._names, strict=False)  # noqa: SLF001, of this class
+            else:
+                flat.append((stage, name))
+        # Where only the first stages of a longer chain are meant, there are more names.
+        return [stage for stage, _ in flat], [*(name for _, name in flat), *names[len(stages) :]]
 
     @property
     def stages(self) -> tuple[Any, ...]:
@@ -214,6 +232,7 @@ class _Chain(Stage):
         else:
             failure = self._failure(_told(error))
             failure.__cause__ = error
+            failure.about_record = is_about_record(error)
         if ctx is not None:
             failure.add_context(
                 topic=getattr(ctx, "topic", None),
@@ -249,8 +268,6 @@ class SerializerChain(_Chain, Serializer[Any]):
                 )
 
     def _check_large_message(self, at: int) -> None:
-        if at and (follow := getattr(self._stages[at], "follow", None)) is not None:
-            follow(self._stages[at - 1])
         for after, label in zip(self._stages[at + 1 :], self._labels[at + 1 :], strict=True):
             if getattr(after, "max_overhead", None) is None:
                 raise ConfigError(
@@ -335,8 +352,13 @@ class DeserializerChain(_Chain, Deserializer[Any]):
                     hint="Deserializers are listed in the order as applied to what came from the broker, "
                     "so large-message comes first",
                 )
-        if at + 1 < len(self._stages) and (precede := getattr(self._stages[at], "precede", None)) is not None:
-            precede(self._stages[at + 1])
+
+
+def _bound(stages: list[Any]) -> tuple[Any, ...]:
+    """The stages, each as it is between its neighbours."""
+    padded = [None, *stages, None]
+    around = zip(padded[:-2], stages, padded[2:], strict=True)
+    return tuple(stage.bind(before, after) if isinstance(stage, Stage) else stage for before, stage, after in around)
 
 
 def _check_neighbours(stages: tuple[object, ...], labels: tuple[str, ...]) -> None:

@@ -7,8 +7,7 @@ untouched.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -17,11 +16,12 @@ from payload_stores.base import PayloadStore
 from payload_stores.options import Option, boolean, nearest
 from payload_stores.plugins import import_object, require
 from payload_stores.registry import STORES
+from serde_chain import bakdata
 from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
 from serde_chain.registry import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 
-__all__ = ["DESCRIBE", "Config", "check_keys", "client_config", "load", "stage_items", "used_options"]
+__all__ = ["DESCRIBE", "Config", "check_keys", "client_config", "load", "stage_items", "unknown_keys", "used_options"]
 
 Config: TypeAlias = Mapping[str, object]
 
@@ -47,6 +47,7 @@ _CLIENT_PREFIXES: Final = frozenset(
         "enable",
         "enabled",
         "error",
+        "error_cb",
         "fetch",
         "group",
         "heartbeat",
@@ -56,11 +57,16 @@ _CLIENT_PREFIXES: Final = frozenset(
         "isolation",
         "linger",
         "log",
+        "log_cb",
+        "log_level",
+        "logger",
         "max",
         "message",
         "metadata",
+        "oauth_cb",
         "oauthbearer",
         "offset",
+        "on_commit",
         "on_delivery",
         "opaque",
         "partition",
@@ -74,17 +80,25 @@ _CLIENT_PREFIXES: Final = frozenset(
         "receive",
         "reconnect",
         "request",
+        "resolve",
         "retries",
         "retry",
         "sasl",
         "security",
         "session",
+        "share",
         "socket",
         "ssl",
+        "ssl_ca",
+        "ssl_certificate",
+        "ssl_engine_callback_data",
+        "ssl_key",
         "statistics",
         "stats",
+        "stats_cb",
         "sticky",
         "throttle",
+        "throttle_cb",
         "topic",
         "transaction",
         "transactional",
@@ -108,6 +122,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     Args:
         source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file.
             Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``).
+            Keys and class names of bakdata's Java library are put into ours.
 
     Returns:
         A new dictionary.
@@ -130,7 +145,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     for key in config:
         if not isinstance(key, str):
             raise ConfigError(f"the configuration key {key!r} is not a string")
-    return config
+    return bakdata.translated(config)
 
 
 def _parse(path: Path, content: bytes) -> dict[str, object]:
@@ -138,6 +153,8 @@ def _parse(path: Path, content: bytes) -> dict[str, object]:
         raise ConfigError(f"the configuration {path} is neither TOML nor properties", hint="Write .toml or .properties")
     text = content.decode("utf-8")
     if path.suffix == ".toml":
+        import tomllib
+
         return dict(_flatten(tomllib.loads(text)))
     properties: Any = require("javaproperties", "config")
     return dict(properties.loads(text))
@@ -215,9 +232,24 @@ def check_keys(config: Config) -> None:
         config: Flat configuration.
 
     Raises:
-        ConfigError: A key under a prefix that a stage or store owns is not one of theirs; names the nearest one.
+        ConfigError: The first of :func:`unknown_keys`.
+    """
+    for error in unknown_keys(config):
+        raise error
+
+
+def unknown_keys(config: Config) -> Iterator[ConfigError]:
+    """Find misspelt keys: those under a prefix that a stage or store owns, and not one of theirs.
+
+    Args:
+        config: Flat configuration.
+
+    Yields:
+        An error for each, which names the nearest key there is.
     """
     used = used_options(config)
+    if not any(_is_strange(key, used) for key in config):
+        return
     known = [*_builtin_options(), *used]
     names = {option.name for option in known} | {form + plural for form in _SINGLE_FORMS for plural in ("", "s")}
     owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
@@ -228,11 +260,20 @@ def check_keys(config: Config) -> None:
         near = nearest(key, names)
         near_miss = prefix in _CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
         if prefix in owned or near_miss:
-            raise ConfigError(
+            yield ConfigError(
                 f"{key!r} is not a configuration key",
                 hint=f"Did you mean {near}?" if near else f"Known under {prefix}. are {_under(prefix, names)}",
                 key=key,
             )
+
+
+def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:
+    """Whether a key has to be compared with the options of all stages, which imports them."""
+    if key.removesuffix("s") in _SINGLE_FORMS or any(option.matches(key) for option in used):
+        return False
+    if key.partition(".")[0] not in _CLIENT_PREFIXES:
+        return True
+    return nearest(key, [option.name for option in used], cutoff=_NEAR) is not None
 
 
 def client_config(config: Config) -> dict[str, object]:
@@ -242,11 +283,12 @@ def client_config(config: Config) -> dict[str, object]:
         config: Flat configuration, checked by :func:`check_keys`.
     """
     used = used_options(config)
-    exclusive = [option for option in _builtin_options() if option.name.partition(".")[0] not in _CLIENT_PREFIXES]
     return {
         key: value
         for key, value in config.items()
-        if key.removesuffix("s") not in _SINGLE_FORMS and not any(option.matches(key) for option in (*used, *exclusive))
+        if key.removesuffix("s") not in _SINGLE_FORMS
+        and not any(option.matches(key) for option in used)
+        and (key.partition(".")[0] in _CLIENT_PREFIXES or not any(o.matches(key) for o in _builtin_options()))
     }
 
 

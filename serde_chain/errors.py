@@ -24,8 +24,9 @@ it is about the record or about the world (``about_record``), and whether the sa
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from payload_stores.errors import (
     ConfigError,
@@ -41,6 +42,7 @@ from payload_stores.errors import (
 )
 
 __all__ = [
+    "UNKNOWN_SCHEMA",
     "ConfigError",
     "ContextualError",
     "DecodeError",
@@ -62,6 +64,7 @@ __all__ = [
     "UnknownKeyError",
     "UntrustedReferenceError",
     "in_chain",
+    "is_about_record",
 ]
 
 
@@ -196,3 +199,46 @@ def _rebuild_in_chain(
     rebuild: Callable[..., ContextualError], kind: type[PayloadStoreError], *details: object
 ) -> ContextualError:
     return rebuild(_combined(kind), *details)
+
+
+# What stages of other packages raise where a service is not there; looked for only where something has loaded them.
+_NOT_THERE: Final = (
+    ("httpx", "TransportError"),
+    ("httpx2", "TransportError"),
+    ("requests", "ConnectionError"),
+    ("requests", "Timeout"),
+)
+_REGISTRY_CLIENT: Final = (("confluent_kafka.schema_registry.error", "SchemaRegistryError"),)
+# A registry's own codes: it knows no such subject, version or schema.
+UNKNOWN_SCHEMA: Final = frozenset({40401, 40402, 40403})
+
+
+def is_about_record(error: BaseException) -> bool:
+    """Whether what a stage of another package raised is the record's own fault.
+
+    Args:
+        error: The error. What it was raised from counts as well: wrappers are common.
+
+    Returns:
+        False where a connection, a file, memory or a schema registry is at fault; True otherwise.
+    """
+    seen: list[Any] = []
+    cause: Any = error
+    while cause is not None and cause not in seen:
+        if isinstance(cause, ContextualError):
+            return cause.about_record
+        refused: Any = cause if isinstance(cause, _kinds(_REGISTRY_CLIENT)) else None
+        if refused is not None:
+            return refused.http_status_code == 404 and refused.error_code in UNKNOWN_SCHEMA
+        if isinstance(cause, (ConnectionError, TimeoutError, MemoryError, *_kinds(_NOT_THERE))):
+            return False
+        # Without a number it is no answer of the system: gzip, bz2 and Pillow call corrupt data an OSError.
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return False
+        seen.append(cause)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return True
+
+
+def _kinds(names: tuple[tuple[str, str], ...]) -> tuple[type[BaseException], ...]:
+    return tuple(getattr(sys.modules[module], name) for module, name in names if module in sys.modules)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from payload_stores.options import nearest
 from payload_stores.plugins import Catalogue
+from serde_chain import bakdata
 from serde_chain.base import Deserializer, Serializer, Stage
 from serde_chain.errors import ConfigError
 
@@ -40,7 +41,7 @@ _BUILTINS: Final = {
     "large-message": ("large_message", "LargeMessage"),
 }
 
-# Java class names from Kafka, KIP-1159 and Confluent, without "Serializer" / "Deserializer" at the end.
+# Java class names from Kafka, KIP-1159, bakdata and Confluent, without "Serializer" / "Deserializer" at the end.
 _KAFKA: Final = "org.apache.kafka.common.serialization."
 _JAVA_CLASSES: Final = {
     _KAFKA + "String": "string",
@@ -54,6 +55,7 @@ _JAVA_CLASSES: Final = {
     _KAFKA + "UUID": "uuid",
     _KAFKA + "largemessage.": "large-message",
     _KAFKA + "largemessage.LargeMessage": "large-message",
+    bakdata.CLASS: "large-message",
     "io.confluent.kafka.serializers.KafkaAvro": "avro",
     "kafka.serializers.KafkaAvro": "avro",  # the spelling in KIP-1159's example
     "io.confluent.kafka.serializers.protobuf.KafkaProtobuf": "protobuf",

@@ -60,7 +60,8 @@ class DescribeSerializer(Serializer[Any]):
         names = [_name_of(item) for item in items]
         if not 0 < len(names) <= MAX_STAGES:
             raise ConfigError(f"a chain of {len(names)} stages cannot describe itself", key=DESCRIBE.name)
-        if "large-message" in names and find_format(FORMAT.read(config)).whole_record:
+        moved = [item for item, name in zip(items, names, strict=True) if name == "large-message"]
+        if any(find_format(FORMAT.read({**config, **item.options})).whole_record for item in moved):
             raise ConfigError(
                 "a placeholder in a format that stores whole records cannot describe the record's chain",
                 hint=f"Switch {DESCRIBE.name} off, or choose another {FORMAT.name}",

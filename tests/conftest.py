@@ -2,13 +2,16 @@
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import settings
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry, spark_connect_session, spark_session
+from tests.environments import Environment, build_wheel, install_wheel, make_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,3 +88,21 @@ def topic(new_topic: NewTopic) -> str:
 @pytest.fixture
 def bucket(s3_server: S3Server) -> str:
     return s3_server.create_bucket()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Environment]:
+    """Gives the environment that an install line brings, such as ``'serde-chain[kafka,avro]' pandas``; each once."""
+
+    bare = install_wheel(tmp_path_factory.mktemp("environment"), wheel)
+
+    @cache
+    def make(line: str) -> Environment:
+        return bare if line == "serde-chain" else make_environment(tmp_path_factory.mktemp("environment"), bare, line)
+
+    return make

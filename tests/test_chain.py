@@ -129,7 +129,7 @@ def test_a_chain_is_a_stage() -> None:
     data = outer({"id": 1}, context())
     back = DeserializerChain.from_config({**CONFIG, "value.deserializers": "gzip, zstd, avro"})
     assert back(data, context()) == {"id": 1}
-    with pytest.raises(ConfigError, match=r"SerializerChain \(2 of 2\) cannot come after ZstdSerializer"):
+    with pytest.raises(ConfigError, match=r"avro \(2 of 3\) cannot come after ZstdSerializer"):
         SerializerChain([*SerializerChain.from_config({"value.serializer": "zstd"}).stages, inner])
 
 
@@ -326,3 +326,44 @@ def test_resolvers_are_forwarded() -> None:
     chain.set_cluster_id_resolver(len)
     chain.set_async_cluster_id_resolver(max)
     assert foreign.resolvers == [len, max]
+
+
+LARGE = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 10}
+
+
+def test_the_rules_hold_for_the_stages_of_a_chain_in_a_chain() -> None:
+    inner = SerializerChain.from_config({**LARGE, "value.serializers": "bytes, large-message"})
+    [zstd] = SerializerChain.from_config({"value.serializer": "zstd"}).stages
+    with pytest.raises(ConfigError, match=r"ZstdSerializer \(3 of 3\) cannot come after large-message \(2 of 3\)"):
+        SerializerChain([inner, zstd])
+    with pytest.raises(ConfigError, match="cannot come after"):
+        SerializerChain.from_config({"value.serializers": [inner, "zstd"]})
+    reader = DeserializerChain.from_config({**LARGE, "value.deserializers": "large-message, string"})
+    assert DeserializerChain([reader]).labels == ("large-message (1 of 2)", "string (2 of 2)")
+    assert str(DeserializerChain([reader]).to_arrow([b"text"], topic="t").type) == "string"
+    broken = DeserializerChain([DeserializerChain.from_config({"value.deserializers": "zstd, integer"})])
+    with pytest.raises(DecodeError, match=r"stage=zstd \(1 of 2\)"):
+        broken(b"no integer", context())
+
+
+def test_a_chain_that_does_more_is_one_stage() -> None:
+    class Marking(SerializerChain):
+        def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+            return b"mark " + super().__call__(data, ctx)
+
+    inner = Marking.from_config({"value.serializer": "string"})
+    outer = SerializerChain([inner])
+    assert (outer("text", context()), outer.stages) == (b"mark text", (inner,))
+
+
+def test_one_stage_stands_in_several_chains() -> None:
+    config = {**LARGE, "large.message.accept": "kip1159, hop", "value.deserializers": "large-message, json"}
+    first = DeserializerChain.from_config(config)
+    large, json = first.stages
+    headers = [("_format", b"blob")]
+    assert DeserializerChain([large])(b"blob", RecordContext("t", "value", list(headers))) == b"blob"
+    DeserializerChain([large, DeserializerChain.from_config({"value.deserializer": "string"}).stages[0]])
+    # What a header calls JSON is read by the chain that has json, whatever chains were built since.
+    assert first(b"1", RecordContext("t", "value", [("_format", b"json")])) == 1
+    assert first(b"[", RecordContext("t", "value", list(headers))) == b"["
+    assert first.stages == (large, json)

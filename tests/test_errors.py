@@ -1,6 +1,7 @@
 """Errors: what they say, what they are, and that they survive pickling."""
 
 import copy
+import gzip
 import pickle
 from collections.abc import Callable
 
@@ -16,7 +17,7 @@ from serde_chain import (
     SerializationError,
     TopicLimitError,
 )
-from serde_chain.errors import ContextualError, PayloadStoreError, in_chain
+from serde_chain.errors import ContextualError, PayloadStoreError, in_chain, is_about_record
 
 KINDS = [
     getattr(serde_chain, name)
@@ -129,3 +130,38 @@ def test_public_names_are_loaded_when_they_are_used() -> None:
     assert all(getattr(serde_chain, name) is not None for name in serde_chain.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = serde_chain.Nothing  # type: ignore[attr-defined]
+
+
+def raised_from(error: Exception, cause: BaseException | None) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def test_what_other_packages_raise_is_the_records_fault_unless_a_service_or_the_machine_is_at_fault() -> None:
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+    from httpx2 import ConnectError
+
+    world = [
+        ConnectionRefusedError(111, "refused"),
+        TimeoutError(),
+        MemoryError(),
+        PermissionError(13, "denied"),
+        ConnectError("refused"),
+        SchemaRegistryError(401, 401, "who are you"),
+        SchemaRegistryError(404, -1, "another server's page"),
+        PayloadStoreUnavailableError("down"),
+    ]
+    records = [
+        ValueError("bad"),
+        gzip.BadGzipFile("Not a gzipped file"),
+        SchemaRegistryError(404, 40403, "Schema not found"),
+        PayloadNotFoundError("gone"),
+    ]
+    for error in world:
+        assert not is_about_record(error)
+        assert not is_about_record(raised_from(RuntimeError("wrapped"), error))
+    for error in records:
+        assert is_about_record(error)
+        assert is_about_record(raised_from(RuntimeError("wrapped"), error))
+    circle = ValueError("round")
+    assert is_about_record(raised_from(circle, raised_from(ValueError("and round"), circle)))

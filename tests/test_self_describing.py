@@ -219,3 +219,16 @@ def test_through_the_clients(broker: KafkaBroker, new_topic: NewTopic) -> None:
         found = [consumer.poll(30) for _ in values]
     assert [message.value() for message in found if message is not None] == values
     assert all(message is not None and not message.headers() for message in found)
+
+
+def test_a_format_that_stores_whole_records_is_refused_as_an_option_of_one_stage_too() -> None:
+    stage = {"class": "large-message", "large.message.format": "hop"}
+    with pytest.raises(ConfigError, match="cannot describe the record's chain"):
+        SerializerChain.from_config(
+            {
+                "serde.chain.describe": True,
+                "value.serializers": ["json", stage],
+                "large.message.payload.store.class": "hop",
+                "bootstrap.servers": "127.0.0.1:1",
+            }
+        )

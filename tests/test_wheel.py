@@ -1,34 +1,19 @@
 """The wheel in an environment that has nothing else: the core needs no third-party package."""
 
 import subprocess
-import sys
-import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.environments import Environment
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("wheel")
-    options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--wheel-dir", str(target)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True)
-    [found] = target.glob("serde_chain-*.whl")
-    return found
-
-
-@pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(installed: Callable[[str], Environment]) -> Path:
     """The interpreter of an environment with the wheel, without any extra, and without pip."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder)
-    interpreter = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(interpreter)]
-    subprocess.run([*pip, "install", "--no-index", "--no-deps", "--quiet", str(wheel)], check=True)
-    return interpreter
+    return installed("serde-chain").python
 
 
 def run(python: Path, program: str) -> str:
@@ -42,7 +27,7 @@ def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"serde_chain", "payload_stores"}
     assert {name for name in names if name.endswith("py.typed")} == {"serde_chain/py.typed", "payload_stores/py.typed"}
-    assert "serde_chain/testing/services/ivy.xml" in names
+    assert {"serde_chain/testing/services/ivy.xml", "serde_chain/testing/services/jars.sha256"} <= set(names)
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
@@ -101,6 +86,14 @@ except serde_chain.MissingDependencyError as error:
     print(error)
 """
     assert "pip install 'serde-chain[kafka]'" in run(python, program)
+
+
+def test_all_names_are_imported_with_a_star(python: Path) -> None:
+    program = """
+from serde_chain import *
+print(SerializerChain.__name__, "Producer" in globals())
+"""
+    assert run(python, program) == "SerializerChain False\n"
 
 
 def test_services_name_their_extra(python: Path) -> None:

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from payload_stores.errors import ContextualError
 from payload_stores.options import Option
 from serde_chain import config as configuration
 from serde_chain.base import Stage
-from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.cli.mistakes import mistakes
 from serde_chain.config import Config
 from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
 
@@ -27,21 +27,23 @@ _SECRET_WORDS = (
 )  # fmt: skip
 
 
-def print_config(path: Path, *, as_json: bool) -> None:
+def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
     """Check a configuration file as a producer and a consumer would, and print its chains and client settings.
 
     Args:
         path: The file.
         as_json: Print JSON instead of tables.
 
+    Returns:
+        What is wrong with it; nothing is printed then.
+
     Raises:
-        ConfigError: Anything in it is wrong.
-        MissingDependencyError: The extra of a stage or store is not installed.
+        ConfigError: It cannot be read.
     """
     config = configuration.load(path)
-    # Opens what a client would open, so that a missing extra or a bad schema is found here and not in production.
-    for chain, limit in ((SerializerChain, MAX_BLOCK), (DeserializerChain, MAX_POLL_INTERVAL)):
-        ClientSetup.of(config, chain, limit).close()  # type: ignore[type-var]
+    found = mistakes(config)
+    if found:
+        return found
     chains = {
         f"{'key' if is_key else 'value'}.{side.word}s": [
             {"stage": item.label, **_stage(item, side, config)}
@@ -54,7 +56,10 @@ def print_config(path: Path, *, as_json: bool) -> None:
     console = Console()
     if as_json:
         console.print_json(json.dumps({"chains": chains, "client": client}, default=str))
-        return
+        return []
+    if not any(chains.values()):
+        console.print("The file names no chains, so that keys and values are what the Kafka client takes and gives.")
+        console.print("A chain is named by value.serializers, value.deserializers and the same with key.")
     for name, stages in chains.items():
         if stages:
             console.print(_table(name, stages))
@@ -63,7 +68,9 @@ def print_config(path: Path, *, as_json: bool) -> None:
     settings.add_column(overflow="fold")
     for key, value in client.items():
         settings.add_row(Text(key), Text(str(value)))
-    console.print(settings)
+    if client:
+        console.print(settings)
+    return []
 
 
 def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:

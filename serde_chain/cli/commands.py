@@ -41,27 +41,31 @@ def demo(records: int, keep: bool, hop: bool) -> None:
 @click.argument("file", type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def check_config(file: Path, as_json: bool) -> None:
-    """Print the chains that FILE (.toml or .properties) yields."""
+    """Print the chains that FILE (.toml or .properties) yields, or all that is wrong with it."""
     from serde_chain.cli.check_config import print_config
 
-    print_config(file, as_json=as_json)
+    mistakes = print_config(file, as_json=as_json)
+    for mistake in mistakes:
+        click.echo(f"Error: {mistake}", err=True)
+    if mistakes:
+        raise click.exceptions.Exit(1)
 
 
 @commands.command()
 @click.option("--config", "file", type=_FILE, required=True, help="Client configuration (.toml or .properties).")
 @click.option("--topic", required=True)
 @click.option("--partition", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="First record to show.")
+@click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first there is]")
 @click.option("--count", default=1, show_default=True, type=click.IntRange(1), help="How many records.")
-@click.option("--timeout", default=10.0, show_default=True, help="Longest wait for a record, in seconds.")
+@click.option("--timeout", default=10.0, show_default=True, help="Longest wait for an answer, in seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def inspect(  # noqa: PLR0917, click passes them by name
-    file: Path, topic: str, partition: int, offset: int, count: int, timeout: float, as_json: bool
+    file: Path, topic: str, partition: int, offset: int | None, count: int, timeout: float, as_json: bool
 ) -> None:
     """Show records as they lie in the topic, without downloading payloads."""
     from serde_chain.cli.inspect import print_records
 
-    print_records(file, topic, partition, range(offset, offset + count), timeout=timeout, as_json=as_json)
+    print_records(file, topic, partition, offset, count, timeout=timeout, as_json=as_json)
 
 
 commands.add_command(offload_server)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import confluent_kafka
 from rich.console import Console
@@ -18,6 +19,7 @@ from serde_chain.errors import ContextualError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.serializers.codecs import codec_of
 from serde_chain.serializers.large_message import ACCEPT
+from serde_chain.stamp.partitions import Partitions
 from serde_chain.wire import envelope
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek, strip
 from serde_chain.wire.reference_format import Reference, find_format
@@ -26,6 +28,8 @@ from serde_chain.wire.schema_id import split_confluent
 __all__ = ["describe", "print_records", "table"]
 
 _PREVIEW_BYTES = 60
+# Errors say what librdkafka would print, and a few records need no large queue.
+_QUIET: Final[dict[str, Any]] = {"log_level": 0, "queued.max.messages.kbytes": 16_384}
 
 
 class RecordUnavailableError(ContextualError):
@@ -35,50 +39,70 @@ class RecordUnavailableError(ContextualError):
 
 
 def print_records(
-    path: Path, topic: str, partition: int, offsets: Iterable[int], *, timeout: float, as_json: bool
+    path: Path, topic: str, partition: int, first: int | None, count: int, *, timeout: float, as_json: bool
 ) -> None:
     """Fetch records as raw bytes and print what they are.
+
+    Offsets that are no records (marks of transactions, what compaction removed) are passed over.
 
     Args:
         path: Client configuration.
         topic: Topic.
         partition: Partition.
-        offsets: Which records.
-        timeout: Longest wait for each, in seconds.
+        first: Offset from which on; None for the first that is there.
+        count: How many records; fewer if the partition ends before.
+        timeout: Longest wait for the broker and for each record, in seconds.
         as_json: Print JSON, one line a record.
 
     Raises:
-        RecordUnavailableError: A record did not come in time.
+        ConfigError: The Kafka client refuses its configuration.
+        RecordUnavailableError: There is no such partition, or no record there.
+        StampError: There is no such topic, or the broker does not answer.
     """
     config = configuration.load(path)
-    client: dict[str, Any] = {
-        "group.id": "serde-chain-inspect",
-        **configuration.client_config(config),
-        "enable.auto.commit": False,
-    }
+    # hop's mark is not to be mistaken, and nothing is fetched here.
+    formats = dict.fromkeys((*ACCEPT.read(config), "hop"))
+    own: dict[str, Any] = {key: config[key] for key in ("isolation.level",) if key in config}
     console = Console()
-    consumer = confluent_kafka.Consumer(client)
-    try:
-        for offset in offsets:
-            consumer.assign([confluent_kafka.TopicPartition(topic, partition, offset)])
-            message = consumer.poll(timeout)
-            if message is None or message.error() is not None:
-                why = f"no record within {timeout} s" if message is None else str(message.error())
-                raise RecordUnavailableError(
-                    f"the record cannot be shown: {why}",
-                    hint="Check topic, partition, offset and bootstrap.servers",
-                    topic=topic,
-                    partition=partition,
-                    offset=offset,
-                )
-            # hop's mark is not to be mistaken, and nothing is fetched here.
-            seen = describe(message, dict.fromkeys((*ACCEPT.read(config), "hop")))
+    with Partitions(config, "serde-chain-inspect", timeout_s=timeout, **_QUIET, **own) as partitions:
+        start, end = _range(partitions, topic, partition, first)
+        shown = 0
+        for message in islice(partitions.read(topic, partition, start, end), count):
+            seen = describe(message, formats)
             if as_json:
                 console.print(json.dumps(seen), soft_wrap=True, highlight=False, markup=False)
             else:
                 console.print(table(seen))
-    finally:
-        consumer.close()
+            shown += 1
+    if not shown:
+        raise RecordUnavailableError(
+            f"from there on there is no record, only marks of transactions and what compaction has left, up to {end}",
+            topic=topic,
+            partition=partition,
+            offset=start,
+        )
+
+
+def _range(partitions: Partitions, topic: str, partition: int, first: int | None) -> tuple[int, int]:
+    """Where to begin, and the end of the partition."""
+    count = partitions.count(topic)
+    if partition >= count:
+        raise RecordUnavailableError(
+            f"the topic has {count} partition{'s' * (count > 1)}, counted from 0", topic=topic, partition=partition
+        )
+    low, high = partitions.bounds(topic, partition)
+    where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": first}
+    if low == high:
+        raise RecordUnavailableError("the partition has no records", **where)
+    if first is not None and first < low:
+        raise RecordUnavailableError(f"the first record that is still there has the offset {low}", **where)
+    if first is not None and first >= high:
+        raise RecordUnavailableError(
+            f"the partition ends before: its last offset is {high - 1}",
+            hint="Of transactions that are open, isolation.level = read_uncommitted shows the records",
+            **where,
+        )
+    return low if first is None else first, high
 
 
 def describe(message: confluent_kafka.Message[Any, Any], formats: Iterable[str] = ("kip1159",)) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +15,11 @@ from confluent_kafka import TopicPartition
 from payload_stores.options import Option, boolean
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.arrow import ArrowReader
-from serde_chain.clients.messages import decode_message
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, with_switch
+from serde_chain.clients.messages import decode
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.stall import Stall
+from serde_chain.clients.window import Place, Window, place
+from serde_chain.config import load
 from serde_chain.errors import SerializationError
 
 __all__ = ["Consumer"]
@@ -24,6 +27,7 @@ __all__ = ["Consumer"]
 Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
 
+_MOST_MESSAGES: Final = 1_000_000
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
 
 
@@ -34,42 +38,51 @@ class Consumer:
     final form; a field for which the configuration names no chain stays as it is.
 
     A record that cannot be read raises a :class:`~serde_chain.errors.SerializationError` with the raw record and its
-    position. Good records of the same batch are handed over before and after it. The error moves past the record, as
-    the original does; ``seek`` to its position reads it again. Its offset is not stored, only those of records that
-    were handed over: a process that stops at it meets it again.
+    position. Good records of the same batch are handed over before and after it. Where the error is about the record
+    (``error.about_record``), it moves past it, as the original does; ``seek`` to its position reads it again. Otherwise
+    a store, registry or key provider is not there: the consumer stays at the record until it can be read.
+
+    Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
+    ``close``), never that of a record that was not: a process that stops at it meets it again. Whatever a signal
+    handler raises during a call, the next one hands the same records over.
     """
 
     def __init__(
-        self, config: Mapping[str, object] | str | Path, /, *, fetch_external: bool | None = None, **kwargs: Any
+        self,
+        config: Mapping[str, object] | str | Path | None = None,
+        /,
+        *,
+        fetch_external: bool | None = None,
+        **kwargs: Any,
     ) -> None:
         """Make a consumer.
 
         Args:
             config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
-                read here; the rest goes to confluent_kafka untouched.
+                read here; the rest goes to confluent_kafka untouched, save for what only producers know.
             fetch_external: Whether hop's references are followed; comes before the configuration's key of that name.
-                Else their messages come as they are: bytes of JSON, with the header ``_format``.
-            **kwargs: Further arguments for ``confluent_kafka.Consumer``, such as ``logger``.
+                Otherwise their messages come as they are: bytes of JSON, with the header ``_format``.
+            **kwargs: Further keys, which come before those of ``config``, such as ``logger``.
 
         Raises:
             ConfigError: A chain's configuration is wrong.
             confluent_kafka.KafkaException: The client refuses the rest.
         """
-        config = with_switch(config, "fetch_external", fetch_external)
-        setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        if fetch_external is not None:
+            kwargs["fetch_external"] = fetch_external
+        setup = ClientSetup.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
         try:
             self._stores_offsets = _STORE.read(setup.config)
-            # Offsets are stored as records are handed over, not as they are fetched: see _hand_over.
-            self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False}, **kwargs)
+            # Offsets are stored as records are handed over, not as they are fetched: see _store_given.
+            self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)
         except BaseException:
             setup.close()
             raise
         self._setup = setup
         self._key, self._value = setup.key, setup.value
-        # Fetched and not handed over yet: what stood behind a record that raised, or behind slow downloads.
-        self._pending: deque[Message] = deque()
-        self._paused: set[tuple[str, int]] = set()
+        self._window = Window()
+        self._stall = Stall(self._consumer, self._window)
         self._decoding_seconds = setup.limit_ms / 2000
         self._arrow = ArrowReader(setup.key, setup.value)
 
@@ -83,14 +96,23 @@ class Consumer:
             The message in its final form, one with ``error()``, or None.
 
         Raises:
-            SerializationError: The record cannot be read; carries it and its position.
+            SerializationError: The record cannot be read; carries it and its position. Where it is not ``about_record``
+                (a store, registry or key provider is not there), the consumer stays at the record, and the next call
+                tries again, after a wait within its ``timeout`` that grows from 0.1 to 5 s.
         """
-        waiting = self._is_waiting()
         # Also called when a record is waiting: it keeps the consumer in its group and serves callbacks.
-        message = self._consumer.poll(0 if waiting else timeout)
-        if message is not None:
-            self._pending.append(message)
-        return next(iter(self._hand_over(1)), None)
+        if not self._fetch(self._poll, timeout):
+            return None
+        record = self._window.front()
+        if record is None:
+            return None
+        try:
+            message = self._decode(record)
+        except Exception as error:
+            self._give_up(record, error)
+            raise
+        self._window.given = (record,)
+        return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Fetch several records.
@@ -99,26 +121,45 @@ class Consumer:
         ``max.poll.interval.ms``; the others follow then.
 
         Args:
-            num_messages: The most to return.
+            num_messages: The most to return, up to a million.
             timeout: Longest wait for the broker in seconds; -1 waits for ever.
 
         Returns:
             Messages in their final form, or with ``error()``.
 
         Raises:
-            SerializationError: The first record cannot be read; carries it and its position. The records before one
-                that cannot be read are returned, and the error raised by the next call.
+            SerializationError: The first record cannot be read; carries it and its position, and the consumer stays at
+                it or passes it, as in :meth:`poll`. The records before one that cannot be read are returned, and the
+                error raised by the next call.
+            ValueError: ``num_messages`` is out of range.
         """
-        self._fetch(num_messages, timeout)
-        return self._hand_over(num_messages)
+        if not self._fetch_several(num_messages, timeout):
+            return []
+        until = time.monotonic() + self._decoding_seconds
+        records: list[Message] = []
+        ready: list[Message] = []
+        for record in itertools.islice(self._window.waiting(), num_messages):
+            if ready and time.monotonic() >= until:
+                break
+            try:
+                message = self._decode(record)
+            except Exception as error:
+                if ready:
+                    break
+                self._give_up(record, error)
+                raise
+            ready.append(message)
+            records.append(record)
+        self._window.given = records
+        return ready
 
     def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
         """Fetch several records as an Arrow table, for pandas, Polars, DuckDB and the like.
 
-        When reading them takes long, fewer are handed over, as of :meth:`consume`.
+        When reading them takes long, fewer are handed over, as in :meth:`consume`.
 
         Args:
-            num_messages: The most to return.
+            num_messages: The most to return, up to a million.
             timeout: Longest wait for the broker in seconds; -1 waits for ever.
 
         Returns:
@@ -126,96 +167,108 @@ class Consumer:
             key and value typed as :meth:`DeserializerChain.to_arrow` says.
 
         Raises:
-            SerializationError: The first record cannot be read; as of :meth:`consume`.
+            SerializationError: The first record cannot be read; as in :meth:`consume`.
+            ValueError: ``num_messages`` is out of range.
             confluent_kafka.KafkaException: The client reports an error. Ends of partitions are passed over.
         """
-        self._fetch(num_messages, timeout)
-        held = [message for message in self._pending if self._is_paused(message)]
-        ready = [message for message in self._pending if not self._is_paused(message)]
-        self._pending.clear()
-        ready = [message for message in ready if not _is_end(message)]
-        failed = next((at for at, message in enumerate(ready) if message.error() is not None), None)
-        if failed == 0:
-            self._pending.extend([*held, *ready[1:]])
-            raise confluent_kafka.KafkaException(ready[0].error())
-        taken = min(num_messages, len(ready) if failed is None else failed)
-        done = 0
+        due = self._fetch_several(num_messages, timeout)
+        waiting = list(self._window.waiting()) if due else []
+        ends = [message for message in waiting if _is_end(message)]
+        ready = [message for message in waiting if not _is_end(message)]
+        failed = next((at for at, message in enumerate(ready) if message.error() is not None), len(ready))
+        if ready and failed == 0:
+            failure = confluent_kafka.KafkaException(ready[0].error())
+            self._window.passed = [*ends, ready[0]]
+            raise failure
+        ready = ready[: min(num_messages, failed)]
+        for record in ready:
+            # What a call that was interrupted had decoded goes through the chains once more, as a column.
+            if (decoded := self._window.decoded.get(id(record))) is not None:
+                decoded.undo()
         try:
-            table, error = self._arrow.read(ready[:taken], self._decoding_seconds)
-            # A record that cannot be read is raised when it comes first, and is behind us then.
-            done = len(table) or int(error is not None)
-        finally:
-            self._pending.extend([*held, *ready[done:]])
+            table, error = self._arrow.read(ready, self._decoding_seconds)
+        except Exception as failure:
+            if ready:
+                self._give_up(ready[0], failure)
+            raise
         if error is not None and not len(table):
+            self._give_up(ready[0], error)
             raise error
-        self._store_offsets_of(ready[: len(table)])
+        given = ready[: len(table)]
+        self._window.passed = ends
+        self._window.given = given
         return table
 
-    def _fetch(self, num_messages: int, timeout: float) -> None:
-        """Add what is missing to what is pending; asks the broker also when nothing is, as of :meth:`poll`."""
-        if num_messages:
-            missing = num_messages - sum(not self._is_paused(message) for message in self._pending)
-            self._pending.extend(self._consumer.consume(max(missing, 1), 0 if self._is_waiting() else timeout))
+    def _poll(self, timeout: float) -> None:
+        self._window.fetch(self._consumer.poll, timeout)
 
-    def _hand_over(self, most: int) -> list[Message]:
-        """Decode records and store their offsets, until the first that cannot be read."""
-        ready: list[Message] = []
-        held: list[Message] = []
-        until = time.monotonic() + self._decoding_seconds
-        try:
-            while self._pending and len(ready) < most and (not ready or time.monotonic() < until):
-                message = self._pending.popleft()
-                if self._is_paused(message):
-                    held.append(message)
-                    continue
-                try:
-                    ready.append(self._decode(message))
-                except SerializationError:
-                    if not ready:
-                        raise
-                    self._pending.appendleft(message)
-                    break
-        finally:
-            self._pending.extendleft(reversed(held))
-        self._store_offsets_of(ready)
-        return ready
+    def _fetch_several(self, num_messages: int, timeout: float) -> bool:
+        """Fetch what is missing to a number of messages; as :meth:`_fetch`."""
+        if not 0 <= num_messages <= _MOST_MESSAGES:
+            raise ValueError(f"num_messages must be between 0 and {_MOST_MESSAGES} (1M)")
+
+        def consume(timeout: float) -> None:
+            missing = num_messages - sum(1 for _ in self._window.waiting())
+            self._window.fetch_several(self._consumer.consume, max(missing, 1), timeout)
+
+        return num_messages > 0 and self._fetch(consume, timeout)
+
+    def _fetch(self, fetch: Callable[[float], None], timeout: float) -> bool:
+        """Fetch messages, and serve callbacks.
+
+        Args:
+            fetch: Fetches, within a number of seconds.
+            timeout: Longest wait in seconds, if no message is waiting; negative waits for ever.
+
+        Returns:
+            Whether the first message may be read; not if that has failed, and it is not yet time to try again.
+        """
+        self._settle()
+        if self._stall.lasts():
+            return self._stall.wait(timeout)
+        fetch(0 if self._window.front() is not None else timeout)
+        return True
 
     def _decode(self, message: Message) -> Message:
         if message.error() is not None or (self._key is None and self._value is None):
             return message
-        found: Message = decode_message(message, self._key, self._value)
+        decoded = self._window.decoded.get(id(message))
+        if decoded is None:
+            decoded = self._window.decoded[id(message)] = decode(message, self._key, self._value)
+        found: Message = decoded.finish()
         return found
 
-    def _store_offsets_of(self, messages: list[Message]) -> None:
+    def _give_up(self, record: Message, error: Exception) -> None:
+        """Go past a record that cannot be read if that is its own fault; stay at it otherwise."""
+        if isinstance(error, SerializationError) and error.about_record:
+            self._window.passed = (record,)
+        else:
+            self._stall.note(record)
+
+    def _settle(self) -> None:
+        """Take note that what the last call returned has been handed over."""
+        self._store_given()
+        self._window.settle()
+
+    def _store_given(self) -> None:
+        """Store the offsets of what was handed over: now, since a call that was interrupted has handed over nothing."""
         if not self._stores_offsets:
             return
-        last = {(message.topic(), message.partition()): message for message in messages if message.error() is None}
-        for (topic, partition), message in last.items():
-            offset = TopicPartition(str(topic), partition or 0, (message.offset() or 0) + 1)
+        last = {place(message): message for message in self._window.given if message.error() is None}
+        for message in last.values():
             try:
-                self._consumer.store_offsets(offsets=[offset])
+                self._consumer.store_offsets(message)
             except confluent_kafka.KafkaException as error:
-                # The partition was revoked meanwhile; whoever has it now stores its offsets.
+                # The partition was revoked meanwhile; its new owner stores its offsets.
                 if error.args[0].code() != confluent_kafka.KafkaError._STATE:  # noqa: SLF001, its documented name
                     raise
 
-    def _is_paused(self, message: Message) -> bool:
-        return bool(self._paused) and (message.topic(), message.partition()) in self._paused
-
-    def _is_waiting(self) -> bool:
-        return any(not self._is_paused(message) for message in self._pending)
-
     def _drop(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Forget records that were fetched and not handed over; all of them if no partitions are named."""
-        if partitions is None:
-            self._pending.clear()
-            self._paused.clear()
-            return
-        gone = {(partition.topic, partition.partition) for partition in partitions}
-        self._paused -= gone
-        self._pending = deque(
-            message for message in self._pending if (message.topic(), message.partition()) not in gone
-        )
+        """Forget all about partitions that are not this consumer's any more; about all if none are named."""
+        places = None if partitions is None else {_place(partition) for partition in partitions}
+        self._window.drop(places)
+        self._window.paused = set() if places is None else self._window.paused - places
+        self._stall.forget(places)
 
     def subscribe(
         self,
@@ -250,6 +303,7 @@ class Consumer:
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Take partitions by hand."""
+        self._stall.let_go()
         self._consumer.assign(partitions)
         self._drop()
 
@@ -274,29 +328,26 @@ class Consumer:
     def seek(self, partition: TopicPartition) -> None:
         """Go on at another offset."""
         self._consumer.seek(partition)
-        paused = (partition.topic, partition.partition) in self._paused
-        self._drop([partition])
-        if paused:
-            self._paused.add((partition.topic, partition.partition))
+        self._window.drop({_place(partition)})
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop handing over records of partitions."""
         self._consumer.pause(partitions)
-        self._paused |= {(partition.topic, partition.partition) for partition in partitions}
+        self._window.paused.update(map(_place, partitions))
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Go on with paused partitions."""
         self._consumer.resume(partitions)
-        self._paused -= {(partition.topic, partition.partition) for partition in partitions}
+        places = set(map(_place, partitions))
+        self._window.paused -= places
+        self._stall.forget(places)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The offsets behind the last records that were handed over."""
-        first: dict[tuple[str | None, int | None], int | None] = {}
-        for message in self._pending:
-            first.setdefault((message.topic(), message.partition()), message.offset())
+        first = self._window.first_offsets()
         positions = self._consumer.position(partitions)
         for position in positions:
-            waiting = first.get((position.topic, position.partition))
+            waiting = first.get(_place(position))
             position.offset = position.offset if waiting is None else waiting
         return positions
 
@@ -307,6 +358,7 @@ class Consumer:
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
         """Commit the offsets of a message, the given offsets, or all that are stored."""
+        self._store_given()
         what: dict[str, Any] = {"asynchronous": asynchronous}
         what |= {"message": message} if message is not None else {}
         what |= {"offsets": offsets} if offsets is not None else {}
@@ -356,6 +408,7 @@ class Consumer:
     def close(self) -> None:
         """Commit if so configured, leave the group, and close the chains and their stores."""
         try:
+            self._store_given()
             self._consumer.close()
         finally:
             self._drop()
@@ -368,6 +421,10 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _place(partition: TopicPartition) -> Place:
+    return partition.topic, partition.partition
 
 
 def _is_end(message: Message) -> bool:

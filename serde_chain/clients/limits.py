@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from serde_chain.errors import TopicLimitError
@@ -104,10 +106,26 @@ class TopicLimit(NamedTuple):
     denied: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A limit that the broker has told.
+
+    Attributes:
+        limit: The limit.
+        until: When it is old, on the monotonic clock.
+        refuted: Whether a record was refused that was within it.
+    """
+
+    limit: TopicLimit
+    until: float
+    refuted: bool = False
+
+
 class TopicLimits:
     """Asks for topics' limits when they are first needed, and again when what is known is old.
 
-    Used by several threads at once.
+    A limit that is known is used while the broker is asked again, unless a record within it was refused. Used by
+    several threads at once; the question for one topic holds up no other.
 
     Args:
         client: Configuration of a Kafka client.
@@ -123,7 +141,8 @@ class TopicLimits:
         }
         self._ttl_s = ttl_ms / 1000
         self._timeout_s = timeout_ms / 1000
-        self._known: dict[str, tuple[TopicLimit, float]] = {}
+        self._known: dict[str, _Known] = {}
+        self._asked: dict[str, Future[Any]] = {}
         self._lock = threading.Lock()
         self._admin: Any = None
 
@@ -133,44 +152,61 @@ class TopicLimits:
         Raises:
             TopicLimitError: The broker does not say, and it was not known before.
         """
-        found = self._known.get(topic)
-        if found is not None and time.monotonic() < found[1]:
-            return found[0]
+        known = self._known.get(topic)
+        if known is not None and not known.refuted and time.monotonic() < known.until:
+            return known.limit
         with self._lock:
-            known = self._known.get(topic)
-            if known is not found and known is not None:  # another thread was faster
-                return known[0]
-            try:
-                limit, ttl = self._ask(topic)
-            except TopicLimitError as error:
-                if found is None:
-                    raise
-                _log.warning("%s; the limit that was known is used", error.message)
-                limit, ttl = found[0], self._timeout_s
-            self._known[topic] = limit, time.monotonic() + ttl
-            return limit
+            asked = self._asked.get(topic)
+            if asked is None:
+                asked = self._asked[topic] = self._ask(topic)
+        if known is not None and not known.refuted and not asked.done():
+            return known.limit
+        return self._answer(topic, asked, known).limit
 
     def forget(self, topic: str) -> None:
-        """Ask again when the topic's limit is needed next."""
+        """Ask again when the topic's limit is needed next, and wait for the answer."""
         with self._lock:
-            if topic in self._known:
-                self._known[topic] = self._known[topic][0], 0.0
+            if (known := self._known.get(topic)) is not None:
+                self._known[topic] = replace(known, refuted=True)
+            self._asked.pop(topic, None)  # the answer may be older than the refusal
 
     def close(self) -> None:
         """Let go of the connection."""
         self._admin = None
 
-    def _ask(self, topic: str) -> tuple[TopicLimit, float]:
-        from confluent_kafka import KafkaError, KafkaException
+    def _answer(self, topic: str, asked: Future[Any], known: _Known | None) -> _Known:
+        """Wait for an answer and take note of it."""
+        try:
+            limit, ttl = self._read(topic, asked)
+        except TopicLimitError as error:
+            if known is None:
+                raise
+            _log.warning("%s; the limit that was known is used", error.message)
+            limit, ttl = known.limit, self._timeout_s
+        finally:
+            with self._lock:
+                if self._asked.get(topic) is asked:
+                    del self._asked[topic]
+        found = self._known[topic] = _Known(limit, time.monotonic() + ttl)
+        return found
+
+    def _ask(self, topic: str) -> Future[Any]:
         from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+        if self._admin is None:
+            self._admin = AdminClient(self._settings)
+            self._admin.poll(0)  # a token is fetched here, where there is a callback for tokens
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future: Future[Any]
+        (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
+        return future
+
+    def _read(self, topic: str, asked: Future[Any]) -> tuple[TopicLimit, float]:
+        """An answer, and for how many seconds it is taken for true."""
+        from confluent_kafka import KafkaError, KafkaException
+
         try:
-            if self._admin is None:
-                self._admin = AdminClient(self._settings)
-                self._admin.poll(0)  # a token is fetched here, where there is a callback for tokens
-            resource = ConfigResource(ResourceType.TOPIC, topic)
-            (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
-            entries = future.result(self._timeout_s + 1)
+            entries = asked.result(self._timeout_s + 1)
         except (KafkaException, TimeoutError) as error:
             reason = error.args[0] if isinstance(error, KafkaException) else None
             code = reason.code() if reason is not None else None

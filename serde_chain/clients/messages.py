@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
 
@@ -10,31 +10,77 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.errors import SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
 
-__all__ = ["decode_message"]
+__all__ = ["Decoded", "decode"]
 
 
-def decode_message(message: Any, key: DeserializerChain | None, value: DeserializerChain | None) -> Any:
+class Decoded(NamedTuple):
+    """A message and what the chains have made of it, not yet put together.
+
+    Decoding does not change the message, and putting together can be done again: so a signal handler that raises
+    between two steps leaves nothing half done.
+
+    Attributes:
+        message: A ``confluent_kafka.Message``.
+        came: Its key, value and headers as they came.
+        final: Those of its final form.
+        timestamp: Its timestamp in ms, if it becomes another one.
+    """
+
+    message: Any
+    came: tuple[Any, Any, Any]
+    final: tuple[Any, Any, Any]
+    timestamp: int | None
+
+    def finish(self) -> Any:
+        """The message in its final form: itself, or another one where the timestamp is another."""
+        if self.timestamp is None:
+            self._put(self.final)
+            return self.message
+        # Nothing but its constructor sets a message's timestamp; it takes no None where the broker said nothing.
+        message, (key, value, headers) = self.message, self.final
+        said = {"latency": message.latency(), "leader_epoch": message.leader_epoch()}
+        return confluent_kafka.Message(
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            key=key,
+            value=value,
+            headers=headers,
+            timestamp=(message.timestamp()[0] or confluent_kafka.TIMESTAMP_CREATE_TIME, self.timestamp),
+            **{name: found for name, found in said.items() if found is not None},
+        )
+
+    def undo(self) -> None:
+        """Give the message back what it came with."""
+        self._put(self.came)
+
+    def _put(self, parts: tuple[Any, Any, Any]) -> None:
+        key, value, headers = parts
+        self.message.set_key(key)
+        self.message.set_value(value)
+        if self.came[2] != self.final[2]:
+            self.message.set_headers(headers)
+
+
+def decode(message: Any, key: DeserializerChain | None, value: DeserializerChain | None) -> Decoded:
     """Decode key and value of a message.
 
     The value comes first: where it is a reference to a whole record, that record's key and timestamp are meant.
 
     Args:
-        message: A ``confluent_kafka.Message`` without an error; changed.
+        message: A ``confluent_kafka.Message`` without an error; not changed.
         key: The chain of keys; None leaves them as bytes.
         value: The chain of values, likewise.
-
-    Returns:
-        The message itself, or another one where the timestamp is another.
 
     Raises:
         SerializationError: It cannot be read; carries the message as it came.
     """
     topic, partition, offset = message.topic(), message.partition(), message.offset()
-    raw_key, headers = message.key(), message.headers()
+    raw_key, raw_value, headers = message.key(), message.value(), message.headers()
     kept: Any = list(headers) if headers else None
-    kind, moment = message.timestamp()
+    moment = message.timestamp()[1]
     ctx = RecordContext(topic, VALUE, kept, raw_key, partition, moment, offset)
-    found_key, found_value = raw_key, message.value()
+    found_key, found_value = raw_key, raw_value
     try:
         if value is not None:
             found_value = value(found_value, ctx)
@@ -44,22 +90,6 @@ def decode_message(message: Any, key: DeserializerChain | None, value: Deseriali
     except SerializationError as error:
         error.record = message
         raise
-    remaining = (kept or None) if headers else headers  # None as of a record that never had any
-    if ctx.timestamp is not None and ctx.timestamp != moment:
-        # Nothing but its constructor sets a message's timestamp; it takes no None where the broker said nothing.
-        said = {"latency": message.latency(), "leader_epoch": message.leader_epoch()}
-        return confluent_kafka.Message(
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            key=found_key,
-            value=found_value,
-            headers=remaining,
-            timestamp=(kind or confluent_kafka.TIMESTAMP_CREATE_TIME, ctx.timestamp),
-            **{name: found for name, found in said.items() if found is not None},
-        )
-    message.set_key(found_key)
-    message.set_value(found_value)
-    if remaining != headers:
-        message.set_headers(remaining)
-    return message
+    remaining = (kept or None) if headers else headers  # None as in a record that never had any
+    other = ctx.timestamp if ctx.timestamp != moment else None
+    return Decoded(message, (raw_key, raw_value, headers), (found_key, found_value, remaining), other)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import confluent_kafka
@@ -31,9 +31,14 @@ _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 # Sent again as it is, and then offloaded: a limit may be lowered twice, but not for ever.
 _MOST_ATTEMPTS: Final = 3
 _POLL_SECONDS: Final = 0.05
+_INTERRUPTED: Final = "An interrupt swallowed the report: it is not known whether the record was delivered"
 
 
-@dataclass(slots=True)
+# What a callback is called with.
+Report: TypeAlias = tuple[KafkaError | None, Any]
+
+
+@dataclass(slots=True, eq=False)
 class Record:
     """An encoded record on its way.
 
@@ -46,6 +51,12 @@ class Record:
         headers: Headers; a list of the record's own.
         on_delivery: The user's callback.
         attempts: How often it was sent.
+        size: What it adds to a batch, in bytes.
+        accepted: What the client's ``produce`` has returned; not empty once the client has taken the record.
+        counted: Whether its size counts as under way.
+        report: What the client said of its delivery, since it was sent last.
+        refusal: What it said when the record was too large.
+        told: Whether the user's callback was called.
     """
 
     topic: str
@@ -56,19 +67,33 @@ class Record:
     headers: list[Header]
     on_delivery: Callable[..., None] | None
     attempts: int = 0
+    size: int = 0
+    accepted: list[None] = field(default_factory=list)
+    counted: bool = False
+    report: Report | None = None
+    refusal: Report | None = None
+    told: bool = False
 
-
-# The record, and what its callback would have been told.
-_Refused: TypeAlias = tuple[Record, KafkaError, Any]
+    def tell(self, report: Report | None) -> None:
+        """Call the user's callback with a report, once."""
+        if self.told or report is None:
+            return
+        self.told = True
+        if self.on_delivery is not None:
+            self.on_delivery(*report)
 
 
 class Negotiation:
     """Sends a producer's records, and those again that turn out too large.
 
+    A signal handler may raise at any call that is made here, and the process go on. So a record is listed before the
+    client gets it, until its callback was called or it is listed as refused; what must not come apart is done without
+    a call in between.
+
     Args:
         producer: confluent_kafka's producer.
         limits: Limits of the topics.
-        stage: The stage that offloads values, where it is the last of its chain; None else.
+        stage: The stage that offloads values, where it is the last of its chain; None otherwise.
         config: The client's configuration.
         message_max_bytes: Its ``message.max.bytes``.
         block_ms: Longest time to wait for room, in ms.
@@ -90,9 +115,12 @@ class Negotiation:
         self._max_bytes = message_max_bytes
         self._batch_bytes = min(_BATCH_SIZE.read(config), message_max_bytes)
         self._block_s = block_ms / 1000
-        self._under_way: dict[str, int] = {}
-        self._refused: list[_Refused] = []
-        # Whoever polls is told of deliveries, and may be another thread than the one that produces.
+        self._under_way: defaultdict[str, int] = defaultdict(int)
+        # By identity, in the order in which they were sent or refused.
+        self._sent: dict[int, Record] = {}
+        self._refused: dict[int, Record] = {}
+        self._is_sending_again = False
+        # The thread that polls is told of deliveries, and may be another than the one that produces.
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -103,90 +131,129 @@ class Negotiation:
 
         Raises:
             BufferError: There was no room within ``max.block.ms``.
-            KafkaException: As of ``confluent_kafka.Producer.produce``.
+            KafkaException: As in ``confluent_kafka.Producer.produce``.
         """
         if self._refused:
             # Those under way may be refused as well, and come before this one.
             self._settle(record.topic)
             self.send_again()
-        size = record_size(record.key, record.value, record.headers)
-        self._wait_for_room(record.topic, size)
-        self._produce(record, size)
+        self._wait_and_produce(record)
 
     def send_again(self) -> int:
         """Send what was refused, save for records of topics that others may still join; returns how many records."""
-        ready: list[_Refused] = []
-        with self._lock:
-            left: list[_Refused] = []
-            for entry in self._refused:
-                (left if self._under_way.get(entry[0].topic) else ready).append(entry)
-            self._refused = left
-        count, waiting = len(ready), deque(ready)
+        count = 0
+        mine = False
         try:
-            while waiting:
-                self._resend(*waiting.popleft())
+            with self._lock:
+                if not self._is_sending_again:
+                    self._is_sending_again = mine = True
+            waiting = list(self._refused.items()) if mine else []
+            for key, record in [entry for entry in waiting if not self._under_way[entry[1].topic]]:
+                count += self._resend(key, record)
         finally:
-            with self._lock:  # what a callback that raised has left over
-                self._refused[:0] = waiting
+            if mine:
+                self._is_sending_again = False
         return count
 
     def give_up(self) -> None:
         """Report what was refused instead of sending it again."""
-        with self._lock:
-            refused, self._refused = self._refused, []
-        for record, error, message in refused:
-            if record.on_delivery is not None:
-                record.on_delivery(error, message)
+        for key, record in list(self._refused.items()):
+            record.tell(record.refusal)
+            self._refused.pop(key, None)
 
-    def _resend(self, record: Record, error: KafkaError, message: Any) -> None:
+    def recover(self) -> None:
+        """Settle what an interrupt has kept from being settled, if all that the client had is through.
+
+        An interrupt within a callback swallows the client's report. It is not known then what became of the record: its
+        callback is told so.
+        """
+        if not self._sent or len(self._producer):
+            return
+        left = [(key, record) for key, record in list(self._sent.items()) if record.accepted]
+        if len(self._producer):  # another thread has sent more meanwhile
+            return
+        for key, record in left:
+            if record.report is None:
+                message: Any = confluent_kafka.Message(
+                    topic=record.topic, partition=record.partition, key=record.key, value=record.value
+                )
+                record.report = KafkaError(KafkaError._INTR, _INTERRUPTED), message  # noqa: SLF001, its documented name
+            self._finish(key, record)
+
+    def _resend(self, key: int, record: Record) -> int:
+        """Send a refused record; 1, or 0 if that was done before an interrupt. Unlisted once the client has it."""
+        done = 0
         try:
-            self._reencode(record)
-            size = record_size(record.key, record.value, record.headers)
-            self._wait_for_room(record.topic, size)
-            self._produce(record, size)
+            if not record.accepted:
+                self._reencode(record)
+                self._wait_and_produce(record)
+                done = 1
         except Exception as failure:  # noqa: BLE001, told to the callback; without one, it is logged
             _log.warning("a record of %s that was too large could not be sent again: %s", record.topic, failure)
-            if record.on_delivery is not None:
-                record.on_delivery(error, message)
+            record.tell(record.refusal)
+            self._refused.pop(key, None)
+            return 1
+        with self._lock:
+            if record.accepted and key in self._refused:  # another thread may know that it was refused again
+                del self._refused[key]
+        return done
 
     def _settle(self, topic: str) -> None:
         until = time.monotonic() + self._block_s
-        while self._under_way.get(topic) and any(entry[0].topic == topic for entry in self._refused):
+        while self._under_way[topic] and any(record.topic == topic for record in list(self._refused.values())):
             if time.monotonic() > until:
                 raise BufferError(f"records of {topic} were refused, and others are under way still")
             self._producer.poll(_POLL_SECONDS)
+            self.recover()
 
-    def _produce(self, record: Record, size: int) -> None:
+    def _wait_and_produce(self, record: Record) -> None:
+        record.size = record_size(record.key, record.value, record.headers)
+        self._wait_for_room(record.topic, record.size)
         record.attempts += 1
-        options: dict[str, Any] = {"headers": record.headers} if record.headers else {}
+        key = id(record)
 
         def delivered(error: KafkaError | None, message: Any) -> None:
-            again = error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._may_go_again(record)
-            with self._lock:
-                self._under_way[record.topic] -= size
-                if again and error is not None:
-                    self._refused.append((record, error, message))
-            if again:
-                self._limits.forget(record.topic)
-            elif record.on_delivery is not None:
-                record.on_delivery(error, message)
+            record.report = error, message
+            self._finish(key, record)
 
-        with self._lock:
-            self._under_way[record.topic] = self._under_way.get(record.topic, 0) + size
+        arguments = (
+            *(record.topic, record.value, record.key, record.partition, delivered, None),
+            *(record.timestamp, record.headers or None),
+        )
+        once = [(argument,) for argument in arguments]
         try:
-            self._producer.produce(
-                record.topic,
-                record.value,
-                record.key,
-                record.partition,
-                on_delivery=delivered,
-                timestamp=record.timestamp,
-                **options,
-            )
-        except BaseException:
             with self._lock:
-                self._under_way[record.topic] -= size
-            raise
+                record.report = None
+                self._sent[key] = record
+                self._under_way[record.topic] += record.size
+                record.counted = True
+            # In one step: whatever is raised, it is known whether the client has the record.
+            record.accepted.extend(map(self._producer.produce, *once))
+        finally:
+            if not record.accepted:
+                self._count_off(record)
+                self._sent.pop(key, None)
+
+    def _count_off(self, record: Record) -> None:
+        with self._lock:
+            if record.counted:
+                record.counted = False
+                self._under_way[record.topic] -= record.size
+
+    def _finish(self, key: int, record: Record) -> None:
+        """Act on a report; done again where an interrupt came between."""
+        error = None if record.report is None else record.report[0]
+        self._count_off(record)
+        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._may_go_again(record):
+            self._limits.forget(record.topic)
+            nothing: list[None] = []
+            with self._lock:
+                record.refusal = record.report
+                record.accepted = nothing
+                self._refused[key] = record
+        else:
+            record.tell(record.report)
+        self._sent.pop(key, None)
 
     def _may_go_again(self, record: Record) -> bool:
         return self._stage is not None and record.value is not None and record.attempts < _MOST_ATTEMPTS
@@ -208,7 +275,8 @@ class Negotiation:
         if limit is None or limit >= self._batch_bytes:
             return
         until = time.monotonic() + self._block_s
-        while (under_way := self._under_way.get(topic, 0)) and BATCH_OVERHEAD + under_way + size > limit:
+        while (under_way := self._under_way[topic]) and BATCH_OVERHEAD + under_way + size > limit:
             if time.monotonic() > until:
                 raise BufferError(f"the records of {topic} that are under way fill a batch, and none was delivered")
             self._producer.poll(_POLL_SECONDS)
+            self.recover()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,8 @@ from payload_stores.options import Option, integer
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import MESSAGE_MAX_BYTES, RECORD_OVERHEAD, TopicLimits, largest_key, largest_value
 from serde_chain.clients.negotiation import Negotiation, Record
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, with_switch
+from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
+from serde_chain.config import load
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, Context, Header, Headers, RecordContext
 from serde_chain.serializers.large_message import KIP_THRESHOLD_BYTES, THRESHOLD, TTL, LargeMessageSerializer
@@ -25,7 +27,10 @@ __all__ = ["Producer"]
 OnDelivery: TypeAlias = Callable[[confluent_kafka.KafkaError | None, "confluent_kafka.Message[Any, Any]"], None]
 
 _MESSAGE_MAX = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
+_QUEUE_MESSAGES = Option("queue.buffering.max.messages", integer(0), 100_000)
 _DESCRIBE_MS = 10_000
+_POLL_SECONDS = 0.05
+_PURGE_SECONDS = 5.0
 
 _log = logging.getLogger("serde_chain")
 
@@ -44,26 +49,33 @@ class Producer:
     """
 
     def __init__(
-        self, config: Mapping[str, object] | str | Path, /, *, automatic_offload: bool | None = None, **kwargs: Any
+        self,
+        config: Mapping[str, object] | str | Path | None = None,
+        /,
+        *,
+        automatic_offload: bool | None = None,
+        **kwargs: Any,
     ) -> None:
         """Make a producer.
 
         Args:
             config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
-                read here; the rest goes to confluent_kafka untouched.
+                read here; the rest goes to confluent_kafka untouched, save for what only consumers know.
             automatic_offload: Whether large messages may be offloaded to hop; comes before the configuration's key of
                 that name.
-            **kwargs: Further arguments for ``confluent_kafka.Producer``, such as ``logger``.
+            **kwargs: Further keys, which come before those of ``config``, such as ``logger``.
 
         Raises:
             ConfigError: A chain's configuration is wrong.
             confluent_kafka.KafkaException: The client refuses the rest.
         """
-        setup = ClientSetup.of(with_switch(config, "automatic_offload", automatic_offload), SerializerChain, MAX_BLOCK)
+        if automatic_offload is not None:
+            kwargs["automatic_offload"] = automatic_offload
+        setup = ClientSetup.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
         self._negotiation: Negotiation | None = None
         try:
             negotiating = self._limit_payloads(setup)
-            self._producer = confluent_kafka.Producer(setup.client, **kwargs)
+            self._producer = confluent_kafka.Producer(setup.client)
             setup.tell_cluster(self._producer.cluster_id)
             if negotiating is not None:
                 self._negotiation = self._negotiate(setup, negotiating)
@@ -71,7 +83,10 @@ class Producer:
             setup.close()
             raise
         self._setup = setup
+        self._is_closed = False
         self._key, self._value = setup.key, setup.value
+        # Payloads are not uploaded for records for which the client has no room.
+        self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
 
     def produce(  # noqa: PLR0917, the original's signature
         self,
@@ -98,9 +113,12 @@ class Producer:
 
         Raises:
             SerializationError: A stage or store failed; nothing was sent.
-            BufferError: The client's queue is full.
-            confluent_kafka.KafkaException: As of ``confluent_kafka.Producer.produce``.
+            BufferError: The client's queue is full. Nothing was uploaded, unless it was full by bytes
+                (``queue.buffering.max.kbytes``) for ``max.block.ms``.
+            confluent_kafka.KafkaException: As in ``confluent_kafka.Producer.produce``.
         """
+        if self._room != sys.maxsize and len(self._producer) >= self._room:
+            raise BufferError("Local: Queue full")
         if self._key is None and self._value is None:
             encoded: Headers | None = headers
         else:
@@ -117,10 +135,25 @@ class Producer:
             callback = on_delivery or callback
             self._negotiation.send(Record(topic, value, bare_key, partition, timestamp, _copy(encoded), callback))
             return
-        options: dict[str, Any] = {"headers": encoded} if encoded else {}
-        self._producer.produce(
-            topic, value, key, partition, on_delivery=on_delivery or callback, timestamp=timestamp, **options
-        )
+        callback = on_delivery or callback
+        try:
+            # By position: keywords would cost as much again as the chain of a small record.
+            self._producer.produce(topic, value, key, partition, callback, None, timestamp, encoded or None)
+        except BufferError:
+            if self._room == sys.maxsize:
+                raise
+            self._produce_when_there_is_room(topic, value, key, partition, callback, None, timestamp, encoded or None)
+
+    def _produce_when_there_is_room(self, *arguments: Any) -> None:
+        """Hand a record to the client that may have been uploaded: to encode it again would upload it again."""
+        until = time.monotonic() + self._setup.limit_ms / 1000
+        while True:
+            self._producer.poll(_POLL_SECONDS)
+            try:
+                return self._producer.produce(*arguments)
+            except BufferError:
+                if time.monotonic() >= until:
+                    raise
 
     def produce_batch(
         self,
@@ -165,6 +198,7 @@ class Producer:
         """Serve callbacks, for up to a number of seconds; -1 waits for ever. Returns how many were served."""
         served = self._producer.poll(timeout)
         if self._negotiation is not None:
+            self._negotiation.recover()
             self._negotiation.send_again()
         return served
 
@@ -172,9 +206,13 @@ class Producer:
         """Wait until all records are delivered, for up to a number of seconds. Returns how many are left."""
         until = time.monotonic() + timeout
         left = self._producer.flush(timeout)
-        while self._negotiation is not None and self._negotiation.send_again():
+        if self._negotiation is None:
+            return left
+        self._negotiation.recover()
+        while self._negotiation.send_again():
             left = self._producer.flush(timeout if timeout < 0 else max(0.0, until - time.monotonic()))
-        return left + (0 if self._negotiation is None else len(self._negotiation))
+            self._negotiation.recover()
+        return left + len(self._negotiation)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Drop records that are queued or in flight."""
@@ -222,13 +260,33 @@ class Producer:
         self._producer.set_sasl_credentials(username, password)
 
     def close(self) -> bool:
-        """Send what is queued, then close the client, the chains and their stores."""
+        """Send what is queued, then close the client, the chains and their stores.
+
+        Where it is interrupted, records that are not sent yet are given up: their callbacks are told, and a warning
+        says how many there were.
+        """
+        if self._is_closed:
+            return True
         try:
-            if self._negotiation is not None:
-                self.flush()
-            return self._producer.close()
+            self.flush()
+        except BaseException:
+            self._give_up()
+            raise
         finally:
-            self._setup.close()
+            try:
+                self._is_closed = self._producer.close()
+            finally:
+                self._setup.close()
+        return self._is_closed
+
+    def _give_up(self) -> None:
+        if count := len(self):
+            # The client counts events of other kinds as well.
+            _log.warning(
+                "closing the producer was interrupted: what is not delivered, at most %d records, is given up", count
+            )
+            self.purge()
+            self._producer.flush(_PURGE_SECONDS)
 
     def __len__(self) -> int:
         return len(self._producer) + (0 if self._negotiation is None else len(self._negotiation))

@@ -12,15 +12,87 @@ from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
-from serde_chain.registry import stage_type
+from serde_chain.registry import SERIALIZE, stage_type
 from serde_chain.serializers.large_message import TIMEOUT
 
-__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "with_switch"]
+__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup"]
 
 # Java's key; librdkafka has none of that name, so it stops here.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
 MAX_POLL_INTERVAL: Final = Option("max.poll.interval.ms", integer(1), 300_000, doc="longest time between two polls")
 _DEFAULT_TIMEOUT_MS: Final = 60_000
+
+# What librdkafka knows in one kind of client only and warns of in the other: one configuration serves both.
+_CONSUMERS_ONLY: Final = frozenset(
+    [
+        "allow.auto.create.topics",
+        "auto.commit.enable",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "check.crcs",
+        "consume.callback.max.messages",
+        "coordinator.query.interval.ms",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "offset.store.method",
+        "offset.store.path",
+        "offset.store.sync.interval.ms",
+        "on_commit",
+        "partition.assignment.strategy",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "session.timeout.ms",
+        "share.acknowledgement.mode",
+    ]
+)
+_PRODUCERS_ONLY: Final = frozenset(
+    [
+        "acks",
+        "batch.num.messages",
+        "batch.size",
+        "compression.codec",
+        "compression.level",
+        "compression.type",
+        "delivery.report.only.error",
+        "delivery.timeout.ms",
+        "enable.gapless.guarantee",
+        "enable.idempotence",
+        "linger.ms",
+        "message.send.max.retries",
+        "message.timeout.ms",
+        "on_delivery",
+        "partitioner",
+        "produce.offset.report",
+        "queue.buffering.backpressure.threshold",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "queue.buffering.max.ms",
+        "queuing.strategy",
+        "request.required.acks",
+        "request.timeout.ms",
+        "retries",
+        "sticky.partitioning.linger.ms",
+        "transaction.timeout.ms",
+        "transactional.id",
+    ]
+)
 
 ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
@@ -68,7 +140,8 @@ class ClientSetup(Generic[ChainT]):
         except BaseException:
             key.close()
             raise
-        client = configuration.client_config(config)
+        others = _CONSUMERS_ONLY if chain.side is SERIALIZE else _PRODUCERS_ONLY
+        client = {name: found for name, found in configuration.client_config(config).items() if name not in others}
         client.pop(MAX_BLOCK.name, None)
         setup = cls(key if key.stages else None, value if value.stages else None, config, client, limit_ms)
         try:
@@ -78,14 +151,23 @@ class ClientSetup(Generic[ChainT]):
             raise
         return setup
 
+    @property
+    def moves_payloads(self) -> bool:
+        """Whether a stage puts references in place of payloads."""
+        return bool(self._moving)
+
+    @property
+    def _moving(self) -> list[Any]:
+        stages = [stage for chain in (self.key, self.value) if chain for stage in chain.stages]
+        return [stage for stage in stages if getattr(stage, "moves_payloads", False)]
+
     def check_times(self, limit: Option[int]) -> None:
         """Refuse store settings with which one record could block for longer than the client may.
 
         Raises:
             ConfigError: They could; names both figures.
         """
-        stages = [stage for chain in (self.key, self.value) if chain for stage in chain.stages]
-        moving = [stage for stage in stages if getattr(stage, "moves_payloads", False)]
+        moving = self._moving
         # Key and value are stored one after the other, each within its own deadline.
         for what, time_ms, cure in (
             (TIMEOUT.name, sum(stage.timeout_ms for stage in moving), f"Lower {TIMEOUT.name}"),
@@ -117,17 +199,6 @@ class ClientSetup(Generic[ChainT]):
         for chain in (self.key, self.value):
             if chain is not None:
                 chain.close()
-
-
-def with_switch(source: Config | str | Path, name: str, value: bool | None) -> Config | str | Path:
-    """A configuration with one key changed, unless the value is None.
-
-    Args:
-        source: As of :meth:`ClientSetup.of`.
-        name: The key.
-        value: Its value.
-    """
-    return source if value is None else {**configuration.load(source), name: value}
 
 
 def _moves_payloads(chain: type[ChainT], config: Config, *, is_key: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Self, cast
 from urllib.parse import urlsplit
 
 from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsRecords
@@ -67,7 +67,6 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._threshold = threshold if isinstance(threshold, int) else KIP_THRESHOLD_BYTES
         self._client_limit: Callable[[Context | None], int] | None = None
         self._denied: Callable[[Context | None], str | None] | None = None
-        self._content: str | None = None
         self._is_key = is_key
         self._format, self._id_strategy = format_to_write(config, is_key=is_key)
         self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies
@@ -145,9 +144,9 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         found = self._format.read(data, ctx, is_key=self._is_key)
         return found is None or found is data
 
-    def follow(self, stage: object) -> None:
+    def bind(self, before: object | None, after: object | None) -> Self:
         """Learn which stage comes before: formats may say in a header what it gives."""
-        self._content = getattr(stage, "message_format", None)
+        return self._with_content(before.message_format if isinstance(before, Serializer) else None)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass a small payload through; publish a large one."""
@@ -231,18 +230,19 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
             accepted = (*accepted, "hop")
         # What is marked in the data claims all of it, so it comes last.
         self._formats = sorted((find_format(name) for name in accepted), key=lambda found: found.in_band)
-        self._content: str | None = None
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
 
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
         self.downloads_bytes = DOWNLOADS_BYTES.read(config)
 
-    def precede(self, stage: object) -> None:
+    def bind(self, before: object | None, after: object | None) -> Self:
         """Learn which stage comes next: what a header calls something else than that reads is not for it.
 
         Such headers are about values.
         """
-        self._content = None if self._is_key else getattr(stage, "message_format", None) or "blob"
+        if after is None or self._is_key:
+            return self._with_content(None)
+        return self._with_content((after.message_format if isinstance(after, Deserializer) else None) or "blob")
 
     @property
     def restores_records(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from payload_stores.base import PayloadStore
 from payload_stores.ids import ID_STRATEGIES
@@ -97,6 +97,8 @@ class LargeMessage(Stage):
     moves_payloads = True
     _stores: dict[str, PayloadStore]
     """By the schemes that they read; one that reads several is there several times."""
+    _content: str | None = None
+    """What the neighbour is that makes or reads the payload, as formats say it in a header."""
 
     @classmethod
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
@@ -104,6 +106,15 @@ class LargeMessage(Stage):
         specs = [spec for spec in (STORE.read({STORE.name: "memory", **config}), *STORES.read(config)) if spec]
         classes = [type(spec) if isinstance(spec, PayloadStore) else store_class(spec) for spec in specs]
         return (*cls.options, *PayloadStore.options, *(option for found in classes for option in found.options))
+
+    def _with_content(self, content: str | None) -> Self:
+        """The stage beside a neighbour that makes or reads such payloads; it shares the stores."""
+        if content == self._content:
+            return self
+        # Not a copy as pickling makes it, which would open the stores anew.
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__, _content=content)
+        return bound
 
     @property
     def timeout_ms(self) -> int:

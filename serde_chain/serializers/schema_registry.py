@@ -8,7 +8,7 @@ from uuid import UUID
 
 from payload_stores.options import Option, boolean, text
 from payload_stores.plugins import require
-from serde_chain.errors import ConfigError, SchemaRegistryError
+from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
 from serde_chain.record import Context
 from serde_chain.wire import schema_id
 from serde_chain.wire.schema_id import SchemaKey
@@ -34,8 +34,6 @@ SubjectStrategy = Callable[[str, str, str], str]
 
 # Confluent's client waits for ever unless told otherwise.
 _TIMEOUT_S: Final = 10
-# The registry's own codes: no such subject, version, schema.
-_UNKNOWN_SCHEMA: Final = frozenset({40401, 40402, 40403})
 
 
 def _strategy(value: object) -> SubjectStrategy:
@@ -249,7 +247,7 @@ class SchemaRegistry:
             )
             failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
             # The registry itself says that it knows no such schema; other 404s are of something else at this address.
-            failure.about_record = unknown and error.error_code in _UNKNOWN_SCHEMA
+            failure.about_record = unknown and error.error_code in UNKNOWN_SCHEMA
             raise failure from error
         except Exception as error:  # the client lets errors of its HTTP and authentication libraries through
             failure = SchemaRegistryError(

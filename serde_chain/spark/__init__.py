@@ -7,12 +7,22 @@ from payload_stores.plugins import require
 
 if TYPE_CHECKING:
     from serde_chain.spark.columns import deserialize, deserialize_udf
+    from serde_chain.spark.connectors import packages
     from serde_chain.spark.engine import explain
     from serde_chain.spark.frames import decode
     from serde_chain.spark.metadata import entry_metadata
     from serde_chain.spark.references import resolve, resolve_record
 
-__all__ = ["decode", "deserialize", "deserialize_udf", "entry_metadata", "explain", "resolve", "resolve_record"]
+__all__ = [
+    "decode",
+    "deserialize",
+    "deserialize_udf",
+    "entry_metadata",
+    "explain",
+    "packages",
+    "resolve",
+    "resolve_record",
+]
 
 _MODULES = {
     "decode": "frames",
@@ -20,6 +30,7 @@ _MODULES = {
     "deserialize_udf": "columns",
     "entry_metadata": "metadata",
     "explain": "engine",
+    "packages": "connectors",
     "resolve": "references",
     "resolve_record": "references",
 }

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
 from serde_chain.arrow_columns import replaced
+from serde_chain.base import Deserializer
 from serde_chain.batch import Batch
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
@@ -56,7 +57,7 @@ def _open(pickled: bytes) -> _Decoder:
     return _Decoder(plan)
 
 
-class _Typed:
+class _Typed(Deserializer[Any]):
     """A chain's last stage with its values in a type that the user gave.
 
     Args:
@@ -66,10 +67,13 @@ class _Typed:
 
     def __init__(self, stage: Callable[..., Any], arrow_type: Any) -> None:
         self._stage = stage
+        # What the stage before has to know of it.
+        self.message_format = stage.message_format if isinstance(stage, Deserializer) else None
         self._convert = converter(arrow_type)
         self.arrow_type = arrow_type
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
+        """Read a record, and convert what comes of it."""
         value = self._stage(data, ctx)
         try:
             return self._convert(value)

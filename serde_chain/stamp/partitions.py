@@ -90,8 +90,9 @@ class Partitions:
             "auto.offset.reset": "error",
             # Whoever looks elsewhere waits until the broker has answered the last question.
             "fetch.wait.max.ms": 50,
-            "error_cb": log_error,
+            "error_cb": self._note_error,
         }
+        self._last_error = ""
         self.consumer = make_client(self.kafka.Consumer, config, {**own, **settings})
 
     def count(self, topic: str) -> int:
@@ -102,7 +103,7 @@ class Partitions:
         """
         found = self._ask(topic, self.consumer.list_topics, topic, timeout=self.timeout_s).topics[topic]
         if found.error is not None:
-            raise StampError(f"the topic cannot be read: {found.error.str()}", topic=topic)
+            raise StampError(self._problem("the topic cannot be read", found.error), topic=topic)
         return len(found.partitions)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
@@ -173,6 +174,15 @@ class Partitions:
     ) -> None:
         self.close()
 
+    def _note_error(self, error: Any) -> None:
+        log_error(error)
+        self._last_error = error.str()
+
+    def _problem(self, what: str, error: Any) -> str:
+        """What went wrong, with what the client told by the way: a call that times out does not know its reason."""
+        known = f" ({self._last_error})" if self._last_error and self._last_error != error.str() else ""
+        return f"{what}: {error.str()}{known}"
+
     def _ask(self, topic: str, method: Any, *arguments: object, **options: object) -> Any:
         deadline = time.monotonic() + self.timeout_s
         while True:
@@ -182,8 +192,9 @@ class Partitions:
                 if error.args[0].name() in _SOON and time.monotonic() < deadline:
                     time.sleep(_SOON_S)
                     continue
+                self.consumer.poll(0)  # lets the client tell what it has noted by the way
                 raise StampError(
-                    f"the broker did not answer: {error.args[0].str()}",
+                    self._problem("the broker did not answer", error.args[0]),
                     hint="Check bootstrap.servers and that the broker runs",
                     topic=topic,
                 ) from error

@@ -96,7 +96,7 @@ class _State:
 
 class _Relay:
     def __init__(self, config: Config | str | Path, source: str, target: str, name: str, timeout_s: float) -> None:
-        self._source, self._target, self._timeout_s = source, target, timeout_s
+        self._source, self._target, self._name, self._timeout_s = source, target, name, timeout_s
         self._states: dict[int, _State] = {}
         self._failed: list[tuple[int, Any]] = []
         self._is_open = False
@@ -292,18 +292,33 @@ class _Relay:
                 topic=self._target,
                 partition=refused[0],
             ) from error
-        if cause.fatal() or failures >= _MOST_FAILURES:
-            fenced = cause.fatal() and "fenced" in cause.str().lower()
-            raise StampError(
-                "another relay of this name has taken over" if fenced else f"the relay failed: {cause.str()}",
-                topic=self._source,
-            ) from error
+        if cause.fatal() or failures >= _MOST_FAILURES or self._is_fenced(cause):
+            raise self._failure("the relay failed", error, self._source) from error
         _log.warning("relay from %s to %s: %s; trying again", self._source, self._target, cause.str())
-        self._call("the transaction cannot be aborted", self._producer.abort_transaction, self._timeout_s)
-        self._is_open = False
+        if self._is_open:
+            self._call("the transaction cannot be aborted", self._producer.abort_transaction, self._timeout_s)
+            self._is_open = False
 
     def _call(self, what: str, method: Callable[..., Any], *arguments: object) -> None:
         try:
             method(*arguments)
         except self._kafka.KafkaException as error:
-            raise StampError(f"{what}: {error.args[0].str()}", topic=self._target) from error
+            raise self._failure(what, error, self._target) from error
+
+    def _failure(self, what: str, error: Any, topic: str) -> StampError:
+        if self._is_fenced(error.args[0]):
+            return StampError(
+                "another relay of this name has taken over",
+                hint=f"One relay at a time may have the transactional id {self._name}: give others names of their own",
+                topic=topic,
+            )
+        return StampError(f"{what}: {error.args[0].str()}", topic=topic)
+
+    def _is_fenced(self, cause: Any) -> bool:
+        """Whether an error, or that of a record before it, says that there is a newer producer of this name (KIP-360).
+
+        The broker says so by the epoch, the client by a code of its own; which one comes depends on the call.
+        """
+        codes = {cause.code(), *(failed.code() for _, failed in self._failed)}
+        error = self._kafka.KafkaError
+        return not codes.isdisjoint({error._FENCED, error.PRODUCER_FENCED, error.INVALID_PRODUCER_EPOCH})  # noqa: SLF001, documented

@@ -1,17 +1,11 @@
 """``serde-chain`` as a user calls it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
-import confluent_kafka
 import pytest
 
-from serde_chain import Producer
-from serde_chain.testing.services import KafkaBroker
+from tests.cli.conftest import run
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
 CONFIG = f"""
@@ -34,21 +28,6 @@ large.message.payload.store.class = memory
 large.message.store.timeout.ms = 2000
 max.block.ms = 1000
 """
-
-
-def run(*arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "from serde_chain.cli import main; main()", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture
@@ -130,99 +109,58 @@ def test_a_wrong_configuration_is_one_sentence(tmp_path: Path, content: str, mes
     assert len(done.stderr.splitlines()) == 1
 
 
+MISTAKES = """
+bootstrap.servers = broker:9092
+sasl.mechansim = PLAIN
+security.protocol = hush-hush
+linger.ms = -4
+buffer.memory = 33554432
+value.serializers = avro, zstdd, large-message
+value.deserializers = large-message, zstd, avro
+key.serializers = string, gzip
+avro.shema = "string"
+compression.max.output.bytes = many
+large.message.payload.store.class = s3
+s3.bukket = payloads
+s3.secret.key = hush-hush
+"""
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(MISTAKES)
+    done = run("check-config", path, code=1)
+    lines = done.stderr.splitlines()
+    for expected in (
+        "there is no stage 'zstdd'. Did you mean zstd?",
+        "'avro.shema' is not a configuration key",
+        "'s3.bukket' is not a configuration key",
+        "s3.bucket is required",
+        "'sasl.mechansim' is a key of neither a stage, a store nor the Kafka client",
+        "'buffer.memory' is a key of neither",
+        "the Kafka client refuses the value of 'security.protocol'",
+        "refuses the value of 'linger.ms': Configuration property \"queue.buffering.max.ms\" value -4 is outside",
+        "compression.max.output.bytes = 'many': expected a whole number",
+    ):
+        assert [line for line in lines if expected in line], expected
+    assert all(line.startswith("Error: ") for line in lines)
+    assert len(set(lines)) == len(lines)
+    assert done.stdout == ""
+    assert "hush" not in done.stderr
+
+
+def test_a_file_without_chains_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("bootstrap.servers = broker:9092\n")
+    shown = run("check-config", path).stdout
+    assert "The file names no chains" in shown
+    assert "broker:9092" in shown
+    path.write_text("")
+    assert "The file names no chains" in run("check-config", path).stdout
+    assert json.loads(run("check-config", "--json", path).stdout)["client"] == {}
+
+
 def test_wrong_usage_has_exit_code_2(tmp_path: Path) -> None:
     assert "does not exist" in run("check-config", tmp_path / "missing.toml", code=2).stderr
     assert "No such command" in run("chek-config", code=2).stderr
     assert "Missing option" in run("inspect", code=2).stderr
-
-
-# inspect
-
-
-@pytest.fixture
-def filled(broker: KafkaBroker, topic: str, tmp_path: Path) -> tuple[str, Path]:
-    """A topic with a small record, a large one, and a tombstone, and the configuration for it."""
-    config = {
-        **broker.client_config(),
-        "key.serializer": "string",
-        "value.serializers": "bytes, zstd, large-message",
-        "large.message.payload.store.class": "local",
-        "local.path": str(tmp_path / "payloads"),
-        "large.message.threshold.bytes": "100",
-    }
-    path = tmp_path / "client.properties"
-    path.write_text("".join(f"{key} = {value}\n" for key, value in config.items()))
-    with Producer(path) as producer:
-        producer.produce(topic, b"small", "a", headers=[("[/kind]", b"[/bold]"), ("raw", b"\xff")])
-        producer.produce(topic, os.urandom(1000), "b")
-        producer.produce(topic, None, "b")
-    return topic, path
-
-
-def inspected(topic: str, path: Path, *more: object) -> list[dict[str, Any]]:
-    output = run("inspect", "--config", path, "--topic", topic, "--json", *more).stdout
-    return [json.loads(line) for line in output.splitlines()]
-
-
-def test_inspect_shows_records_without_downloading(filled: tuple[str, Path], tmp_path: Path) -> None:
-    topic, path = filled
-    [payload] = [found for found in (tmp_path / "payloads").rglob("*") if found.is_file()]
-    size = payload.stat().st_size
-    payload.unlink()
-    small, large, tombstone = inspected(topic, path, "--count", 3)
-    assert (small["topic"], small["partition"], small["offset"]) == (topic, 0, 0)
-    assert small["value"]["is"] == "inline, compressed with zstd"
-    assert small["key"]["begins with"] == "a"
-    assert small["headers"] == [["[/kind]", "[/bold]"], ["raw", "ff"]]
-    assert large["value"]["is"] == "a reference (kip1159)"
-    assert large["value"]["payload bytes"] == size
-    assert large["value"]["reference"].endswith(payload.name)
-    assert tombstone["value"] == {"is": "a tombstone"}
-    assert "[/bold]" in run("inspect", "--config", path, "--topic", topic).stdout
-    shown = run("inspect", "--config", path, "--topic", topic, "--offset", 1).stdout
-    assert large["value"]["reference"] in shown.replace("\n", "")
-
-
-def test_inspect_recognizes_what_stages_wrote(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    path = tmp_path / "client.toml"
-    path.write_text(f'"bootstrap.servers" = "{broker.bootstrap_servers}"\n')
-    config = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "value.serializers": "bytes, encrypt, large-message, entry-metadata",
-        "encryption.keys": {"2026": bytes(32)},
-        "entry.metadata.index": True,
-        "large.message.payload.store.class": "memory",
-        "large.message.threshold.bytes": 1000,
-        "large.message.format": "bakdata-headers",
-        "large.message.compression": "gzip",
-    }
-    with Producer(config) as producer:
-        for value in (b"small", bytes(2000)):
-            producer.produce(topic, value, partition=0)
-        producer.flush(30)
-    raw = confluent_kafka.Producer(broker.client_config())
-    raw.produce(topic, b"\x0e\x02\x00")
-    raw.flush(30)
-    small, large, broken = (record["value"] for record in inspected(topic, path, "--count", 3))
-    assert small["is"] == "inline, encrypted with the key 2026"
-    assert (small["index"], large["index"]) == (0, 1)
-    assert small["time of entry, ms"] <= large["time of entry, ms"]
-    assert large["is"] == "a reference (bakdata-headers)"
-    assert large["compression"] == "gzip"
-    assert broken["is"].startswith("malformed entry metadata: ")
-
-
-def test_inspect_says_what_is_not_there(filled: tuple[str, Path]) -> None:
-    topic, path = filled
-    done = run("inspect", "--config", path, "--topic", topic, "--offset", 7, "--timeout", 1, code=1)
-    assert "\nError: the record cannot be shown: no record within 1.0 s" in f"\n{done.stderr}"
-    assert f"topic={topic}, partition=0, offset=7" in done.stderr
-    done = run("inspect", "--config", path, "--topic", "no-such-topic", "--timeout", 5, code=1)
-    assert "Error: the record cannot be shown" in done.stderr
-
-
-def test_inspect_gives_up_on_a_broker_that_is_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "client.properties"
-    path.write_text("bootstrap.servers = 127.0.0.1:1\n")
-    done = run("inspect", "--config", path, "--topic", "t", "--timeout", 1, code=1)
-    assert "Error: the record cannot be shown" in done.stderr

@@ -47,13 +47,17 @@ def test_confluents_serializers_are_stages(  # noqa: PLR0917, fixtures
     new_consumer: "NewConsumer",
     fetch: "Fetch",
 ) -> None:
-    client = SchemaRegistryClient({"url": registry.url, "timeout": 30})
+    client, conf = registry.client(), registry.serializer_conf()
     theirs: dict[str, tuple[Any, Any, list[Any]]] = {
-        "avro": (AvroSerializer(client, AVRO), AvroDeserializer(client), STARS),
-        "json": (JSONSerializer(JSON, client), JSONDeserializer(JSON, schema_registry_client=client), STARS),
+        "avro": (AvroSerializer(client, AVRO, conf=conf), AvroDeserializer(client, conf=conf), STARS),
+        "json": (
+            JSONSerializer(JSON, client, conf=conf),
+            JSONDeserializer(JSON, schema_registry_client=client, conf=conf),
+            STARS,
+        ),
         "protobuf": (
-            ProtobufSerializer(POSITION, client, PLAIN_PROTOBUF),
-            ProtobufDeserializer(POSITION, PLAIN_PROTOBUF, client),
+            ProtobufSerializer(POSITION, client, {**PLAIN_PROTOBUF, **conf}),
+            ProtobufDeserializer(POSITION, {**PLAIN_PROTOBUF, **conf}, client),
             [POSITION(ra=1.5), POSITION(dec=2.5)],
         ),
     }

@@ -2,6 +2,7 @@
 
 import random
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -104,9 +105,32 @@ def test_what_was_known_is_used_when_nobody_answers(
     asked._settings, asked._admin, asked._timeout_s = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, None, 0.2
     time.sleep(0.002)
     assert asked.find(topic) == known
+    assert "the limit" not in caplog.text, "the question is still on its way"
+    until = time.monotonic() + 10
+    while "the limit" not in caplog.text and time.monotonic() < until:
+        assert asked.find(topic) == known
+    assert "the limit that was known is used" in caplog.text
+    asked.forget(topic)  # a record was refused, so this is waited for
+    caplog.clear()
+    assert asked.find(topic) == known
     assert "the limit that was known is used" in caplog.text
     with pytest.raises(TopicLimitError, match=r"large\.message\.threshold\.bytes"):
         asked.find("never asked for")
+
+
+def test_the_question_for_one_topic_holds_up_no_other(broker: KafkaBroker, new_topic: "NewTopic") -> None:
+    topic, other = new_topic(), new_topic()
+    asked = limits(broker, ttl_ms=1_000)
+    known = asked.find(topic)
+    unanswered: Future[Any] = Future()
+    asked._asked[other] = unanswered
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(asked.find, other)
+        asked.forget(topic)
+        assert asked.find(topic) == known
+        assert not waiting.done()
+        unanswered.set_exception(confluent_kafka.KafkaException(confluent_kafka.KafkaError(3)))
+        assert waiting.result(10).max_bytes is None
 
 
 def test_auto_follows_the_topic(

@@ -8,10 +8,10 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from payload_stores import PublishContext, open_store
+from serde_chain.testing.memory import peak_bytes, reset_peak
 
 SIZE = 40 << 20
 
@@ -30,22 +30,15 @@ class Stream:
         return False
 
 
-def peak_resident() -> int:
-    """Largest resident memory in bytes since it was last reset."""
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) << 10
-
-
 def cost(operation: Callable[[], object]) -> dict[str, int]:
     """What an operation takes above what was taken before, in bytes; its result counts."""
     tracemalloc.start()
     operation()
     traced = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    Path("/proc/self/clear_refs").write_text("5")
-    before = peak_resident()
+    before = reset_peak()
     operation()
-    return {"traced": traced, "resident": peak_resident() - before}
+    return {"traced": traced, "resident": peak_bytes() - before}
 
 
 def main(config: dict[str, Any]) -> None:

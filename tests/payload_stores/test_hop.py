@@ -135,18 +135,18 @@ def test_memory_of_a_large_record(hop_config: Mapping[str, object], operation: s
     reference = store.publish("t", bytes(size)) if operation == "download" else ""
     store.close()
     program = f"""
-import resource
 from payload_stores import open_store
+from serde_chain.testing.memory import peak_bytes, reset_peak
 store = open_store("hop", {dict(hop_config)!r})
 store.download(store.publish("t", bytes(1 << 20)))
 data = b"x" * {size} if {operation!r} == "publish" else None
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = reset_peak()
 if data is None:
     assert len(store.download({reference!r})) == {size}
 else:
     store.publish("t", data)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak_bytes() - before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
-    extra = int(done.stdout) * 1024 - (size if operation == "download" else 0)
+    extra = int(done.stdout) - (size if operation == "download" else 0)
     assert extra <= 0.2 * size

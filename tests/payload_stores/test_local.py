@@ -14,7 +14,6 @@ from payload_stores import (
     ConfigError,
     PayloadAccessDeniedError,
     PayloadIntegrityError,
-    PayloadNotFoundError,
     PayloadStoreError,
     PayloadStoreUnavailableError,
     PayloadTooLargeError,
@@ -87,14 +86,6 @@ def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     reference = opened(Path("some/folder")).publish("topic", b"data")
     assert reference.startswith(url(tmp_path / "some/folder/topic/"))
-
-
-def test_nothing_is_made_before_the_first_publish(store: LocalStore, root: Path) -> None:
-    with pytest.raises(PayloadNotFoundError, match=r"local\.path"):
-        store.download(url(root / "topic/id"))
-    store.delete(url(root / "topic/id"))
-    assert list(store.list("topic")) == []
-    assert not root.exists()
 
 
 # Links, and other things that are no payloads
@@ -254,8 +245,8 @@ def test_file_and_folders_are_forced_to_disk(
     monkeypatch.setattr(os, "replace", recorded_replace)
     store = opened(root, **{"local.fsync": fsync})
     store.publish("topic", b"data", CONTENT)
-    # The entries of the root and of the topic's folder, the content, then its name.
-    assert steps == (["folder", "folder", "file", "rename", "folder"] if expected else ["rename"])
+    # The entries of the root, of its marker and of the topic's folder, the content, then its name.
+    assert steps == (["folder", "folder", "folder", "file", "rename", "folder"] if expected else ["rename"])
     steps.clear()
     store.publish("topic", b"data", CONTENT)
     assert "rename" not in steps
@@ -311,12 +302,6 @@ def test_errors_of_the_system_are_typed(
         assert type(caught.value) is expected
         assert caught.value.store == "file"
         assert isinstance(caught.value.__cause__, OSError)
-
-
-def test_a_root_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(PayloadStoreError):
-        opened(tmp_path / "file").publish("topic", b"data")
 
 
 def test_a_payload_that_shrinks_while_it_is_read(

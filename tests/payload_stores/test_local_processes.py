@@ -76,6 +76,12 @@ def test_a_process_killed_halfway_leaves_nothing_readable(store: LocalStore, roo
     with pytest.raises(UntrustedReferenceError):
         store.download("file://" + quote(str(left)))
     assert store.download(store.publish("topic", b"data" * 1000, CONTENT)) == b"data" * 1000
+    opened(root)  # it may belong to a writer that is alive
+    assert left.exists()
+    os.utime(left, times=(0, 0))
+    opened(root)
+    assert not left.exists()
+    assert len(list(store.list("topic"))) == 1
 
 
 def test_a_reader_never_sees_half_of_a_payload(store: LocalStore) -> None:

@@ -17,10 +17,12 @@ from serde_chain.testing.services import SchemaRegistry
 
 SCHEMA = json.dumps({"title": "Alert", "type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
 
+PEER = SchemaRegistry.serializer_conf()
+
 
 @pytest.fixture
 def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
-    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as found:
+    with registry.client() as found:
         yield found
 
 
@@ -66,9 +68,11 @@ def test_both_read_each_other(chains: Chains, client: SchemaRegistryClient, topi
     data = write({"id": 7}, ctx)
     assert data.endswith(b'{"id":7}')
     assert (get_header(ctx, "__value_schema_id") is not None) == (framing == "header")
-    assert JSONDeserializer(SCHEMA, schema_registry_client=client)(data, value_of(topic, ctx.headers)) == {"id": 7}
+    assert JSONDeserializer(SCHEMA, schema_registry_client=client, conf=PEER)(data, value_of(topic, ctx.headers)) == {
+        "id": 7
+    }
     assert read(data, ctx) == {"id": 7}
-    theirs = JSONSerializer(SCHEMA, client)({"id": 8}, value_of(topic))
+    theirs = JSONSerializer(SCHEMA, client, conf=PEER)({"id": 8}, value_of(topic))
     assert theirs is not None
     assert read(theirs, RecordContext(topic, "value", [])) == {"id": 8}
     if framing == "confluent":

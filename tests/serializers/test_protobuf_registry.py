@@ -23,10 +23,12 @@ MESSAGES = [
     timestamp_pb2.Timestamp(seconds=1, nanos=2),
 ]
 
+PEER = SchemaRegistry.serializer_conf()
+
 
 @pytest.fixture
 def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
-    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as found:
+    with registry.client() as found:
         yield found
 
 
@@ -74,7 +76,7 @@ def test_bytes_are_those_of_confluents_serializer(
     client: SchemaRegistryClient, chains: tuple[Make, Make], topic: str, message: Any
 ) -> None:
     write, read = chains
-    theirs = ProtobufSerializer(type(message), client)(message, value_of(topic))
+    theirs = ProtobufSerializer(type(message), client, PEER)(message, value_of(topic))
     ours = write(type(message))(message, value_of(topic))
     assert ours == theirs
     assert read(type(message))(theirs, value_of(topic)) == message

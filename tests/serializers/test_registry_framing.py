@@ -39,10 +39,12 @@ V2 = json.dumps(
     }
 )
 
+PEER = SchemaRegistry.serializer_conf()
+
 
 @pytest.fixture
 def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
-    with SchemaRegistryClient({"url": registry.url, "timeout": 30}) as found:
+    with registry.client() as found:
         yield found
 
 
@@ -89,7 +91,7 @@ def value_of(topic: str, headers: Any = None) -> SerializationContext:
 
 
 def test_bytes_are_those_of_confluents_serializer(client: SchemaRegistryClient, writer: Make, topic: str) -> None:
-    theirs = AvroSerializer(client, V2)({"id": 7, "band": "g"}, value_of(topic))
+    theirs = AvroSerializer(client, V2, conf=PEER)({"id": 7, "band": "g"}, value_of(topic))
     assert writer(V2)({"id": 7, "band": "g"}, value_of(topic)) == theirs
     assert theirs is not None
     assert theirs[0] == 0
@@ -100,12 +102,12 @@ def test_confluents_reader_reads_ours(client: SchemaRegistryClient, writer: Make
     for framing in ("confluent", "header"):
         headers: list[Any] = []
         data = writer(V2, avro_framing=framing)(value, RecordContext(topic, "value", headers))
-        assert AvroDeserializer(client)(data, value_of(topic, headers)) == value
+        assert AvroDeserializer(client, conf=PEER)(data, value_of(topic, headers)) == value
         assert [name for name, _ in headers] == (["__value_schema_id"] if framing == "header" else [])
 
 
 def test_ours_reads_confluents(client: SchemaRegistryClient, writer: Make, reader: Make, topic: str) -> None:
-    in_front = AvroSerializer(client, V1)({"id": 7}, value_of(topic))
+    in_front = AvroSerializer(client, V1, conf=PEER)({"id": 7}, value_of(topic))
     ctx = RecordContext(topic, "value", [])
     assert reader()(in_front, ctx) == reader(avro_framing="header")(in_front, ctx) == {"id": 7}
     # No setting says where the schema is named: readers look at the header, then at the prefix.
@@ -150,8 +152,8 @@ def test_keys_have_a_header_and_a_subject_of_their_own(
 
 
 def test_confluents_serializers_are_stages(client: SchemaRegistryClient, topic: str) -> None:
-    write = SerializerChain.from_config({"value.serializers": [AvroSerializer(client, V1), "zstd"]})
-    read = DeserializerChain.from_config({"value.deserializers": ["zstd", AvroDeserializer(client)]})
+    write = SerializerChain.from_config({"value.serializers": [AvroSerializer(client, V1, conf=PEER), "zstd"]})
+    read = DeserializerChain.from_config({"value.deserializers": ["zstd", AvroDeserializer(client, conf=PEER)]})
     ctx = value_of(topic)
     assert read(write({"id": 3}, ctx), ctx) == {"id": 3}
     assert write(None, ctx) is None
@@ -197,7 +199,7 @@ def test_schemas_refer_to_others(client: SchemaRegistryClient, writer: Make, rea
     ctx = RecordContext(topic, "value", [])
     data = writer(use_latest_version=True)(value, ctx)
     assert reader()(data, ctx) == value
-    assert AvroDeserializer(client)(data, value_of(topic)) == value
+    assert AvroDeserializer(client, conf=PEER)(data, value_of(topic)) == value
 
 
 # Which schema a writer takes

@@ -207,3 +207,18 @@ def test_payloads_survive_a_crash_of_the_server(versity: VersityGateway, store: 
     references = [store.publish("topic", data), store.publish("topic", b"small")]
     versity.restart()
     assert [store.download(reference) for reference in references] == [data, b"small"]
+
+
+def test_uploads_that_killed_writers_left_are_aborted_on_request(config: dict[str, str]) -> None:
+    store = opened(config, **{"s3.prefix": "ours/"})
+    begun = {
+        key: store._client.create_multipart_upload(Bucket=store._bucket, Key=key) for key in ("ours/t/1", "other/2")
+    }
+    upload = begun["ours/t/1"]["UploadId"]
+    store._client.upload_part(Bucket=store._bucket, Key="ours/t/1", UploadId=upload, PartNumber=1, Body=b"data")
+    assert store.remove_leftovers() == 0  # of a writer that may be alive
+    assert store.remove_leftovers(0) == 1
+    assert store.remove_leftovers(0) == 0
+    left = store._client.list_multipart_uploads(Bucket=store._bucket)["Uploads"]
+    assert [found["Key"] for found in left] == ["other/2"]
+    store.close()

@@ -16,6 +16,7 @@ import pyarrow as pa
 from serde_chain import RecordContext, SerializerChain
 from serde_chain.spark.plan import Plan, plan_field
 from serde_chain.spark.worker import decode_batches
+from serde_chain.testing.memory import peak_bytes, reset_peak
 
 COUNT = 12
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -26,12 +27,6 @@ SCHEMA = json.dumps(
         "fields": [{"name": "pixels", "type": {"type": "array", "items": "float"}}, {"name": "raw", "type": "bytes"}],
     }
 )
-
-
-def resident(name: str) -> int:
-    """A figure of this process's memory in bytes: VmRSS, or VmHWM for the largest since it was last reset."""
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name)) << 10
 
 
 def batch(write: SerializerChain, values: list[Any]) -> tuple[Any, Any]:
@@ -76,13 +71,12 @@ def main(last: str, folder: str, size: int) -> None:
     list(decode_batches(pickled, iter([few])))
     gc.collect()
     pa.default_memory_pool().release_unused()
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
+    before = reset_peak()
     rows = largest = 0
     for array in decode_batches(pickled, iter([columns])):
         rows += len(array)
         largest = max(largest, array.nbytes)
-    print(json.dumps({"rows": rows, "taken": resident("VmHWM") - before, "output": largest}))  # noqa: T201, what the test reads
+    print(json.dumps({"rows": rows, "taken": peak_bytes() - before, "output": largest}))  # noqa: T201, what the test reads
 
 
 if __name__ == "__main__":

@@ -293,3 +293,28 @@ def test_a_file_of_the_driver_travels_as_its_content(tmp_path: Path) -> None:
     assert load({"value.deserializer": "avro", "avro.schema.file": str(path)})["avro.schema"] == '"int"'
     with pytest.raises(ConfigError, match=r"avro\.schema\.file"):
         load({"value.deserializer": "avro", "avro.schema.file": str(tmp_path / "none")})
+
+
+HOP = {
+    "value.deserializers": "large-message, json",
+    "large.message.payload.store.class": "memory",
+    "large.message.accept": "kip1159, hop",
+}
+
+
+def test_json_that_a_header_calls_json_fits_a_given_type_and_is_read_without_one_afterwards() -> None:
+    headers = pa.array([[{"key": "_format", "value": b"json"}]], type=HEADERS)
+    columns = (values(b'{"n":1}'), headers, *positions(1)[1:])
+    for _ in range(2):
+        assert run(plan(HOP, given=pa.struct([("n", pa.int64())])), columns) == [{"n": 1}]
+        assert run(plan(HOP), columns) == ['{"n":1}']
+
+
+def test_a_record_of_another_format_is_resolved_since_later_stages_do_not_read_it() -> None:
+    headers = pa.array([[{"key": "_format", "value": b"blob"}]], type=HEADERS)
+    columns = (values(b"no JSON"), headers, *positions(1)[1:])
+    resolving = FieldPlan(is_key=False, arrow_type=pa.binary(), stages=1, needs_headers=True)
+    pickled = pickle.dumps(Plan(HOP, COLUMNS, resolving, None, gives=(), mode="FAILFAST", python=sys.executable))
+    with pytest.raises(SerializationError, match="of the format 'blob'"):
+        run(plan(HOP), columns)
+    assert run(pickled, columns) == [b"no JSON"]

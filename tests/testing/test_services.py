@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema
 from pyspark.sql.functions import udf
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry, ServiceError, ServiceStartError
@@ -100,7 +100,7 @@ def test_who_authenticates_needs_an_acl(broker: KafkaBroker, topic: str) -> None
 def test_the_registry_keeps_schemas(registry: SchemaRegistry) -> None:
     subject = f"subject-{uuid.uuid4()}"
     text = '{"type": "record", "name": "Alert", "fields": [{"name": "id", "type": "long"}]}'
-    with SchemaRegistryClient({"url": registry.url}) as client:
+    with registry.client() as client:
         number = client.register_schema(subject, Schema(text, "AVRO"))
         assert client.get_latest_version(subject).schema_id == number
         found = client.get_schema(number).schema_str

@@ -15,7 +15,7 @@ from serde_chain import Consumer, Producer, RecordContext, Serializer, Serialize
 from serde_chain.record import Context
 
 serde_chain.SerialiserChain  # error: attr-defined
-Producer()  # error: call-arg
+Producer(1)  # error: arg-type
 Producer({}).produce("alerts", {"id": 1}, header=[])  # error: call-arg
 Consumer({}).poll("1")  # error: arg-type
 SerializerChain.from_config({}, True)  # error: call-arg

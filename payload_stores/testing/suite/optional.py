@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from payload_stores.base import PayloadStore, PublishContext, SupportsDelete, SupportsList, SupportsStreaming
+from payload_stores.base import (
+    PayloadStore,
+    PublishContext,
+    SupportsDelete,
+    SupportsLeftovers,
+    SupportsList,
+    SupportsStreaming,
+)
 from payload_stores.errors import PayloadNotFoundError, PayloadTooLargeError, UntrustedReferenceError
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
@@ -54,6 +61,13 @@ class OptionalTests(StoreTests):
         assert len(listed) == len(sizes)
         assert all(abs(datetime.now(UTC) - info.modified) < timedelta(hours=1) for info in listed)
         assert list(store.list("nothing-here")) == []
+
+    def test_leftovers_are_no_payloads(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsLeftovers):
+            pytest.skip("the store has no leftovers to remove")
+        references = [store.publish(self.topic, data) for data in (b"", payload(self.large_bytes))]
+        assert store.remove_leftovers(0) == 0
+        assert [len(store.download(reference)) for reference in references] == [0, self.large_bytes]
 
     @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
     @pytest.mark.parametrize("strategy", ["random", "content"])

@@ -1,9 +1,14 @@
-"""Fetches jars with Ivy, which pyspark ships, so that neither Maven nor an installer is needed."""
+"""Fetches jars with Ivy, which pyspark ships, so that neither Maven nor an installer is needed.
+
+What was fetched is compared with the checksums in ``jars.sha256``, since it is run.
+"""
 
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,6 +17,10 @@ from serde_chain.testing.services.errors import ServiceDownloadError, ServiceMis
 from serde_chain.testing.services.java import system_java
 
 _DOWNLOAD_SECONDS = 900
+_HERE = files("serde_chain.testing.services")
+_CHECKSUMS = _HERE / "jars.sha256"
+# Of these, both the connector and spark-avro can be had.
+_SPARK_VERSIONS = ("4.0.1", "4.1.1")
 _WHAT = {
     "kafka": "the Kafka broker (45 MB)",
     "registry": "the schema registry (160 MB)",
@@ -28,21 +37,67 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
 
     Raises:
         ServiceMissingError: pyspark or Java is not installed.
-        ServiceDownloadError: The jars could not be fetched.
+        ServiceDownloadError: The jars could not be fetched, or are not those that they should be.
     """
     spark_version, ivy = _pyspark()
-    module = files("serde_chain.testing.services").joinpath("ivy.xml").read_text()
-    if part == "spark":
-        module = module.replace("@spark@", spark_version)
+    module, sums = _module(spark_version if part == "spark" else None), _CHECKSUMS.read_text()
     # Named after what is fetched: another version, in this project or of pyspark, is another folder.
-    digest = hashlib.sha256(module.encode()).hexdigest()[:12]
+    digest = hashlib.sha256((module + sums).encode()).hexdigest()[:12]
 
     def fill(folder: Path) -> None:
         _retrieve(ivy, module, part, folder)
+        listed = {name: digest for digest, name in (line.split() for line in sums.splitlines())}
+        _check(folder, listed, unlisted=spark_version)
         if finish is not None:
             finish(folder)
 
     return cached(f"jars/{part}-{digest}", fill, what=_WHAT[part])
+
+
+def _module(spark_version: str | None) -> str:
+    """What Ivy is to fetch; the version is wanted for the part ``spark`` alone."""
+    text = (_HERE / "ivy.xml").read_text()
+    return text if spark_version is None else text.replace("@spark@", spark_version)
+
+
+def _check(folder: Path, sums: Mapping[str, str], *, unlisted: str) -> None:
+    """Compare the files in a folder with their checksums.
+
+    Args:
+        folder: Where they are.
+        sums: SHA-256 in hexadecimal digits, by the file's name.
+        unlisted: Version of pyspark: its connector may be one that this project was not tested with.
+
+    Raises:
+        ServiceDownloadError: One differs, or is not listed.
+    """
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        found, expected = _sha256(path), sums.get(path.name)
+        if expected is None and path.name.startswith("spark-") and unlisted in path.name:
+            sys.stderr.write(f"serde-chain: {path.name} is not checked: there is no checksum for this version\n")
+        elif found != expected:
+            message = (
+                f"{path.name} is not the file that was tested with: its SHA-256 is {found}, not "
+                f"{expected or 'one of those in jars.sha256'}; see what lies between here and the repository of jars"
+            )
+            raise ServiceDownloadError(message)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _lock() -> None:
+    """Write the checksums of all parts: ``make lock-jars``."""
+    _, ivy = _pyspark()
+    wanted = [("kafka", None), ("registry", None), *(("spark", version) for version in _SPARK_VERSIONS)]
+    sums: dict[str, str] = {}
+    for part, version in wanted:
+        with tempfile.TemporaryDirectory(prefix="serde-chain-jars-") as name:
+            _retrieve(ivy, _module(version), part, Path(name))
+            sums |= {path.name: _sha256(path) for path in Path(name).iterdir()}
+    Path(str(_CHECKSUMS)).write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
 
 
 def _pyspark() -> tuple[str, Path]:
@@ -87,3 +142,7 @@ def _retrieve(ivy: Path, module: str, part: str, folder: Path) -> None:
         )
         raise ServiceDownloadError(message)
     shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    _lock()

@@ -3,11 +3,15 @@
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from serde_chain.testing.services.jars import jars
 from serde_chain.testing.services.java import java_21
 from serde_chain.testing.services.ports import HOST, http_answers
 from serde_chain.testing.services.process import Service
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
 
 _API = "/apis/ccompat/v7"
 
@@ -17,7 +21,7 @@ class SchemaRegistry(Service):
 
     Example:
         >>> with SchemaRegistry() as registry:  # doctest: +SKIP
-        ...     client = SchemaRegistryClient({"url": registry.url})
+        ...     serializer = AvroSerializer(registry.client(), schema, conf=registry.serializer_conf())
     """
 
     name = "schema-registry"
@@ -28,6 +32,26 @@ class SchemaRegistry(Service):
     def url(self) -> str:
         """Where Confluent's interface is, as ``schema.registry.url`` wants it."""
         return f"http://{HOST}:{self._port()}{_API}"
+
+    def client(self, *, timeout_s: float = 30) -> "SchemaRegistryClient":
+        """Confluent's client for this registry.
+
+        Args:
+            timeout_s: How long it waits for an answer, in seconds; left to itself it waits for ever.
+        """
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
+        return SchemaRegistryClient({"url": self.url, "timeout": timeout_s})
+
+    @staticmethod
+    def serializer_conf() -> dict[str, Any]:
+        """Settings for Confluent's serializers and deserializers with which they ask for no associations.
+
+        They do by default, from confluent_kafka 2.16 on, and the registry sometimes never sends its 404.
+        """
+        from confluent_kafka.schema_registry import topic_subject_name_strategy
+
+        return {"subject.name.strategy": topic_subject_name_strategy}
 
     def _prepare(self, folder: Path) -> list[str]:
         program = jars("registry", _unpack)

@@ -330,14 +330,16 @@ def test_stopped_in_the_middle(new_message: NewMessage, request: pytest.FixtureR
         body = new_message(b"m" * 1_000_000).body
         raw = Raw(server.url, f"Content-Length: {len(body)}\r\n", body[:500_000])
         request.addfinalizer(raw.close)
-        temporary = server.folder / "payloads" / "data"
+        payloads = server.folder / "payloads"
+        temporary = payloads / ".payload-store"
         assert eventually(lambda: temporary.exists() and bool(list(temporary.iterdir())))
         os.kill(int(process), signal.SIGTERM)
         assert eventually(lambda: refuses(server.url))
         raw.socket.sendall(body[500_000:])
         assert raw.answer()[0] == 201
         assert eventually(lambda: not Path("/proc", process).exists())
-        assert [path.name.startswith(".") for path in temporary.iterdir()] == [False]
+        assert list(temporary.iterdir()) == []
+        assert len(list((payloads / "data").iterdir())) == 1
 
 
 def refuses(url: str) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
 from payload_stores.scram import ScramAuth
+from serde_chain.testing.memory import peak_bytes, reset_peak
 from serde_chain.testing.services import OffloadServer, S3Server
 
 if TYPE_CHECKING:
@@ -22,23 +22,13 @@ BLOCK = 1_000_000
 MIB = 1 << 20
 
 
-def resident(server: OffloadServer, what: str) -> int:
-    """A line of the server process's status, in bytes: VmRSS is now, VmHWM the most since the last reset."""
-    log = (server.folder / "offload-server.log").read_text()
-    process = Path("/proc") / re.findall(r"Started server process \[(\d+)\]", log)[-1]
-    if what == "reset":
-        (process / "clear_refs").write_text("5")
-        return 0
-    lines = (process / "status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(what)) << 10
-
-
 def cost(server: OffloadServer, operation: Callable[[], object]) -> int:
     """How far the server's memory rises above what it is before, in bytes."""
-    resident(server, "reset")
-    before = resident(server, "VmRSS")
+    log = (server.folder / "offload-server.log").read_text()
+    process = re.findall(r"Started server process \[(\d+)\]", log)[-1]
+    before = reset_peak(process)
     operation()
-    return resident(server, "VmHWM") - before
+    return peak_bytes(process) - before
 
 
 def upload(client: httpx2.Client, message: Message, size: int) -> None:

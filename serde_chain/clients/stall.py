@@ -1,0 +1,89 @@
+"""A record that cannot be read for now: a store, registry or key provider is not there, which is not its own fault.
+
+The consumer stays at it. Meanwhile its client fetches nothing, so that no records pile up, and is polled all the same,
+so that it stays in its group.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection
+from typing import Any, Final
+
+from serde_chain.clients.window import Place, Window
+
+__all__ = ["Stall"]
+
+# Seconds until the next try, doubled by every try that fails.
+_FIRST_WAIT: Final = 0.1
+_LONGEST_WAIT: Final = 5.0
+
+
+class Stall:
+    """What is done about the first record of a window while it cannot be read.
+
+    Args:
+        client: confluent_kafka's consumer.
+        window: What was fetched.
+    """
+
+    def __init__(self, client: Any, window: Window) -> None:
+        self._client = client
+        self._window = window
+        self._record: Any | None = None
+        self._tries = 0
+        self._next = 0.0
+        # Partitions of which the client fetches nothing.
+        self._held: set[Place] = set()
+
+    def note(self, record: Any) -> None:
+        """Count a try to read a record that has failed."""
+        self._tries = self._tries + 1 if record is self._record else 1
+        self._next = time.monotonic() + min(_FIRST_WAIT * 2.0 ** min(self._tries - 1, 10), _LONGEST_WAIT)
+        self._record = record
+
+    def lasts(self) -> bool:
+        """Whether the first record of the window is one that could not be read; if not, fetching goes on."""
+        if self._record is not None and self._record is not self._window.front():
+            self._record = None
+            self.let_go()
+        return self._record is not None
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is time for the next try, serving the client's callbacks.
+
+        Args:
+            timeout: Longest wait in seconds; negative waits as long as it takes.
+
+        Returns:
+            Whether it is time.
+        """
+        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        while True:
+            self._hold()
+            left = min(self._next, until) - time.monotonic()
+            self._window.fetch(self._client.poll, max(0.0, left))
+            if not self.lasts() or time.monotonic() >= self._next:
+                return True
+            if time.monotonic() >= until:
+                return False
+
+    def let_go(self) -> None:
+        """Let the client fetch again."""
+        assigned = self._client.assignment() if self._held else []
+        held = self._held - self._window.paused
+        free = [partition for partition in assigned if (partition.topic, partition.partition) in held]
+        if free:
+            self._client.resume(free)
+        self._held.clear()
+
+    def forget(self, places: Collection[Place] | None = None) -> None:
+        """Take note that the client fetches from partitions again, or has lost them; all where none are named."""
+        self._held = set() if places is None else self._held.difference(places)
+
+    def _hold(self) -> None:
+        assigned = {(partition.topic, partition.partition): partition for partition in self._client.assignment()}
+        if free := [partition for place, partition in assigned.items() if place not in self._held]:
+            self._held.update(assigned)
+            self._client.pause(free)

@@ -1,0 +1,95 @@
+"""Records that a consumer has fetched and not handed over yet.
+
+A signal handler may raise at any call that Python code makes (Ctrl-C in a notebook, a deadline in a service), and the
+process may go on afterwards. So a record leaves this window only after it was handed over: what a call returns is
+noted by its last statement, and taken out by the next call. What is fetched gets in without a step of Python between
+the client's call and the list. Whatever is raised meanwhile, the next call hands the same records over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from serde_chain.clients.messages import Decoded
+
+__all__ = ["Place", "Window", "place"]
+
+_IS_THERE: Final = partial(operator.is_not, None)
+
+Place: TypeAlias = tuple[str | None, int | None]
+
+
+class Window:
+    """Fetched messages in the order in which they came.
+
+    Attributes:
+        given: Messages that the last call has handed over. Assigned by its last statement.
+        passed: Messages that it has reported instead, or that are of no interest to its caller; likewise.
+        decoded: What the chains have made of messages, by their identity.
+        paused: Topics and partitions whose messages wait.
+    """
+
+    def __init__(self) -> None:
+        self._messages: list[Any] = []
+        self.given: Collection[Any] = ()
+        self.passed: Collection[Any] = ()
+        self.decoded: dict[int, Decoded] = {}
+        self.paused: set[Place] = set()
+
+    def fetch(self, poll: Callable[[float], Any], timeout: float) -> None:
+        """Add what the client's ``poll`` returns, if it is a message."""
+        self._messages.extend(filter(_IS_THERE, map(poll, (timeout,))))
+
+    def fetch_several(self, consume: Callable[[int, float], Iterable[Any]], most: int, timeout: float) -> None:
+        """Add what the client's ``consume`` returns."""
+        self._messages.extend(itertools.chain.from_iterable(map(consume, (most,), (timeout,))))
+
+    def waiting(self) -> Iterator[Any]:
+        """The messages that may be handed over, in order."""
+        if not self.paused:
+            return iter(self._messages)
+        return (message for message in self._messages if place(message) not in self.paused)
+
+    def front(self) -> Any | None:
+        """The first of them."""
+        return next(self.waiting(), None)
+
+    def settle(self) -> None:
+        """Take out what the last call has handed over or reported."""
+        gone = self._gone()
+        if gone:
+            self._messages[:] = [message for message in self._messages if id(message) not in gone]
+            for identity in gone:
+                self.decoded.pop(identity, None)
+            self.given = self.passed = ()
+
+    def drop(self, places: Collection[Place] | None = None) -> None:
+        """Forget the messages of some partitions; of all where none are named."""
+        kept = [] if places is None else [message for message in self._messages if place(message) not in places]
+        if places is None:
+            self.given = self.passed = ()
+        # In one step, also for a fetch during which a rebalance calls this.
+        self._messages[:] = kept
+        there = {id(message) for message in kept}
+        self.decoded = {identity: found for identity, found in self.decoded.items() if identity in there}
+
+    def first_offsets(self) -> dict[Place, int | None]:
+        """For each partition with messages that were not handed over, the offset of the first, paused or not."""
+        gone = self._gone()
+        first: dict[Place, int | None] = {}
+        for message in self._messages:
+            if id(message) not in gone:
+                first.setdefault(place(message), message.offset())
+        return first
+
+    def _gone(self) -> set[int]:
+        return {id(message) for message in (*self.given, *self.passed)}
+
+
+def place(message: Any) -> Place:
+    """The topic and partition of a message."""
+    return message.topic(), message.partition()

@@ -1,0 +1,21 @@
+"""The command line, as a user calls it."""
+
+import os
+import subprocess
+import sys
+
+
+def run(*arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    """Run ``serde-chain`` in a process of its own; it ends with this exit code, and without a traceback."""
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "from serde_chain.cli import main; main()", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done

@@ -1,0 +1,104 @@
+"""A relay that another one of its name takes over from says so, wherever it was when that happened."""
+
+from collections.abc import Callable
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from serde_chain.errors import StampError
+from serde_chain.stamp import check, stamp
+from serde_chain.stamp.partitions import make_client
+from serde_chain.testing.services import KafkaBroker
+from tests.conftest import NewTopic
+
+
+@pytest.fixture
+def config(broker: KafkaBroker) -> dict[str, Any]:
+    return {**broker.client_config(), "log_level": 0}
+
+
+def fill(config: dict[str, Any], topic: str, records: list[dict[str, Any]]) -> None:
+    producer = confluent_kafka.Producer({**config, "linger.ms": 20})
+    for record in records:
+        producer.produce(topic, **record)
+    assert producer.flush(60) == 0
+
+
+class Interrupted:
+    """A producer before one of whose calls something happens, once.
+
+    Args:
+        producer: The producer.
+        call: Name of the call.
+        happens: What happens; whatever it raises, the call raises.
+    """
+
+    def __init__(self, producer: Any, call: str, happens: Callable[[], None]) -> None:
+        self._producer, self._call, self._happens = producer, call, happens
+        self.happened = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._producer, name)
+        if name != self._call:
+            return method
+
+        def interrupted(*args: Any, **options: Any) -> Any:
+            if not self.happened:
+                self.happened = 1
+                self._happens()
+            return method(*args, **options)
+
+        return interrupted
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, call: str, happens: Callable[[], None]) -> list[Interrupted]:
+    """Let something happen before a call of the relay's producer; gives the producers that are made from now on."""
+    made: list[Interrupted] = []
+
+    def make_interrupted(kind: Any, *arguments: Any) -> Any:
+        client = make_client(kind, *arguments)
+        if kind is not confluent_kafka.Producer:
+            return client
+        made.append(Interrupted(client, call, happens))
+        return made[-1]
+
+    monkeypatch.setattr("serde_chain.stamp.relay.make_client", make_interrupted)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("call", "tried_before"),
+    [
+        ("begin_transaction", False),
+        ("begin_transaction", True),
+        ("produce", False),
+        ("flush", False),
+        ("send_offsets_to_transaction", False),
+        ("commit_transaction", False),
+        ("commit_transaction", True),
+    ],
+)
+def test_a_relay_that_is_fenced_says_so(
+    config: dict[str, Any], new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch, call: str, tried_before: bool
+) -> None:
+    source, target = new_topic(), new_topic()
+    fill(config, source, [{"value": b"%d" % number} for number in range(3)])
+    newer = confluent_kafka.Producer({**config, "transactional.id": f"relay-{source}"})
+
+    def take_over() -> None:
+        newer.init_transactions(60)
+        if tried_before:
+            abortable = confluent_kafka.KafkaError(confluent_kafka.KafkaError._TIMED_OUT, "late", False, False, True)
+            raise confluent_kafka.KafkaException(abortable)
+
+    def relaying() -> int:
+        return stamp(config, source, target, until_end=True, transactional_id=f"relay-{source}", timeout_s=30)
+
+    with monkeypatch.context() as patch:
+        made = interrupt(patch, call, take_over)
+        with pytest.raises(StampError, match=rf"another relay of this name has taken over.*relay-{source}"):
+            relaying()
+    assert [producer.happened for producer in made] == [1]
+    assert relaying() == 3
+    assert check(config, target).counts == {}

@@ -1,0 +1,165 @@
+"""The code on the pages runs, in an environment that holds what the page tells its reader to install."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from serde_chain.testing.services import KafkaBroker, S3Server
+from tests.environments import ROOT, Environment, install_line, python_blocks
+
+Installed = Callable[[str], Environment]
+PAGES = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+WITH_CODE = sorted(name for name, page in PAGES.items() if python_blocks(page))
+README = python_blocks(PAGES["README.md"])
+
+
+def substituted(code: str, broker: KafkaBroker, folder: Path) -> str:
+    """The code with the broker and the folder of a test in place of the page's."""
+    return code.replace("localhost:9092", broker.bootstrap_servers).replace("/tmp/serde-chain-payloads", str(folder))  # noqa: S108, the page's text
+
+
+@pytest.mark.parametrize("name", WITH_CODE)
+def test_what_a_page_imports_is_what_it_tells_to_install(name: str, installed: Installed, tmp_path: Path) -> None:
+    page = PAGES[name]
+    statements = [
+        ast.unparse(node)
+        for block in python_blocks(page)
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    own = {"import shelf", "from reverse import REVERSE"}  # files of the page
+    installed(install_line(page)).run("\n".join(sorted(set(statements) - own)), tmp_path)
+
+
+@pytest.mark.parametrize("block", README, ids=lambda block: block.splitlines()[0])
+def test_readme(block: str, installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
+    if "localhost:9092" in block:
+        broker.create_topic("images")
+    printed = installed(install_line(PAGES["README.md"])).run(substituted(block, broker, tmp_path), tmp_path)
+    assert printed == ("M 51 5000000 None\n" if "images" in block else "")
+
+
+def test_readme_commands(installed: Installed, tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text(
+        re.findall(r"```properties\n(.*?)```", PAGES["README.md"], re.DOTALL)[0]
+    )
+    with (tmp_path / "client.properties").open("a") as file:
+        file.write('avro.schema = "string"\n')
+    environment = installed(install_line(PAGES["README.md"]))
+    assert "large-message" in environment.serde_chain("check-config", "client.properties", folder=tmp_path)
+    assert "--offset" in environment.serde_chain("inspect", "--help", folder=tmp_path)
+
+
+def test_readme_names_every_extra() -> None:
+    assert len(README) >= 2
+    listed = re.findall(
+        r"^\| `(\S+)` \|", PAGES["README.md"].partition("## Extras")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(listed) == set(EXTRAS) == project["optional-dependencies"].keys() - {"all"}
+
+
+def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
+    blocks = python_blocks(PAGES["arrow.md"])
+    assert len(blocks) == 3
+    broker.create_topic("arrow-alerts")
+    code = substituted("\n".join(blocks), broker, tmp_path).replace('"alerts"', '"arrow-alerts"')
+    columns, values = installed(install_line(PAGES["arrow.md"])).run(code, tmp_path).splitlines()
+    assert columns == "['topic', 'partition', 'offset', 'timestamp', 'key', 'headers', 'value']"
+    assert values == "['key', 'value.id', 'value.band'] g"
+
+
+def test_integrations(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    blocks = python_blocks(PAGES["integrations.md"])
+    assert len(blocks) == 4
+    code = substituted("\n".join(blocks), broker, tmp_path).replace('"stars"', f'"{topic}"')
+    installed(install_line(PAGES["integrations.md"])).run(code, tmp_path)
+
+
+def test_entry_metadata(installed: Installed, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["entry-metadata.md"])
+    environment = installed(install_line(PAGES["entry-metadata.md"]))
+    environment.run(code, tmp_path)
+    assert "--check" in environment.serde_chain("stamp", "--help", folder=tmp_path)
+
+
+def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> None:
+    page = PAGES["bakdata.md"]
+    (properties,) = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
+    bucket = s3_server.create_bucket()
+    changed = properties.replace("http://localhost:9000", s3_server.url).replace("my-bucket", bucket)
+    (tmp_path / "client.properties").write_text(changed)
+    (code,) = python_blocks(page)
+    environment = installed(install_line(page))
+    environment.run(code.replace("my-bucket", bucket), tmp_path)
+    assert bucket in environment.serde_chain("check-config", "client.properties", folder=tmp_path)
+
+
+def test_authors(installed: Installed, tmp_path: Path) -> None:
+    files = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGES["authors.md"], re.DOTALL)
+    assert [name for name, _ in files] == ["reverse.py", "test_reverse.py", "shelf.py", "test_shelf.py"]
+    for name, code in files:
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    installed(install_line(PAGES["authors.md"])).pytest(tmp_path)
+
+
+# Extras
+
+ROUND_TRIP = """
+from serde_chain import DeserializerChain, RecordContext, SerializerChain
+for config, data in {cases}:
+    write, read = SerializerChain.from_config(config), DeserializerChain.from_config(config)
+    ctx = RecordContext("topic", "value", [])
+    assert read(write(data, ctx), ctx) == data
+    write.close(), read.close()
+"""
+SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+
+
+def stages(*names: str, data: object = b"data", **config: object) -> str:
+    cases = [({"value.serializer": name, "value.deserializer": name, **config}, data) for name in names]
+    return ROUND_TRIP.format(cases=cases)
+
+
+def opening(store: str, **config: object) -> str:
+    return f"from payload_stores import open_store\nopen_store({store!r}, {config!r}).close()"
+
+
+EXTRAS = {
+    "kafka": "from serde_chain import Producer\nProducer({'bootstrap.servers': '127.0.0.1:1', 'log_level': 0}).close()",
+    "registry": "from confluent_kafka.schema_registry import SchemaRegistryClient\n"
+    "SchemaRegistryClient.new_client({'url': 'mock://extras'})",
+    "avro": stages("avro", data={"id": 1}, **{"avro.schema": SCHEMA}),
+    "protobuf": "from google.protobuf.wrappers_pb2 import StringValue as Message\n"
+    "from serde_chain import SerializerChain\n"
+    "SerializerChain.from_config({'value.serializer': 'protobuf', 'protobuf.message.class': Message})(Message())",
+    "json": stages("json", data={"id": 1}, **{"json.schema": '{"type": "object"}'}),
+    "compression": stages("zstd", "lz4", "gzip", "snappy"),
+    "encryption": stages("encrypt", **{"encryption.keys": {"k": bytes(32)}}),
+    "arrow": "from serde_chain import DeserializerChain\n"
+    "DeserializerChain.from_config({'value.deserializer': 'string'}).to_arrow([b'a'], topic='t')\n"
+    "import datafusion",
+    "s3": opening("s3", **{"s3.bucket": "bucket"}),
+    "hop": opening("hop", **{"hop.offload.url": "http://127.0.0.1:1", "hop.username": "u", "hop.password": "p"}),
+    "offload-server": "import payload_stores.offload_server, payload_stores.offload_server.runner\n"
+    "import serde_chain.cli.commands",
+    "spark": "import serde_chain.spark",
+    "config": "from serde_chain import config\nfrom pathlib import Path\n"
+    "Path('a.properties').write_text('a = b')\nassert config.load('a.properties') == {'a': 'b'}",
+    "cli": "import serde_chain.cli.commands",
+    "retry": "from payload_stores import open_store\nfrom payload_stores.middleware import Retry\n"
+    "Retry(open_store('memory', {}))",
+    "testing": "import pytest\nfrom serde_chain.testing import SerializerTests\n"
+    "from payload_stores.testing import PayloadStoreTests",
+    "services": "from serde_chain.testing.services import S3Server\nwith S3Server() as s3: s3.create_bucket()\n"
+    "from serde_chain.testing.services import KafkaBroker, OffloadServer, SchemaRegistry, spark_session",
+}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_brings_what_its_part_needs(extra: str, installed: Installed, tmp_path: Path) -> None:
+    installed(f"serde-chain[{extra}]").run(EXTRAS[extra], tmp_path)
