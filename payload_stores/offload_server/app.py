@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +14,7 @@ from uuid import UUID
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from payload_stores.base import PayloadStore
+from payload_stores.base import PayloadStore, SupportsLeftovers
 from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.offload_server.acls import (
     READ,
@@ -28,7 +27,7 @@ from payload_stores.offload_server.acls import (
 from payload_stores.offload_server.authentication import HEALTH, LIVE, USER, Authentication
 from payload_stores.offload_server.bson import MAX_DOCUMENT
 from payload_stores.offload_server.errors import ForbiddenError, RefusedError, TooLargeError
-from payload_stores.offload_server.files import SupportsReload, take_folder
+from payload_stores.offload_server.files import SupportsReload, Taken
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import METRICS, Metered, Metrics
 from payload_stores.offload_server.requests import Limits, Sender, address_of, answer, content_length
@@ -61,6 +60,8 @@ class OffloadApp:
         authorizer: What they may do.
         tokens: Checks Bearer tokens; None takes none.
         limits: What a request may take.
+        shared_store: Whether others write to the store's folder or prefix as well. If not, what a killed server has left
+            there of uploads is removed at the next start.
 
     Raises:
         ConfigError: The limits do not fit the store or BSON, or the folder cannot be used, say because another server
@@ -76,17 +77,19 @@ class OffloadApp:
         *,
         tokens: TokenVerifier | None = None,
         limits: Limits | None = None,
+        shared_store: bool = False,
     ) -> None:
         self._limits = limits or Limits()
         _check(self._limits, store)
         self._store = store
         self._authorizer = authorizer
         self._files: tuple[object, ...] = (credentials, authorizer, tokens)
-        self._folder = take_folder(folder)
+        self._shared_store = shared_store
+        self._folder = Taken(folder)
         try:
             self._index = Index(folder / "index.sqlite3")
         except BaseException:
-            os.close(self._folder)
+            self._folder.give_back()
             raise
         self._looking: asyncio.Future[str | None] | None = None
         self._looked_at = ""
@@ -121,16 +124,26 @@ class OffloadApp:
         self._transfers.close()
         self._index.close()
         self._store.close()
-        if self._folder >= 0:
-            os.close(self._folder)
-            self._folder = -1
+        self._folder.give_back()
 
     @asynccontextmanager
     async def _lifespan(self, _app: object) -> AsyncIterator[None]:
+        # Before the first upload, which would be one more that is not complete.
+        await asyncio.get_running_loop().run_in_executor(None, self._remove_leftovers)
         try:
             yield
         finally:
             self.close()
+
+    def _remove_leftovers(self) -> None:
+        if not self._folder.was_killed or self._shared_store or not isinstance(self._store, SupportsLeftovers):
+            return
+        try:
+            removed = self._store.remove_leftovers(0)
+        except PayloadStoreError as error:
+            _log.warning("what a server that was killed has left in the store cannot be removed: %s", error)
+        else:
+            _log.info("the last server was killed: %d uploads that it left unfinished were removed", removed)
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whether the index answers, and what says who may do what. Asking the store would cost a request to it.

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from payload_stores.errors import ConfigError
 
-__all__ = ["SupportsReload", "Watched", "replace", "take_folder", "toml", "warn_if_readable"]
+__all__ = ["SupportsReload", "Taken", "Watched", "replace", "toml", "warn_if_readable"]
 
 _log = logging.getLogger(__name__)
 
@@ -99,34 +99,46 @@ def warn_if_readable(path: Path) -> None:
         _log.warning("%s may be read or changed by others (mode %o): chmod 600 %s", path, mode, path)
 
 
-def take_folder(folder: Path) -> int:
-    """Make a folder for the owner alone, and keep other servers out of it as long as this process lives.
+class Taken:
+    """A folder that one process has to itself.
 
-    Returns:
-        A file descriptor; closing it gives the folder back.
+    Args:
+        folder: The folder; made for its owner alone if it is missing.
+
+    Attributes:
+        was_killed: Whether the process that had it before has not given it back.
 
     Raises:
-        ConfigError: It cannot be made, or another server has it.
+        ConfigError: It cannot be made, or another process has it.
     """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(folder / "index.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.truncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-    except OSError as error:
-        owner = os.pread(file, 20, 0).decode("ascii", "replace").strip()
-        os.close(file)
-        if not isinstance(error, BlockingIOError):
-            raise ConfigError(f"{folder} cannot be locked: {error.strerror}") from error
-        raise ConfigError(
-            f"another server has {folder}" + (f", process {owner}" if owner else ""),
-            hint="One server has one folder for its index: stop the other one, or give this one a folder of its own",
-        ) from None
-    return file
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(folder / "index.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
+        owner = os.pread(self._file, 20, 0).decode("ascii", "replace").strip()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.truncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(self._file)
+            if not isinstance(error, BlockingIOError):
+                raise ConfigError(f"{folder} cannot be locked: {error.strerror}") from error
+            raise ConfigError(
+                f"another server has {folder}" + (f", process {owner}" if owner else ""),
+                hint="One server has one folder for its index: stop the other one, or give this one its own",
+            ) from None
+        self.was_killed = bool(owner)
+
+    def give_back(self) -> None:
+        """Let another process have it."""
+        if self._file >= 0:
+            os.truncate(self._file, 0)
+            os.close(self._file)
+            self._file = -1
 
 
 def toml(data: bytes) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def remove_token(file: Path, which: str) -> None:
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--store", required=True, help="Payload store: local, s3, or a dotted path.")
 @click.option("--config", "file", type=_FILE, required=True, help="The store's keys (.toml or .properties).")
+@click.option("--shared-store", is_flag=True, help="Other programs write to the store's folder or prefix as well.")
 @click.option("--data", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the index.")
 @click.option("--credentials", type=_FILE, required=True, help="Users, as add-user writes them.")
 @click.option("--tokens", type=_FILE, help="Bearer tokens, as add-token writes them.")
@@ -182,6 +183,7 @@ def _app(config: dict[str, object], broker: dict[str, object] | None, options: d
             authorizer,
             tokens=tokens,
             limits=Limits(max_bytes=options["max_bytes"], proxies=frozenset(options["proxies"])),
+            shared_store=options["shared_store"],
         )
     except ConfigError:
         store.close()

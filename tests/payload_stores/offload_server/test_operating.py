@@ -165,6 +165,33 @@ def client_of(server: OffloadServer, user: str = "alice") -> httpx2.Client:
     return httpx2.Client(base_url=server.url, auth=ScramAuth(user, server.users[user]), timeout=60)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_a_killed_server_leaves(new_message: NewMessage, shared: bool) -> None:
+    body = new_message(bytes(4_000_000)).body
+    with OffloadServer(arguments=["--shared-store"] if shared else []) as server:
+
+        def parts() -> list[Path]:
+            return list((server.folder / "payloads").rglob("*.part"))
+
+        raw = Raw(server.url, f"Content-Length: {len(body)}\r\n", body[:3_000_000])
+        assert eventually(lambda: bool(parts()))
+        server.kill()
+        raw.close()
+        assert parts()
+        server.restart()
+        assert bool(parts()) is shared
+        with client_of(server) as client:
+            message = new_message()
+            assert client.post(UPLOAD, content=message.body).status_code == 201
+            # One that was stopped in order has left nothing, and the next one does not look.
+            process = process_of(server)
+            os.kill(process, signal.SIGTERM)
+            assert eventually(lambda: not Path("/proc", str(process)).exists())
+            server.restart()
+            assert client.get(message.path).status_code == 200
+        assert log_of(server).count("were removed") == (0 if shared else 1)
+
+
 def test_files_are_for_their_owner_alone(message: Message) -> None:
     with OffloadServer() as server, client_of(server) as client:
         assert client.post(UPLOAD, content=message.body).status_code == 201
