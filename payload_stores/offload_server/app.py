@@ -60,8 +60,8 @@ class OffloadApp:
         authorizer: What they may do.
         tokens: Checks Bearer tokens; None takes none.
         limits: What a request may take.
-        shared_store: Whether others write to the store's folder or prefix as well. If not, what a killed server has left
-            there of uploads is removed at the next start.
+        shared_store: Whether others write to the store's folder or prefix as well. If not, what a killed server has
+            left there of uploads is removed at the next start.
 
     Raises:
         ConfigError: The limits do not fit the store or BSON, or the folder cannot be used, say because another server
@@ -186,7 +186,8 @@ class OffloadApp:
         await send({"type": "http.response.body", "body": b""})
 
     async def _download(self, scope: Scope, receive: Receive, send: Send) -> None:
-        entry = await self._readable(scope)
+        sender = _sender(scope)
+        entry = await self._transfers.call(self._readable, scope["path_params"]["id"], sender)
 
         async def start(size: int) -> bool:
             headers = [(b"content-type", b"application/bson"), (b"content-length", str(size).encode())]
@@ -194,40 +195,35 @@ class OffloadApp:
             return str(scope["method"]) != "HEAD"
 
         try:
-            await self._transfers.download(entry, start, send, _sender(scope))
+            await self._transfers.download(entry, start, send, sender)
         except PayloadNotFoundError as error:
             raise RefusedError("the message's payload is gone", status=404) from error
         _log.info("%s downloaded %s of %s: %d bytes", scope[USER], entry.id, entry.topic, entry.size)
 
-    async def _readable(self, scope: Scope) -> Entry:
-        """The message that a request is about, if its sender may read it.
+    def _readable(self, text: str, sender: Sender) -> Entry:
+        """The message of an id, if the sender may read it; called in a thread, once for all that is asked.
 
         Who may not is not told whether there is one. A user without any permission to read gets 403, whatever the id:
         that is a mistake in the permissions, and not a message that is gone.
         """
-        sender = _sender(scope)
-        if isinstance(self._authorizer, SupportsAnyTopic):
-            asked = (sender.user, READ, sender.address)
-            if not await self._asked(self._authorizer.allows_any, *asked):
-                raise ForbiddenError(f"{sender.user} has no READ on any topic")
-        text = scope["path_params"]["id"]
-        entry = None
-        if _UUID.fullmatch(text):
-            entry = await self._transfers.call(self._index.find, UUID(text))
-        if entry is None or not await self._asked(
-            self._authorizer.allows, sender.user, READ, entry.topic, sender.address
+        permissions = self._authorizer
+        if isinstance(permissions, SupportsAnyTopic) and not self._asked(
+            permissions.allows_any, sender.user, READ, sender.address
         ):
+            raise ForbiddenError(f"{sender.user} has no READ on any topic")
+        entry = self._index.find(UUID(text)) if _UUID.fullmatch(text) else None
+        if entry is None or not self._asked(permissions.allows, sender.user, READ, entry.topic, sender.address):
             raise RefusedError(f"there is no such message, or {sender.user} has no READ on its topic", status=404)
         return entry
 
-    async def _asked(self, question: Callable[..., bool], *about: str) -> bool:
+    def _asked(self, question: Callable[..., bool], *about: str) -> bool:
         """What the authorizer says; before it refuses, what it remembers is renewed."""
-        if await self._transfers.call(question, *about):
+        if question(*about):
             return True
         if not isinstance(self._authorizer, SupportsRefresh):
             return False
-        await self._transfers.call(self._authorizer.refresh)
-        return await self._transfers.call(question, *about)
+        self._authorizer.refresh()
+        return question(*about)
 
     def _topic(self, name: str) -> str:
         topic = name.removesuffix(_UPLOAD_SUFFIX)
@@ -240,7 +236,8 @@ class OffloadApp:
 
     async def _permit(self, scope: Scope, operation: str, topic: str) -> None:
         sender = _sender(scope)
-        if not await self._asked(self._authorizer.allows, sender.user, operation, topic, sender.address):
+        about = (sender.user, operation, topic, sender.address)
+        if not await self._transfers.call(self._asked, self._authorizer.allows, *about):
             raise ForbiddenError(f"{sender.user} has no {operation} on topic {topic}")
 
 
