@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.metrics import METRICS, Metrics
+from payload_stores.offload_server.rarely import Rarely
 from payload_stores.offload_server.refusals import Refusals
 from payload_stores.offload_server.requests import GoneError, address_of, answer, header
 from payload_stores.offload_server.tokens import TokenVerifier
@@ -58,6 +59,7 @@ class Authentication:
         self._tokens = tokens
         self._call = call
         self._refusals = Refusals()
+        self._rarely = Rarely()
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,16 +86,26 @@ class Authentication:
             scope[USER] = outcome.user
             await self._app(scope, receive, signed)
         except GoneError as error:
-            _log.info("%s %r: %s", scope["method"], scope["path"], error.message)
+            self._tell(scope, logging.INFO, "gone", error)
         except Exception as error:  # noqa: BLE001  whatever it is, the client gets an answer that it can believe
-            if started:
-                _log.exception("%s %r failed after its answer had begun", scope["method"], scope["path"])
-                return  # not complete: the server cuts the connection
             status, text = _meaning(error)
-            level = logging.ERROR if status >= 500 else logging.INFO
-            _log.log(level, "%s %r: %d, %s", scope["method"], scope["path"], status, error, exc_info=status == 500)
+            if started:
+                self._tell(scope, logging.ERROR, "failed after its answer had begun", error)
+                return  # not complete: the server cuts the connection
+            self._tell(scope, logging.ERROR if status >= 500 else logging.INFO, str(status), error)
             more = {"retry-after": "5"} if status == 503 else {}
             await answer(scope, receive, signed, status=status, text=text, more=more)
+
+    def _tell(self, scope: Scope, level: int, what: str, error: Exception) -> None:
+        """Log what came of a request: once a minute for a user and what it was, since it is the user's to repeat."""
+        user = scope.get(USER)
+        if (omitted := self._rarely.due((user, what, type(error)))) is None:
+            return
+        more = f"; {omitted} more like this since the last such line" if omitted else ""
+        expected = level < logging.ERROR or isinstance(error, PayloadStoreUnavailableError)
+        _log.log(
+            level, "%s %s %r: %s, %s%s", user, scope["method"], scope["path"], what, error, more, exc_info=not expected
+        )
 
     async def _judge(self, scope: Scope) -> Outcome:
         authorization = header(scope, b"authorization")

@@ -45,6 +45,23 @@ def test_wrong_passwords_are_logged_once(serve: Serve, caplog: pytest.LogCapture
     assert len(lines(caplog)) == 1
 
 
+def test_one_user_does_not_fill_the_log(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "payload_stores")
+    url = serve(MemoryStore())
+    for user in ("alice", "bob"):
+        with httpx2.Client(auth=ScramAuth(user, f"{user}-secret")) as client:
+            for _ in range(50):
+                assert client.get(url + "/msg/x").status_code == 404
+                assert client.post(url + "/topic/t+oversized", content=b"junk").status_code == 400
+    told = [record.getMessage() for record in caplog.records if record.name.endswith("authentication")]
+    assert [line.split(",")[0] for line in told] == [
+        "alice GET '/msg/x': 404",
+        "alice POST '/topic/t+oversized': 400",
+        "bob GET '/msg/x': 404",
+        "bob POST '/topic/t+oversized': 400",
+    ]
+
+
 def test_tokens_that_are_not_known(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     url = serve(MemoryStore(), tokens=Tokens())
     for token, status in (("bad-token", 401), ("good", 404)):
