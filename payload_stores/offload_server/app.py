@@ -62,6 +62,7 @@ class OffloadApp:
         limits: What a request may take.
         shared_store: Whether others write to the store's folder or prefix as well. If not, what a killed server has
             left there of uploads is removed at the next start.
+        tokens_over_http: Take tokens that have come from another machine without TLS, where others could copy them.
 
     Raises:
         ConfigError: The limits do not fit the store or BSON, or the folder cannot be used, say because another server
@@ -78,6 +79,7 @@ class OffloadApp:
         tokens: TokenVerifier | None = None,
         limits: Limits | None = None,
         shared_store: bool = False,
+        tokens_over_http: bool = False,
     ) -> None:
         self._limits = limits or Limits()
         _check(self._limits, store)
@@ -103,7 +105,14 @@ class OffloadApp:
             Route("/msg/{id}", _Endpoint("GET", self._download)),
         ]
         router = Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=self._lifespan)
-        authenticated = Authentication(router, ScramServer(credentials), tokens, self._transfers.call, metrics)
+        authenticated = Authentication(
+            router,
+            ScramServer(credentials),
+            tokens,
+            call=self._transfers.call,
+            metrics=metrics,
+            tokens_over_http=tokens_over_http,
+        )
         self._app = Metered(authenticated, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

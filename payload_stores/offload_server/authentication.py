@@ -13,7 +13,7 @@ from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.metrics import METRICS, Metrics
 from payload_stores.offload_server.rarely import Rarely
 from payload_stores.offload_server.refusals import Refusals
-from payload_stores.offload_server.requests import GoneError, address_of, answer, header
+from payload_stores.offload_server.requests import GoneError, address_of, answer, header, is_loopback
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.scram_server import Outcome, ScramServer
 
@@ -49,10 +49,18 @@ class Authentication:
         tokens: Checks Bearer tokens; None takes none.
         call: Runs a function that may block.
         metrics: Where refused logins are counted.
+        tokens_over_http: Take tokens that have come from another machine without TLS.
     """
 
     def __init__(
-        self, app: ASGIApp, scram: ScramServer, tokens: TokenVerifier | None, call: Call, metrics: Metrics
+        self,
+        app: ASGIApp,
+        scram: ScramServer,
+        tokens: TokenVerifier | None,
+        *,
+        call: Call,
+        metrics: Metrics,
+        tokens_over_http: bool,
     ) -> None:
         self._app = app
         self._scram = scram
@@ -61,6 +69,7 @@ class Authentication:
         self._refusals = Refusals()
         self._rarely = Rarely()
         self._metrics = metrics
+        self._tokens_over_http = tokens_over_http
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -110,6 +119,9 @@ class Authentication:
     async def _judge(self, scope: Scope) -> Outcome:
         authorization = header(scope, b"authorization")
         if self._tokens is not None and (authorization or "").lower().startswith(_BEARER):
+            if not (self._tokens_over_http or scope["scheme"] == "https" or is_loopback(address_of(scope))):
+                self._refuse(_NO_NAME, address_of(scope), "the token came over plain http, where others could copy it")
+                return Outcome(None, {"WWW-Authenticate": "Bearer"})
             return await self._judge_token(self._tokens, str(authorization)[len(_BEARER) :].strip(), address_of(scope))
         outcome = await self._judge_proof(authorization, address_of(scope))
         if self._tokens is not None and outcome.user is None and not authorization:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,17 @@ from starlette.types import Message, Receive, Scope, Send
 
 from payload_stores.offload_server.errors import RefusedError
 
-__all__ = ["GoneError", "Limits", "Sender", "address_of", "answer", "content_length", "discard", "header"]
+__all__ = [
+    "GoneError",
+    "Limits",
+    "Sender",
+    "address_of",
+    "answer",
+    "content_length",
+    "discard",
+    "header",
+    "is_loopback",
+]
 
 # What is read of a body that is not wanted, so that a client that is still sending gets to see the answer: closing a
 # connection with unread bytes may take the answer away with it.
@@ -73,6 +84,14 @@ def header(scope: Scope, name: bytes) -> str | None:
 def address_of(scope: Scope) -> str:
     """The client's IP address."""
     return str((scope.get("client") or ("", 0))[0])
+
+
+def is_loopback(address: str) -> bool:
+    """Whether what goes to an IP address, or comes from it, stays on this machine; names are none."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def content_length(scope: Scope) -> int | None:

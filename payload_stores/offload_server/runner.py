@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import signal
 import socket
@@ -21,8 +20,9 @@ from payload_stores.errors import ConfigError
 from payload_stores.offload_server.connections import Connections
 from payload_stores.offload_server.protocol import OffloadProtocol
 from payload_stores.offload_server.rarely import RarelyFilter
+from payload_stores.offload_server.requests import is_loopback
 
-__all__ = ["Tls", "is_loopback", "serve"]
+__all__ = ["Tls", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -204,14 +204,3 @@ def _listen(host: str, port: int) -> socket.socket:
 def _url(host: str, listener: socket.socket, tls: Tls | None) -> str:
     name = f"[{host}]" if ":" in host else host
     return f"{'https' if tls else 'http'}://{name}:{listener.getsockname()[1]}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether what is served on a host's address stays on this machine."""
-    try:
-        return all(
-            ipaddress.ip_address(found[4][0]).is_loopback
-            for found in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-        )
-    except OSError:
-        return False

@@ -121,7 +121,7 @@ def remove_token(file: Path, which: str) -> None:
 def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: Path | None, **options: Any) -> None:
     """Run the server until SIGINT or SIGTERM. SIGHUP reads users, tokens, permissions and certificates again."""
     from payload_stores.offload_server import Tls, serve
-    from payload_stores.offload_server.runner import is_loopback
+    from payload_stores.offload_server.requests import is_loopback
     from serde_chain.config import load
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -184,6 +184,7 @@ def _app(config: dict[str, object], broker: dict[str, object] | None, options: d
             tokens=tokens,
             limits=Limits(max_bytes=options["max_bytes"], proxies=frozenset(options["proxies"])),
             shared_store=options["shared_store"],
+            tokens_over_http=options["tokens_over_http"],
         )
     except ConfigError:
         store.close()

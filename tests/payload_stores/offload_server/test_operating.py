@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -248,6 +249,40 @@ def test_hang_up_reads_files_again(tmp_path: Path) -> None:
         os.kill(process_of(server), signal.SIGHUP)
         assert eventually(lambda: "the certificate that is in use stays" in log_of(server))
         assert httpx2.get(server.url + "/live", verify=new).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "allowed", "status"),
+    [
+        ("http://site", "192.0.2.1", False, 401),
+        ("http://site", "192.0.2.1", True, 404),
+        ("https://site", "192.0.2.1", False, 404),
+        ("http://site", "127.0.0.1", False, 404),
+        ("http://site", "::1", False, 404),
+    ],
+)
+def test_tokens_over_plain_http(  # noqa: PLR0917  pytest passes them by name
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str, address: str, allowed: bool, status: int
+) -> None:
+    class Tokens:
+        def verify(self, token: str) -> str | None:
+            return "tom" if token == "good" else None
+
+    users, acls = tmp_path / "users.json", tmp_path / "acl.toml"
+    add_user(users, "alice", "pencil")
+    acls.write_text('[users."*"]\nread = ["*"]\n')
+    app = OffloadApp(
+        MemoryStore(), tmp_path, FileCredentials(users), FileAcls(acls), tokens=Tokens(), tokens_over_http=allowed
+    )
+
+    async def get() -> int:
+        # From an address that a test cannot really have.
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app, client=(address, 1))) as client:
+            return (await client.get(url + "/msg/x", headers={"Authorization": "Bearer good"})).status_code
+
+    assert asyncio.run(get()) == status
+    assert ("came over plain http" in caplog.text) is (status == 401)
+    app.close()
 
 
 def test_permissions_given_a_moment_ago(serve: Serve, message: Message) -> None:
