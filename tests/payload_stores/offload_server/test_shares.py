@@ -105,10 +105,10 @@ def test_what_the_store_takes_does_not_count(serve: Serve, new_message: NewMessa
     class Slow(MemoryStore):
         def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
             first = reader.read(1000)
-            threading.Event().wait(1.0)  # the fault: a disk that hangs for a moment
+            threading.Event().wait(1.5)  # the fault: a disk that hangs for a moment
             return self.publish(topic, first + reader.read(), context)
 
-    url = serve(Slow(), Limits(idle_seconds=0.4, min_bytes_per_second=100_000_000))
+    url = serve(Slow(), Limits(idle_seconds=1.0, min_bytes_per_second=100_000_000))
     with client_of(url, "alice") as alice:
         assert alice.post(UPLOAD, content=new_message(bytes(4_000_000)).body).status_code == 201
 
