@@ -62,7 +62,8 @@ class Window:
 
     def settle(self) -> None:
         """Take out what the last call has handed over or reported."""
-        if len(self.given) == len(self._messages):  # by far the most calls hand over all that there is
+        if len(self.given) == len(self._messages) and all(map(operator.is_, self.given, self._messages)):
+            # By far the most calls hand over all that there is.
             self._messages.clear()
             self.decoded.clear()
             self.given = self.passed = ()
