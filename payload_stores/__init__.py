@@ -10,6 +10,7 @@ from payload_stores.base import (
     SupportsList,
     SupportsRecords,
     SupportsStreaming,
+    SupportsTopics,
 )
 from payload_stores.errors import (
     ConfigError,
@@ -42,6 +43,7 @@ __all__ = [
     "SupportsList",
     "SupportsRecords",
     "SupportsStreaming",
+    "SupportsTopics",
     "UntrustedReferenceError",
     "open_store",
 ]

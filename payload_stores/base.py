@@ -25,6 +25,7 @@ __all__ = [
     "SupportsList",
     "SupportsRecords",
     "SupportsStreaming",
+    "SupportsTopics",
 ]
 
 # Kafka's own rule for topic names; it leaves no room for separators or for leaving a folder, save "." and "..".
@@ -306,3 +307,15 @@ class SupportsRecords(Protocol):
 
     def download_record(self, reference: str) -> StoredRecord:
         """Fetch a record; as :meth:`PayloadStore.download` otherwise."""
+
+
+@runtime_checkable
+class SupportsTopics(Protocol):
+    """A store whose references tell the topic for which a payload was published."""
+
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference; below a trusted prefix, the first segment is taken for it.
+
+        Raises:
+            UntrustedReferenceError: The reference is not this store's.
+        """

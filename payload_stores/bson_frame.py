@@ -10,12 +10,14 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from payload_stores import bson_write
 from payload_stores.base import StoredRecord
 
-__all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "frame", "read"]
+__all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "frame", "holds", "read"]
+
+T = TypeVar("T")
 
 MAX_BYTES: Final = (1 << 31) - 1
 """A BSON document says its length in a signed int32."""
@@ -37,9 +39,14 @@ _SIZES: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, _DATE: 8, _NULL: 0, _INT32
     0x7F: 0,
     0xFF: 0,
 }
-# Types that begin with an int32, and how many more bytes follow than it says: strings, code and symbols; documents,
-# whose length counts itself; binary, whose subtype it does not count.
-_LENGTHS: Final = {_STRING: 0, 0x0D: 0, 0x0E: 0, _DOCUMENT: -4, _ARRAY: -4, 0x0F: -4, _BINARY: 1}
+# Types that begin with an int32: the least that it says, and how many more bytes follow than it says. Strings, code and
+# symbols end in a zero byte; documents count their length, and code with a scope has two more; binary does not count
+# its subtype.
+_LENGTHS: Final = {_STRING: (1, 0), 0x0D: (1, 0), 0x0E: (1, 0), _BINARY: (0, 1)} | {
+    _DOCUMENT: (5, -4),
+    _ARRAY: (5, -4),
+    0x0F: (14, -4),
+}
 _OLD_BINARY: Final = 0x02  # a subtype that has its length twice
 _MAX_NAME: Final = 1024
 _MAX_ELEMENTS: Final = 100_000
@@ -106,25 +113,54 @@ def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:
     Raises:
         ValueError: It is not such a document, or cut off.
     """
+    message, found = _document(chunks, lambda source: source.payload(check))
+    return _record(message, found)
+
+
+def holds(chunks: Iterable[bytes], record: StoredRecord) -> bool:
+    """Compare a document with a record as it arrives, without keeping its payload.
+
+    Args:
+        chunks: The document's bytes, in pieces of any size.
+        record: The record; its timestamp is not compared, since the server sets it.
+
+    Returns:
+        Whether the document can be read, and has the record's payload, headers and key.
+    """
+    try:
+        same, found = _document(chunks, lambda source: source.is_payload(memoryview(record.value).cast("B")))
+        other = _record(b"", found)
+    except ValueError:
+        return False
+    return same and other.key == record.key and _written(other.headers) == _written(record.headers)
+
+
+def _written(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes]]:
+    """Headers as they are written: one without a value has an empty one."""
+    return [(name, value or b"") for name, value in headers]
+
+
+def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> tuple[T, dict[str, tuple[int, bytes]]]:
+    """Go through a document: what was made of its message, and type and bytes of what describes it."""
     source = _Source(chunks)
     source.left = 4
     source.left = _int32(source.take(4)) - 4
-    message: bytes | None = None
+    messages: list[T] = []
     found: dict[str, tuple[int, bytes]] = {}
     while kind := source.take(1)[0]:
         name = source.name()
         if name == "message" and kind == _BINARY:
-            if message is not None:
+            if messages:
                 raise ValueError("it has two messages")
-            message = source.payload(check)
+            messages.append(take_message(source))
         elif name in {"message", "headers", "key", "metadata", "timestamp"}:
             found[name] = kind, source.value(kind)
         else:
             source.value(kind)
     source.finish()
-    if message is None:
+    if not messages:
         raise ValueError("it has no message, or one that is not binary")
-    return _record(message, found)
+    return messages[0], found
 
 
 class _Source:
@@ -146,6 +182,25 @@ class _Source:
 
     def payload(self, check: Callable[[int], None]) -> bytes:
         """A binary value that may be large."""
+        size = self._payload_size()
+        check(size)
+        # In CPython, BytesIO takes and gives its bytes without a copy while nobody else holds them.
+        buffer = io.BytesIO(bytes(size))
+        for view in self._views(size):
+            buffer.write(view)
+        return buffer.getvalue()
+
+    def is_payload(self, expected: memoryview) -> bool:
+        """Whether a binary value is the one that is expected; one of another size is not read."""
+        if self._payload_size() != len(expected):
+            raise ValueError("the message has another size")
+        at, same = 0, True
+        for view in self._views(len(expected)):
+            same = same and view == expected[at : at + len(view)]
+            at += len(view)
+        return same
+
+    def _payload_size(self) -> int:
         size, subtype = struct.unpack("<iB", self.take(5))
         if subtype == _OLD_BINARY:
             inner = _int32(self.take(4))
@@ -153,12 +208,7 @@ class _Source:
                 raise ValueError("the message has two lengths that differ")
             size = inner
         self._within(size)
-        check(size)
-        # In CPython, BytesIO takes and gives its bytes without a copy while nobody else holds them.
-        buffer = io.BytesIO(bytes(size))
-        for view in self._views(size):
-            buffer.write(view)
-        return buffer.getvalue()
+        return int(size)
 
     def name(self) -> str:
         """The name of an element, up to its zero byte."""
@@ -183,9 +233,10 @@ class _Source:
         if kind not in _LENGTHS:
             raise ValueError(f"it has a value of the unknown type {kind:#x}")
         length = self.take(4)
-        size = _int32(length) + _LENGTHS[kind]
-        self._within(size)
-        return length + self.take(size)
+        least, more = _LENGTHS[kind]
+        if _int32(length) < least:
+            raise ValueError(f"it has a value that says to have {_int32(length)} bytes")
+        return length + self.take(_int32(length) + more)
 
     def finish(self) -> None:
         """Nothing may follow."""

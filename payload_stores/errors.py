@@ -20,6 +20,7 @@ null. Both are facts about one error, not about its class alone, and survive cop
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -35,6 +36,8 @@ __all__ = [
     "PayloadStoreUnavailableError",
     "PayloadTooLargeError",
     "UntrustedReferenceError",
+    "drop_data",
+    "release",
 ]
 
 
@@ -176,3 +179,34 @@ class UntrustedReferenceError(PayloadStoreError):
     """The reference lies outside what this store is configured for, so it is not followed."""
 
     about_record = True
+
+
+def drop_data(error: BaseException) -> None:
+    """Drop the data that an error of Python's own decoders holds; what it says stays.
+
+    Args:
+        error: What becomes the cause of an error of ours. Errors are kept, logged and sent between processes.
+    """
+    if isinstance(error, (UnicodeDecodeError, UnicodeEncodeError)):
+        error.object = error.object[:0]
+        error.args = (error.encoding, error.object, error.start, error.end, error.reason)
+    elif isinstance(error, json.JSONDecodeError):
+        error.doc = ""
+
+
+def release(error: BaseException) -> None:
+    """Drop all data that an error and its causes hold, for errors that are kept, as those of a batch.
+
+    That is the traceback above all: its frames, and those that called them, have the payload that was refused among
+    their local variables. To clear them does not do, since those that still run cannot be cleared.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        found = waiting.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        drop_data(found)
+        found.__traceback__ = None
+        waiting += [found.__cause__, found.__context__]

@@ -63,7 +63,9 @@ class HopStore(PayloadStore):
     TOKEN: ClassVar[Option[str]] = Option(
         "hop.token", text, "", secret=True, doc="bearer token, else from oauth_cb or sasl.oauthbearer.*"
     )
-    ALLOW_HTTP: ClassVar[Option[bool]] = Option("hop.allow.http", boolean, True, doc="an endpoint without TLS is used")
+    ALLOW_HTTP: ClassVar[Option[bool]] = Option(
+        "hop.allow.http", boolean, True, doc="an endpoint without TLS is used; for tokens only if set"
+    )
     DISCOVERY_MS: ClassVar[Option[int]] = Option(
         "hop.discovery.timeout.ms", integer(1), 10_000, doc="for the broker to announce its endpoint"
     )
@@ -96,19 +98,18 @@ class HopStore(PayloadStore):
             self._parse(prefix, self.TRUSTED.name) for prefix in self.trusted_references if prefix.startswith("http")
         ]
         self._found: Endpoint | Unsupported | None = None
+        auth = self._credentials(config)
         if url := self.URL.read(config):
             endpoint = self._parse(url, self.URL.name)
-            if endpoint.scheme == "http" and not self._allow_http:
-                raise ConfigError(
-                    f"{self.URL.name} is plain http, and {self.ALLOW_HTTP.name} = false", key=self.URL.name
-                )
+            if why_not := self._refuse(endpoint):
+                raise ConfigError(f"{self.URL.name} is {why_not}", key=self.URL.name)
             self._accept(endpoint)
         elif not can_discover(config):
             raise ConfigError(
                 f"the hop store needs {self.URL.name}, or bootstrap.servers to ask the broker for it",
                 key=self.URL.name,
             )
-        self._client = self._make_client(config)
+        self._client = self._make_client(config, auth)
 
     @property
     def schemes(self) -> tuple[str, ...]:
@@ -137,13 +138,14 @@ class HopStore(PayloadStore):
         if isinstance(endpoint, Unsupported):
             raise PayloadStoreError(f"the record cannot be offloaded: {endpoint}", store="hop", topic=topic)
         message_id, headers = self._identify(topic, record, context)
+        record = replace(record, headers=headers)
         reference = endpoint.message_url(message_id)
         try:
-            document = bson_frame.frame(replace(record, headers=headers))
+            document = bson_frame.frame(record)
         except ValueError as error:
             raise PayloadTooLargeError(f"the record cannot be written: {error}", store="hop", topic=topic) from error
         repeatable = context is not None and context.deterministic
-        self._client.upload(endpoint.upload_url(topic), reference, document, repeatable=repeatable)
+        self._client.upload(endpoint.upload_url(topic), reference, record, document, repeatable=repeatable)
         return reference
 
     def download(self, reference: str) -> bytes:
@@ -204,16 +206,25 @@ class HopStore(PayloadStore):
         with self._lock:
             if self._found is None:
                 found = discover(self._config, self._discovery_ms)
-                if isinstance(found, Endpoint) and found.scheme == "http" and not self._allow_http:
-                    found = Unsupported(
-                        f"the endpoint that the broker announces is plain http, and {self.ALLOW_HTTP.name} = false"
-                    )
+                if isinstance(found, Endpoint) and (why_not := self._refuse(found)):
+                    found = Unsupported(f"the endpoint that the broker announces is {why_not}")
                 if isinstance(found, Endpoint):
                     self._accept(found)
                 else:
                     _log.warning("large messages are off: %s", found)
                     self._found = found
             return self._found  # type: ignore[return-value]  # it was found above
+
+    def _refuse(self, endpoint: Endpoint) -> str | None:
+        """Why an endpoint is not used, if it is not."""
+        if endpoint.scheme == "https":
+            return None
+        if not self._allow_http:
+            return f"plain http, and {self.ALLOW_HTTP.name} = false"
+        # A proof is good for one request; a token, for whoever has copied it.
+        if self._sends_token and self.ALLOW_HTTP.name not in self._config and not endpoint.is_loopback:
+            return f"plain http, over which a token can be copied: {self.ALLOW_HTTP.name} = true sends it all the same"
+        return None
 
     def _accept(self, endpoint: Endpoint) -> None:
         if endpoint.scheme == "http":
@@ -230,12 +241,12 @@ class HopStore(PayloadStore):
             shown = _CREDENTIALS.sub("//********@", url)
             raise ConfigError(f"{key} has {shown!r}: {error}", key=key) from error
 
-    def _make_client(self, config: Mapping[str, object]) -> HopClient:
+    def _make_client(self, config: Mapping[str, object], auth: httpx2.Auth | None) -> HopClient:
         from payload_stores.hop_http import HopClient
 
         ca_file = config.get("ssl.ca.location")
         return HopClient(
-            self._credentials(config),
+            auth,
             connect_ms=self.CONNECT_MS.read(config),
             request_ms=self.REQUEST_MS.read(config),
             attempts=self.ATTEMPTS.read(config),
@@ -249,7 +260,8 @@ class HopStore(PayloadStore):
         username = self.USERNAME.read(config) or _known(config, "sasl.username")
         password = self.PASSWORD.read(config) or _known(config, "sasl.password")
         self.sender = username or None
-        if token or (sasl == _BEARER and not mechanism):
+        self._sends_token = bool(token) or (sasl == _BEARER and not mechanism)
+        if self._sends_token:
             from payload_stores.hop_auth import BearerAuth, tokens
 
             return BearerAuth(tokens(token, config))
@@ -263,7 +275,7 @@ class HopStore(PayloadStore):
         from payload_stores.scram import ScramAuth
 
         mechanism = mechanism or (sasl if sasl in _MECHANISMS else _MECHANISMS[1])
-        return ScramAuth(username, password, mechanism=mechanism)
+        return ScramAuth(username, password, mechanism=mechanism, public_over_http=self._allow_http)
 
 
 def _known(config: Mapping[str, object], key: str) -> str:

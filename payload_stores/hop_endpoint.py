@@ -6,6 +6,7 @@ A broker announces it in the topic ``sys.metadata``, whose last record is a JSON
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import time
@@ -75,6 +76,16 @@ class Endpoint:
             raise ValueError(f"there is no port {number}")
         slashes = len(path) - len(bare)
         return cls(scheme.lower(), host.lower(), number, segments, url[: len(url) - slashes], slashes)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether what is sent there stays on this machine."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
 
     def upload_url(self, topic: str) -> str:
         """Where records of a topic are posted."""

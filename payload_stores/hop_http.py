@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -37,7 +37,8 @@ _MAX_REASON: Final = 2048
 _FIRST_WAIT_S: Final = 0.1
 _MAX_WAIT_S: Final = 2.0
 
-_KINDS: Final[Mapping[int, tuple[type[PayloadStoreError], str, str | None]]] = {
+_Kinds = dict[int, tuple[type[PayloadStoreError], str, "str | None"]]
+_KINDS: Final[_Kinds] = {
     HTTPStatus.UNAUTHORIZED: (
         PayloadAccessDeniedError,
         "the offload server refused the user name or password",
@@ -55,6 +56,14 @@ _KINDS: Final[Mapping[int, tuple[type[PayloadStoreError], str, str | None]]] = {
         "Ask its operator for the limit, or send less",
     ),
     HTTPStatus.UNPROCESSABLE_ENTITY: (PayloadStoreError, "the offload server refused the record, or has its id", None),
+}
+# Where a 404 is about the address: nothing is known of the record yet.
+_UPLOADING: Final = _KINDS | {
+    HTTPStatus.NOT_FOUND: (
+        PayloadNotFoundError,
+        "the offload server takes no records at this address",
+        "Check hop.offload.url, or what the broker announces",
+    )
 }
 # 500 is not among them: it says that this request failed, not that the next one may work.
 _TRANSIENT: Final = frozenset({408, 429, 502, 503, 504})
@@ -97,27 +106,26 @@ class HopClient:
         # Two requests, since the first round of SCRAM is one of its own.
         self.worst_case_ms = attempts * (connect_ms + 2 * request_ms) + int(waits * 1000)
 
-    def upload(self, url: str, reference: str, document: Frame, *, repeatable: bool) -> None:
+    def upload(self, url: str, reference: str, record: StoredRecord, document: Frame, *, repeatable: bool) -> None:
         """Post a record.
 
         Args:
             url: Where to.
             reference: Where it will be found.
-            document: The record.
-            repeatable: Whether whatever has its id is the same record.
+            record: The record, with its id among the headers.
+            document: The same as BSON.
+            repeatable: Whether its id is made of all that it holds, so that it may be there already.
         """
 
         def attempt(number: int) -> None:
             with self._request("POST", url, self._auth, reference, _Body(document)) as response:
                 # What an attempt whose answer was lost has stored is in the way of the next one.
-                if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (repeatable or number > 1):
-                    taken = True
-                else:
-                    _check(response, reference)
-                    taken = False
+                taken = response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (repeatable or number > 1)
+                if not taken:
+                    _check(response, reference, _UPLOADING)
                 _rest(response)  # the connection can be used again when its answer is read
-            if taken and not self._is_there(reference):
-                raise _error(HTTPStatus.UNPROCESSABLE_ENTITY, "", reference)
+            if taken:
+                self._check_same(reference, record)
 
         self._retried(attempt)
 
@@ -146,10 +154,22 @@ class HopClient:
         """Close the connections."""
         self._client.close()
 
-    def _is_there(self, reference: str) -> bool:
+    def _check_same(self, reference: str, record: StoredRecord) -> None:
+        """Raise unless what has the record's id is the record itself: who knows an id can put another one there."""
         with self._request("GET", reference, self._auth, reference) as response:
-            # A user who may write need not be allowed to read.
-            return response.status_code in {HTTPStatus.OK, HTTPStatus.FORBIDDEN}
+            status = response.status_code
+            if status in _TRANSIENT:
+                _check(response, reference)
+            if status == HTTPStatus.OK and bson_frame.holds(response.iter_raw(), record):
+                return
+        raise PayloadStoreError(
+            "the record's id is taken on the offload server, and what has it is another record, or cannot be seen "
+            f"(HTTP 422, then {status})",
+            hint="Ids that are made of the content need READ on the topic; with large.message.id = random, ids cannot "
+            "be taken by others",
+            store="hop",
+            reference=reference,
+        )
 
     def _retried(self, attempt: Callable[[int], T]) -> T:
         for trial in self._retrying.copy():
@@ -194,12 +214,15 @@ class _Body:
         return self._document.chunks()
 
 
-def _check(response: httpx2.Response, reference: str) -> None:
+def _check(response: httpx2.Response, reference: str, kinds: _Kinds = _KINDS) -> None:
     """Raise what an answer other than success means."""
     status = response.status_code
     if status in {HTTPStatus.OK, HTTPStatus.CREATED}:
         return
-    raise _error(status, _rest(response).decode("utf-8", "replace"), reference)
+    error = _error(status, _rest(response).decode("utf-8", "replace"), reference, kinds)
+    if kinds is _UPLOADING and status == HTTPStatus.NOT_FOUND:
+        error.about_record = False
+    raise error
 
 
 def _rest(response: httpx2.Response) -> bytes:
@@ -212,14 +235,14 @@ def _rest(response: httpx2.Response) -> bytes:
     return bytes(said[:_MAX_REASON])
 
 
-def _error(status: int, reason: str, reference: str) -> PayloadStoreError:
+def _error(status: int, reason: str, reference: str, kinds: _Kinds) -> PayloadStoreError:
     words = " ".join("".join(character if character.isprintable() else " " for character in reason).split())[:200]
     said = f" (HTTP {status}{f': {words}' if words else ''})"
     where: dict[str, Any] = {"store": "hop", "reference": reference}
     if status in _TRANSIENT:
         return PayloadStoreUnavailableError(f"the offload server is busy or down{said}", **where)
-    if status in _KINDS:
-        kind, message, hint = _KINDS[status]
+    if status in kinds:
+        kind, message, hint = kinds[status]
         return kind(message + said, hint=hint, **where)
     if 300 <= status < 400:
         return PayloadStoreError(

@@ -191,6 +191,11 @@ class LocalStore(PayloadStore):
         ):
             yield from self._walk(folder, (topic,))
 
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
+        _root, path = self._locate(reference, (self._own, *self._trusted))
+        return path[0]
+
     def remove_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
         """Remove what killed writers have left in the whole folder. See :class:`~payload_stores.SupportsLeftovers`.
 

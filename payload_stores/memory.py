@@ -75,6 +75,10 @@ class MemoryStore(PayloadStore):
         """Open a payload for reading. See :class:`~payload_stores.SupportsStreaming`."""
         return io.BytesIO(self.download(reference))
 
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
+        return self._path(reference)[0]
+
     @classmethod
     def clear(cls) -> None:
         """Forget all payloads of the process: a test's clean start."""

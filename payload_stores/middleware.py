@@ -14,23 +14,36 @@ from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Final, TypeVar
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext
-from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
+from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError, UntrustedReferenceError
 from payload_stores.plugins import require
 
 __all__ = ["Deadline", "Middleware", "Retry", "run_elsewhere"]
 
 T = TypeVar("T")
 
-# What SupportsDelete, SupportsLeftovers, SupportsList, SupportsStreaming and SupportsRecords ask for.
+# What SupportsDelete, SupportsLeftovers, SupportsList, SupportsStreaming, SupportsRecords and SupportsTopics ask for.
 _OPTIONAL: Final = (
-    "delete", "list", "publish_stream", "open", "publish_record", "download_record", "remove_leftovers",
+    "delete", "list", "publish_stream", "open", "publish_record", "download_record", "remove_leftovers", "topic_of",
 )  # fmt: skip
+
+
+def _of_inner(name: str) -> Any:
+    """An attribute of the contract that is the inner store's, also after it was configured anew."""
+
+    def read(self: Middleware) -> object:
+        return getattr(self.store, name)
+
+    def write(self: Middleware, value: object) -> None:
+        setattr(self.store, name, value)
+
+    return property(read, write, doc=f"``{name}`` of the inner store.")
 
 
 class Middleware(PayloadStore):
     """A store around another. By itself it changes nothing; subclasses override :meth:`call`.
 
-    It can do what the inner store can, and no more: ``isinstance(store, SupportsDelete)`` says the same of both.
+    It has what the inner store has, limits and trusted prefixes included, and can do what that can, and no more:
+    ``isinstance(store, SupportsDelete)`` says the same of both.
 
     Args:
         store: The inner store; closed with this one.
@@ -39,11 +52,16 @@ class Middleware(PayloadStore):
     wrapped: ClassVar[frozenset[str]] = frozenset()
     """The optional operations that go through :meth:`call`; the others are the inner store's own."""
 
+    scheme: str = _of_inner("scheme")
+    sender: str | None = _of_inner("sender")
+    offloads: bool = _of_inner("offloads")
+    fetches: bool = _of_inner("fetches")
+    trusted_references: tuple[str, ...] = _of_inner("trusted_references")
+    max_payload_bytes: int = _of_inner("max_payload_bytes")
+
     def __init__(self, store: PayloadStore) -> None:
         self.store = store
-        self.scheme = store.scheme
-        self.sender = store.sender
-        self.offloads, self.fetches = store.offloads, store.fetches
+        self.options = store.options  # type: ignore[misc]  # of this one, whose class knows of no store
         # On the instance, since a protocol's isinstance looks for the methods, and a class would have all of them.
         for name in _OPTIONAL:
             operation = getattr(store, name, None)
@@ -88,6 +106,18 @@ class Middleware(PayloadStore):
     def worst_case_ms(self) -> int | None:
         """Worst case of one request of the inner store, in ms."""
         return self.store.worst_case_ms()
+
+    def check_topic(self, topic: str) -> str:
+        """As the inner store does it. See :meth:`PayloadStore.check_topic`."""
+        return self.store.check_topic(topic)
+
+    def check_size(self, size: int, reference: str) -> None:
+        """As the inner store does it. See :meth:`PayloadStore.check_size`."""
+        self.store.check_size(size, reference)
+
+    def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
+        """As the inner store makes it. See :meth:`PayloadStore.untrusted`."""
+        return self.store.untrusted(reference, why)
 
     def close(self) -> None:
         """Close the inner store."""

@@ -67,7 +67,7 @@ class Option(Generic[T]):
         try:
             return self.parse(value)
         except ValueError as error:
-            shown = "" if self.secret else f" = {value!r}"
+            shown = f" = {value!r}" if not self.secret and _is_plain(value) else ""
             raise ConfigError(f"{self.name}{shown}: {error}", key=self.name) from (None if self.secret else error)
 
     def matches(self, key: str) -> bool:
@@ -78,6 +78,13 @@ class Option(Generic[T]):
         """For a ``prefix.*`` option: the matching keys with the prefix cut off."""
         prefix = self.name.removesuffix("*")
         return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value may be shown: a mapping may hold secrets of others."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return isinstance(value, (str, int, float)) or value is None
 
 
 def text(value: object) -> str:

@@ -38,8 +38,9 @@ def store_class(spec: object) -> type[PayloadStore]:
     found = STORES.find(spec) if isinstance(spec, str) else spec
     if isinstance(found, type) and issubclass(found, PayloadStore):
         return found
+    shown = repr(spec) if isinstance(spec, (str, type)) else f"a {type(spec).__name__}"  # which may hold secrets
     raise ConfigError(
-        f"{spec!r} is not a payload store", hint="Give a name, or a subclass of payload_stores.PayloadStore"
+        f"{shown} is not a payload store", hint="Give a name, or a subclass of payload_stores.PayloadStore"
     )
 
 

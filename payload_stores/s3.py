@@ -236,12 +236,22 @@ class S3Store(PayloadStore):
     def _reference(self, path: tuple[str, ...]) -> str:
         return references.to_url(self.scheme, self._bucket, (*self._own, *path))
 
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
+        location, root = self._below(reference)
+        return location.segments[len(root.segments)]
+
     def _locate(self, reference: str, *, own_only: bool = False) -> dict[str, str]:
+        location, _root = self._below(reference, own_only=own_only)
+        return {"Bucket": location.host, "Key": "/".join(location.segments)}
+
+    def _below(self, reference: str, *, own_only: bool = False) -> tuple[references.Location, references.Location]:
+        """Where a reference points, and the prefix below which that is."""
         location = references.parse(self, reference)
         own = references.Location(self.scheme, self._bucket, self._own)
         for root in (own,) if own_only else (own, *self._trusted):
             if location.host == root.host and references.starts_with(location.segments, root.segments):
-                return {"Bucket": location.host, "Key": "/".join(location.segments)}
+                return location, root
         raise self.untrusted(reference, f"it lies outside s3://{'/'.join((self._bucket, *self._own))}/")
 
     def _read_prefix(self, config: Mapping[str, object]) -> tuple[str, ...]:

@@ -108,7 +108,11 @@ _Meaning = tuple[type[PayloadStoreError], str, str | None]
 _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None], ...]] = (
     (frozenset({"NoSuchBucket"}), PayloadStoreError, "Check s3.bucket and s3.endpoint.url"),
     (MISSING, PayloadNotFoundError, "It was deleted, or the bucket's lifecycle ended it before the record"),
-    (FORBIDDEN, PayloadAccessDeniedError, f"{_CREDENTIALS}, and what they may do"),
+    (
+        FORBIDDEN,
+        PayloadAccessDeniedError,
+        f"{_CREDENTIALS}, and what they may do. Without s3:ListBucket S3 also answers so for what is gone",
+    ),
     (TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
     (EXISTS, PayloadIntegrityError, "The object was replaced while it was read"),
     (THROTTLED | CONFLICT | DAMAGED, PayloadStoreUnavailableError, None),

@@ -34,7 +34,9 @@ require("httpx2", "hop")
 require("scramp", "hop")
 
 import httpx2  # noqa: E402  after the check that it is there
-from scramp import ScramClient, ScramException  # noqa: E402
+from scramp import ScramException  # noqa: E402
+
+from payload_stores.scram_client import Exchange, Password  # noqa: E402
 
 __all__ = ["REPLAYABLE", "ScramAuth"]
 
@@ -42,7 +44,11 @@ __all__ = ["REPLAYABLE", "ScramAuth"]
 REPLAYABLE: Final = "replayable"
 
 _UNAUTHORIZED: Final = 401
+# What says that the server, or a gateway in front of it, cannot answer now; and, with these two, all from 500 on.
+_TRANSIENT: Final = frozenset({408, 429})
 _SERVER_ERROR: Final = 500
+# What changes nothing, so that a server may answer it to anybody.
+_READING: Final = frozenset({"GET", "HEAD"})
 # What describes a body, left out where there is none.
 _BODY_HEADERS: Final = ("content-length", "transfer-encoding", "content-type", "content-encoding", "expect", "trailer")
 # What is read of an answer that is thrown away, in bytes.
@@ -84,32 +90,41 @@ class ScramAuth(httpx2.Auth):
 
     Only a server that knows the user's keys can sign, so each answer to a proof must carry the right signature in
     ``Authentication-Info``, errors like 403 and 404 included. Without one are accepted: 401, and what is transient
-    anyway (500 and above), which the gateways in between answer by themselves. Redirects are refused.
+    anyway (408, 429, 500 and above), which the gateways in between answer by themselves. Redirects are refused.
 
-    Deriving a key takes some milliseconds of processor time per request, in the event loop for asynchronous clients.
-    Objects may be used by several threads and clients at once, and be pickled; what is remembered of servers is not.
+    A server may answer before it asks who the user is: that there is no such thing, or, to a GET or HEAD, what anybody
+    may read. Nothing signs that, so it is taken where TLS vouches for the server, and elsewhere on request. An unsigned
+    success of anything else is refused: it would say that the empty first request has been carried out.
+
+    The keys that a password gives with a server's salt take some milliseconds of processor time, in the event loop for
+    asynchronous clients; they are derived once, and remembered as long as this object. Objects may be used by several
+    threads and clients at once, and be pickled; what is remembered is not.
 
     Args:
         username: The user's name.
         password: The password; never shown.
         mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``, as the user is known to the server.
+        public_over_http: Take answers that need no user over plain http too, where any host in between can write them.
 
     Raises:
         ConfigError: The mechanism is another one, or name or password cannot be prepared (RFC 4013).
         PayloadAccessDeniedError: In a request: the server could not prove who it is, or broke the protocol.
     """
 
-    def __init__(self, username: str, password: str, *, mechanism: str = MECHANISMS[0]) -> None:
+    def __init__(
+        self, username: str, password: str, *, mechanism: str = MECHANISMS[0], public_over_http: bool = False
+    ) -> None:
         known = mechanism_name(mechanism)
         if known is None:
             raise ConfigError(f"{mechanism!r} is not supported", hint=f"Use one of {', '.join(MECHANISMS)}")
         self.username = username
         self.mechanism = known
-        self._password = password
+        self._public_over_http = public_over_http
         self._lock = threading.Lock()
         self._sessions: dict[_Origin, _Session] = {}
         try:
-            self._client()
+            self._password = Password(password, known)
+            self._exchange()
         except (ScramException, TypeError):
             # Without the cause, which may quote what it could not take.
             raise ConfigError("the user name or the password has characters that SCRAM does not allow") from None
@@ -126,20 +141,21 @@ class ScramAuth(httpx2.Auth):
         return f"ScramAuth({self.username!r}, mechanism={self.mechanism!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make, (self.username, self._password, self.mechanism)
+        return _make, (self.username, self._password.text, self.mechanism, self._public_over_http)
 
     def _one_round(
         self, request: httpx2.Request, origin: _Origin, session: _Session, count: int
     ) -> Generator[httpx2.Request, httpx2.Response, bool]:
-        client = self._client()
-        client.get_client_first()
-        nonce = f"{client.c_nonce}{count}{session.sr}"
-        client.set_server_first(f"r={nonce},s={session.salt},i={session.iterations}")
-        request.headers["Authorization"] = write(self.mechanism, {"data": encode(client.get_client_final())})
+        exchange = self._exchange()
+        exchange.first()
+        nonce = f"{exchange.nonce}{count}{session.sr}"
+        exchange.take(f"r={nonce},s={session.salt},i={session.iterations}")
+        request.headers["Authorization"] = write(self.mechanism, {"data": encode(exchange.final())})
         good = False
         try:
             response = yield request
-            good = self._check(client, request, response)
+            _same_place(request, response)
+            good = self._needs_no_user(request, response) or self._check(exchange, response)
         finally:
             # Also where the connection broke: a server that does not know the nonce any more may have cut it.
             if not good:
@@ -150,32 +166,42 @@ class ScramAuth(httpx2.Auth):
         return True
 
     def _two_rounds(self, request: httpx2.Request, origin: _Origin) -> Generator[httpx2.Request, httpx2.Response, None]:
-        client = self._client()
+        exchange = self._exchange()
         probe = _without_body(request)
-        probe.headers["Authorization"] = write(self.mechanism, {"data": encode(client.get_client_first())})
+        probe.headers["Authorization"] = write(self.mechanism, {"data": encode(exchange.first())})
         response = yield probe
         _same_place(probe, response)
-        if response.status_code >= _SERVER_ERROR:
+        if _is_transient(response) or self._needs_no_user(request, response):
             return
         challenge = self._challenge(response)
         if challenge is None:
             return
-        session = self._answer(client, challenge)
+        session = self._answer(exchange, challenge)
         sid = challenge.get("sid")
         proof = {"sid": sid} if sid else {}
-        request.headers["Authorization"] = write(self.mechanism, {**proof, "data": encode(client.get_client_final())})
+        request.headers["Authorization"] = write(self.mechanism, {**proof, "data": encode(exchange.final())})
         response.stream = _Bounded(response.stream)
         response = yield request
-        if self._check(client, request, response, sid) and session is not None:
+        _same_place(request, response)
+        if self._check(exchange, response, sid) and session is not None:
             with self._lock:
                 while len(self._sessions) >= _MAX_SERVERS:
                     self._sessions.pop(next(iter(self._sessions)))
                 self._sessions[origin] = session
 
+    def _needs_no_user(self, request: httpx2.Request, response: httpx2.Response) -> bool:
+        """Whether the server has answered before it looked at the user, and may."""
+        status = response.status_code
+        if status == _UNAUTHORIZED or "authentication-info" in response.headers:
+            return False
+        if request.url.scheme != "https" and not self._public_over_http:
+            return False
+        return 400 <= status < _SERVER_ERROR or (200 <= status < 300 and request.method in _READING)
+
     def _challenge(self, response: httpx2.Response) -> dict[str, str] | None:
         """The parameters of the server's answer in the first round; None if it does not take this user or mechanism."""
         if response.status_code != _UNAUTHORIZED:
-            # A success would mean that the empty request has been carried out; nobody vouches for the rest either.
+            # A success would mean that the empty request has been carried out; nothing vouches for the rest.
             raise _refused(response, "answered a request that was not authenticated yet")
         try:
             challenges = parse_challenges(", ".join(response.headers.get_list("www-authenticate")))
@@ -186,16 +212,15 @@ class ScramAuth(httpx2.Auth):
                 return parameters
         return None
 
-    def _answer(self, client: ScramClient, challenge: dict[str, str]) -> _Session | None:
-        """Give the server's first message to the client; returns what later requests need, where it is offered."""
+    def _answer(self, exchange: Exchange, challenge: dict[str, str]) -> _Session | None:
+        """Take the server's first message; returns what later requests need, where it is offered."""
         try:
-            client.set_server_first(decode(challenge["data"]))
+            salt, iterations = exchange.take(decode(challenge["data"]))
         except (ScramException, MalformedHeaderError) as error:
             raise PayloadAccessDeniedError(
                 f"the server's first SCRAM message was refused: {error}",
                 hint=f"It must continue the client's nonce and ask for {MIN_ITERATIONS} iterations or more",
             ) from None
-        iterations = int(client.iterations)
         if iterations > MAX_ITERATIONS:
             raise PayloadAccessDeniedError(
                 f"the server asks for {iterations} SCRAM iterations, more than the {MAX_ITERATIONS} that are computed"
@@ -204,15 +229,12 @@ class ScramAuth(httpx2.Auth):
         if not (ttl.isascii() and ttl.isdigit() and len(ttl) < 10 and 0 < len(sr) <= _MAX_SR and _is_nonce(sr)):
             return None
         until = time.monotonic() + min(int(ttl), _MAX_TTL) - _MARGIN_SECONDS
-        return _Session(sr, str(client.salt), iterations, iterations, until)
+        return _Session(sr, salt, iterations, iterations, until)
 
-    def _check(
-        self, client: ScramClient, request: httpx2.Request, response: httpx2.Response, sid: str | None = None
-    ) -> bool:
+    def _check(self, exchange: Exchange, response: httpx2.Response, sid: str | None = None) -> bool:
         """Check the server's signature; False for the answers that need none."""
-        _same_place(request, response)
         field = ", ".join(response.headers.get_list("authentication-info"))
-        if response.status_code == _UNAUTHORIZED or (response.status_code >= _SERVER_ERROR and not field):
+        if response.status_code == _UNAUTHORIZED or (_is_transient(response) and not field):
             return False
         if not field:
             raise _refused(response, "did not sign its answer")
@@ -220,8 +242,8 @@ class ScramAuth(httpx2.Auth):
             parameters = parse_parameters(field)
             if sid and parameters.get("sid", sid) != sid:
                 raise MalformedHeaderError("its sid is another one")
-            client.set_server_final(decode(parameters.get("data", "")))
-        except (ScramException, MalformedHeaderError) as error:
+            exchange.check(decode(parameters.get("data", "")))
+        except MalformedHeaderError as error:
             raise _refused(response, f"signed its answer wrongly: {error}") from None
         return True
 
@@ -241,8 +263,8 @@ class ScramAuth(httpx2.Auth):
             if self._sessions.get(origin) is session:
                 del self._sessions[origin]
 
-    def _client(self) -> ScramClient:
-        return ScramClient([self.mechanism], self.username, self._password)
+    def _exchange(self) -> Exchange:
+        return Exchange(self.mechanism, self.username, self._password)
 
 
 class _Bounded(httpx2.SyncByteStream, httpx2.AsyncByteStream):
@@ -277,8 +299,8 @@ def _not_negative(left: int) -> None:
         raise PayloadAccessDeniedError(f"the server's challenge has a body of more than {_MAX_THROWN_AWAY} bytes")
 
 
-def _make(username: str, password: str, mechanism: str) -> ScramAuth:
-    return ScramAuth(username, password, mechanism=mechanism)
+def _make(username: str, password: str, mechanism: str, public_over_http: bool) -> ScramAuth:
+    return ScramAuth(username, password, mechanism=mechanism, public_over_http=public_over_http)
 
 
 def _replayable(request: httpx2.Request) -> bool:
@@ -300,6 +322,10 @@ def _same_place(request: httpx2.Request, response: httpx2.Response) -> None:
             "the server sent an authenticated request on to another address",
             hint="Configure the address that it redirects to, if that is legitimate",
         )
+
+
+def _is_transient(response: httpx2.Response) -> bool:
+    return response.status_code >= _SERVER_ERROR or response.status_code in _TRANSIENT
 
 
 def _is_nonce(text: str) -> bool:

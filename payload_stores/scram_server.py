@@ -10,23 +10,22 @@ An exchange is found by its ``sid``, never by the connection: a client may send 
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from payload_stores.errors import ConfigError
 from payload_stores.plugins import require
 from payload_stores.scram_wire import (
+    HASHES,
     MAX_ITERATIONS,
     MECHANISMS,
     MIN_ITERATIONS,
-    MalformedHeaderError,
     decode,
     encode,
     mechanism_name,
@@ -53,9 +52,6 @@ _SR_LENGTH: Final = 32
 # How far behind the highest nonce-count seen another one may come: requests sent at the same time overtake each other.
 _WINDOW: Final = 256
 _COUNT_DIGITS: Final = 10
-
-# By the canonical name: hash functions of the mechanisms.
-_HASHES: Final = {"SCRAM-SHA-256": hashlib.sha256, "SCRAM-SHA-512": hashlib.sha512}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +89,12 @@ class Outcome:
     Attributes:
         user: Who sent it, None if that is not known: then the answer is 401, and nothing else is done.
         headers: Header fields for the answer.
+        refused: Why a proof was refused, for a log; None where there was none, or one that came too late.
     """
 
     user: str | None
     headers: Mapping[str, str]
+    refused: str | None = None
 
 
 @dataclass(slots=True)
@@ -156,7 +154,7 @@ def invented(secret: bytes, user: str, mechanism: str, iterations: int = ITERATI
     """
 
     def digest(what: str) -> bytes:
-        return hmac.digest(secret, f"{what}\0{mechanism}\0{user}".encode(), _HASHES[mechanism]().name)
+        return hmac.digest(secret, f"{what}\0{mechanism}\0{user}".encode(), HASHES[mechanism])
 
     return Credential(digest("salt")[:_SALT_BYTES], iterations, digest("stored key"), digest("server key"))
 
@@ -198,25 +196,38 @@ class ScramServer:
         self._exchanges: OrderedDict[str, _Exchange] = OrderedDict()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
+    def claimant(self, authorization: str | None) -> str | None:
+        """Whose proof a request carries, before it is looked at: lets a server slow down those who guess.
+
+        Args:
+            authorization: The header field's value, None if there is none.
+
+        Returns:
+            The user's name; None if there is no proof, or none that could be good.
+        """
+        found = _parse(authorization)
+        if found is None or not found[2].startswith("c="):
+            return None
+        _, sid, message = found
+        with self._lock:
+            known = self._exchanges.get(sid) if sid else self._sessions.get(_nonce(message)[-_SR_LENGTH:])
+        return None if known is None else known.user
+
     def answer(self, authorization: str | None) -> Outcome:
         """Judge a request by its ``Authorization``; see :class:`Outcome`.
 
         Args:
             authorization: The header field's value, None if there is none.
         """
-        if not authorization:
+        found = _parse(authorization)
+        if found is None:
             return self._denied()
+        mechanism, sid, message = found
         try:
-            [(scheme, parameters)] = parse_challenges(authorization)
-            mechanism = mechanism_name(scheme)
-            message = decode(parameters.get("data", ""))
-            if mechanism is None or len(message) > _LONGEST:
-                return self._denied()
             if message.startswith("c="):
-                sid = parameters.get("sid")
                 return self._final(mechanism, sid, message) if sid else self._again(mechanism, message)
             return self._first(mechanism, message)
-        except (ScramException, MalformedHeaderError, ValueError):
+        except (ScramException, ValueError):
             return self._denied()
 
     def _first(self, mechanism: str, message: str) -> Outcome:
@@ -240,7 +251,10 @@ class ScramServer:
         now = self._clock()
         if exchange is None or exchange.until <= now or exchange.mechanism != mechanism:
             return self._denied()
-        exchange.server.set_client_final(message)
+        try:
+            exchange.server.set_client_final(message)
+        except ScramException:
+            return replace(self._denied(), refused="the proof is wrong: another password, or no such user")
         if self._session_seconds:
             session = _Session(mechanism, exchange.user, now + self._session_seconds, int(exchange.server.i) - 1)
             with self._lock:
@@ -250,7 +264,7 @@ class ScramServer:
 
     def _again(self, mechanism: str, message: str) -> Outcome:
         """Authentication in one round: the nonce names the session."""
-        nonce = next((part[2:] for part in message.split(",") if part.startswith("r=")), "")
+        nonce = _nonce(message)
         prefix, sr = nonce[:-_SR_LENGTH], nonce[-_SR_LENGTH:]
         with self._lock:
             session = self._sessions.get(sr)
@@ -295,6 +309,26 @@ class ScramServer:
     def _denied(self, *, stale: bool = False) -> Outcome:
         marks = {"stale": "true"} if stale else {}
         return Outcome(None, {"WWW-Authenticate": ", ".join(write(name, marks) for name in MECHANISMS)})
+
+
+def _parse(authorization: str | None) -> tuple[str, str | None, str] | None:
+    """Mechanism, ``sid`` and SCRAM message of a request; None if it has none that can be read."""
+    # Base64 takes four characters for three.
+    if not authorization or len(authorization) > 2 * _LONGEST:
+        return None
+    try:
+        [(scheme, parameters)] = parse_challenges(authorization)
+        message = decode(parameters.get("data", ""))
+    except ValueError:
+        return None
+    mechanism = mechanism_name(scheme)
+    if mechanism is None or len(message) > _LONGEST:
+        return None
+    return mechanism, parameters.get("sid"), message
+
+
+def _nonce(message: str) -> str:
+    return next((part[2:] for part in message.split(",") if part.startswith("r=")), "")
 
 
 def _authenticated(user: str, marks: dict[str, str], server: Any) -> Outcome:

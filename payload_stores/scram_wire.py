@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 __all__ = [
+    "HASHES",
     "MAX_ITERATIONS",
     "MECHANISMS",
     "MIN_ITERATIONS",
@@ -21,7 +22,9 @@ __all__ = [
     "write",
 ]
 
-MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""The hash function of each mechanism."""
+MECHANISMS: Final = tuple(HASHES)
 
 # RFC 7677 section 4 asks for at least 4096. The upper bound is ours: a server that names more would make its clients
 # compute for as long as it likes; a million rounds take about half a second.

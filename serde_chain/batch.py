@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from payload_stores.errors import release
 from payload_stores.plugins import import_object, require
 from serde_chain.arrow_columns import Headers, binary_column, cuts, replaced
 from serde_chain.base import Data, Stage
-from serde_chain.errors import ConfigError, DecodeError, SerializationError
+from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
 
 __all__ = ["Batch", "BatchForm", "BatchResult", "find_form", "run"]
@@ -170,8 +171,11 @@ class Batch:
 
         Args:
             row: Its position.
-            error: Why; the place is filled in where it is missing.
+            error: Why; the place is filled in where it is missing. It is kept, and so must not hold the record's data.
         """
+        release(error)
+        if isinstance(error, ForeignFormatError):
+            error.data = None
         ctx = self.context(row)
         row_number = self.first + row if ctx.offset is None else None
         error.add_context(topic=ctx.topic, field=self.field, partition=ctx.partition, offset=ctx.offset, row=row_number)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from payload_stores.errors import drop_data
 from serde_chain import config as configuration
 from serde_chain.base import Data, Deserializer, Serializer, Stage
 from serde_chain.batch import Batch, BatchForm, BatchResult, find_form, run
@@ -231,6 +232,7 @@ class _Chain(Stage):
             failure = error
         else:
             failure = self._failure(_told(error))
+            drop_data(error)
             failure.__cause__ = error
             failure.about_record = is_about_record(error)
         if ctx is not None:
@@ -334,7 +336,21 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         """
         if self._forms is None:
             self._forms = tuple(find_form(stage) for stage in self._stages)
-        return run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, most_bytes)
+        for part in run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, most_bytes):
+            part.errors |= {row: self._explained(error, part.context(row)) for row, error in part.errors.items()}
+            yield part
+
+    def _error(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
+        failure = super()._error(stage, error, ctx)
+        return self._explained(failure, ctx) if isinstance(failure, DecodeError) else failure
+
+    def _explained(self, error: SerializationError, ctx: Context | None) -> SerializationError:
+        follows = any(isinstance(stage, Stage) and stage.moves_payloads for stage in self._stages)
+        if follows:
+            return error
+        from serde_chain.wire.reference_format import tell_placeholder  # not needed before something fails
+
+        return tell_placeholder(error, ctx)
 
     def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
         at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)

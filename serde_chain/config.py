@@ -21,7 +21,17 @@ from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
 from serde_chain.registry import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 
-__all__ = ["DESCRIBE", "Config", "check_keys", "client_config", "load", "stage_items", "unknown_keys", "used_options"]
+__all__ = [
+    "DESCRIBE",
+    "Config",
+    "check_keys",
+    "client_config",
+    "is_secret",
+    "load",
+    "stage_items",
+    "unknown_keys",
+    "used_options",
+]
 
 Config: TypeAlias = Mapping[str, object]
 
@@ -102,6 +112,25 @@ _CLIENT_PREFIXES: Final = frozenset(
         "topic",
         "transaction",
         "transactional",
+    ]
+)
+# librdkafka's and the Java client's keys whose values are secret, or hold a secret among others.
+_CLIENT_SECRETS: Final = frozenset(
+    [
+        "sasl.jaas.config",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.extensions",
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+        "ssl.truststore.password",
+        "ssl_key",
     ]
 )
 DESCRIBE: Final = Option(
@@ -290,6 +319,18 @@ def client_config(config: Config) -> dict[str, object]:
         and not any(option.matches(key) for option in used)
         and (key.partition(".")[0] in _CLIENT_PREFIXES or not any(o.matches(key) for o in _builtin_options()))
     }
+
+
+def is_secret(key: str, options: Iterable[Option[Any]]) -> bool:
+    """Whether a key's value may not be shown, by its declaration.
+
+    Args:
+        key: The key.
+        options: The options of the chains. One of just this name counts before one with a wildcard.
+    """
+    declared = [option for option in options if option.matches(key)]
+    declared = [option for option in declared if option.name == key] or declared
+    return key in _CLIENT_SECRETS or any(option.secret for option in declared)
 
 
 @cache

@@ -6,7 +6,7 @@ Third parties register a :class:`~serde_chain.base.StagePair` under the entry po
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from payload_stores.options import nearest
@@ -118,7 +118,7 @@ class StageItem:
     """
 
     target: object
-    options: Mapping[str, object]
+    options: Mapping[str, object] = field(repr=False)
 
     @classmethod
     def of(cls, item: object) -> StageItem:
@@ -130,7 +130,13 @@ class StageItem:
         if not isinstance(item, Mapping):
             return cls(item.strip() if isinstance(item, str) else item, {})
         if "class" not in item:
-            raise ConfigError(f"the stage {dict(item)!r} names no class", hint='Write {"class": "avro", …}')
+            # Only the keys: among the values may be an encryption key.
+            keys = [str(key) for key in item]
+            near = nearest("class", keys)
+            raise ConfigError(
+                f"a stage with the keys {', '.join(keys) or '(none)'} names no class",
+                hint=f"Did you mean class by {near}?" if near else 'Write {"class": "avro", …}',
+            )
         return cls(item["class"], {key: value for key, value in item.items() if key != "class"})
 
     @property

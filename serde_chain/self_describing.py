@@ -8,6 +8,7 @@ order in which they were applied: ``1:avro,zstd,large-message``. ``serde.chain.d
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -27,7 +28,11 @@ VERSION: Final = 1
 MAX_STAGES: Final = 16
 
 ALLOW: Final[Option[tuple[str, ...]]] = Option(
-    "serde.chain.allow", listing, (), required=True, doc="stages that auto undoes, by their names, in any order"
+    "serde.chain.allow",
+    listing,
+    (),
+    required=True,
+    doc="stages that auto undoes, by their names, in any order; once each, or as often as named",
 )
 DEFAULT: Final[Option[tuple[str, ...] | None]] = Option(
     "serde.chain.default", listing, None, doc="stages, as written, of records that do not list theirs; else refused"
@@ -101,6 +106,8 @@ class AutoDeserializer(Deserializer[Any]):
         self._header = header_name(is_key=is_key)
         self._default = DEFAULT.read(config)
         self._stages: dict[str, Any] = {}
+        # Of decompression, each time may be as much work as a record may make.
+        self._times = Counter(ALLOW.read(config)) | Counter(self._default or ())
         try:
             for name in _allowed(config):
                 self._stages[name] = make_stage(StageItem.of(name), config, is_key=is_key, side=DESERIALIZE)
@@ -179,6 +186,12 @@ class AutoDeserializer(Deserializer[Any]):
             raise DecodeError(
                 f"the record was written with {', '.join(unknown)}, which is not allowed here",
                 hint=f"If that is expected, add it to {ALLOW.name}",
+            )
+        often = [name for name, times in Counter(names).items() if times > self._times[name]]
+        if often:
+            raise DecodeError(
+                f"the record lists {', '.join(often)} more often than it is allowed here",
+                hint=f"If that is expected, name it in {ALLOW.name} as many times",
             )
         chain = [(name, self._stages[name]) for name in reversed(names)]
         for at, (name, stage) in enumerate(chain):

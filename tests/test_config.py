@@ -1,12 +1,15 @@
 """Configurations: files, lists and single forms, misspelt keys, what goes to the client, secrets."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from payload_stores.options import Option
 from serde_chain import ConfigError, DeserializerChain, EncodeError, SerializerChain
-from serde_chain.config import check_keys, client_config, load
+from serde_chain.config import check_keys, client_config, is_secret, load
+from serde_chain.registry import StageItem
 from serde_chain.testing.services import S3Server
 
 STORE_CLASS = "large.message.payload.store.class"
@@ -279,3 +282,42 @@ def test_secrets_are_never_shown(s3_server: S3Server, bucket: str) -> None:
             shown.append(repr(error) + str(error))
             error = error.__cause__ or error.__context__
     assert not [text for text in shown if "hush" in text]
+
+
+@pytest.mark.parametrize("wrong", ["clas", "klass", "name", None])
+def test_a_stage_without_its_class_shows_no_values(wrong: str | None, tmp_path: Path) -> None:
+    item: dict[str, object] = {"encryption.keys": "k1 = hush-hush", "encryption.key.id": "hush"}
+    if wrong is not None:
+        item[wrong] = "encrypt"
+    path = tmp_path / "client.toml"
+    path.write_text(
+        '"value.serializers" = ["bytes", {'
+        + ", ".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in item.items())
+        + "}]"
+    )
+    for config in ({"value.serializers": ["bytes", item]}, {"value.serializer": item}, path):
+        with pytest.raises(ConfigError, match=r"encryption\.keys.*names no class") as caught:
+            SerializerChain.from_config(config)
+        assert "hush" not in str(caught.value)
+        if wrong in {"clas", "klass"}:
+            assert f"Did you mean class by {wrong}?" in str(caught.value)
+
+
+def test_values_that_may_hold_secrets_are_not_shown() -> None:
+    store = {"class": "s3", "s3.secret.key": "hush-hush"}
+    for wrong in (
+        {"large.message.payload.store.class": store},
+        {"large.message.payload.store.classes": [store]},
+        {"large.message.threshold.bytes": store},
+        {"large.message.threshold.bytes": [store]},
+    ):
+        config = {"large.message.payload.store.class": "memory", "value.serializers": "bytes, large-message", **wrong}
+        with pytest.raises(ConfigError) as caught:
+            SerializerChain.from_config(config)
+        assert "hush" not in str(caught.value)
+    assert "hush" not in repr(StageItem.of({"class": "encrypt", "encryption.keys": "k = hush"}))
+
+
+def test_what_is_declared_decides_what_is_secret() -> None:
+    options = [Option("a.*", str, "", secret=True), Option("a.url", str, "")]
+    assert [is_secret(key, options) for key in ("a.url", "a.pin", "b", "sasl.password")] == [False, True, False, True]

@@ -126,11 +126,22 @@ def test_key_and_value_have_headers_of_their_own() -> None:
         (b"1:zstd,json", "json at a place where it cannot stand"),
         (b"1:json,large-message,zstd", "large-message at a place where it cannot stand"),
         (b"1:" + b",".join([b"zstd"] * 17), "lists 17 stages"),
+        (b"1:json,zstd,zstd", "lists zstd more often than it is allowed"),
+        (b"1:" + b",".join([b"zstd"] * 15), "lists zstd more often than it is allowed"),
     ],
 )
 def test_headers_fail_closed(header: bytes, message: str) -> None:
     with pytest.raises(DecodeError, match=message):
         reader()(b'{"id": 7}', context([("serde-chain", header)]))
+
+
+@pytest.mark.parametrize("config", [{"allow": "json, zstd, zstd"}, {"allow": "json", "default": "json, zstd, zstd"}])
+def test_a_stage_is_undone_as_often_as_it_is_named(config: dict[str, object]) -> None:
+    ctx = context()
+    data = writer("json, zstd, zstd")({"id": 7}, ctx)
+    assert reader(**config)(data, ctx) == {"id": 7}
+    with pytest.raises(DecodeError, match=r"name it in serde\.chain\.allow as many times"):
+        reader(**config)(data, context([("serde-chain", b"1:json,zstd,zstd,zstd")]))
 
 
 def test_a_record_without_the_header_is_refused() -> None:

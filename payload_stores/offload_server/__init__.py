@@ -8,12 +8,20 @@ From the command line: ``serde-chain offload-server run``. Install with ``pip in
 
 from payload_stores.plugins import require
 
-for _module in ("starlette", "uvicorn", "scramp"):
+for _module in ("starlette", "uvicorn", "scramp", "prometheus_client"):
     require(_module, "offload-server")
 
-from payload_stores.offload_server.acls import Authorizer, BrokerAcls, FileAcls  # noqa: E402  after the check
+from payload_stores.offload_server.acls import (  # noqa: E402  after the check
+    Authorizer,
+    BrokerAcls,
+    FileAcls,
+    SupportsAnyTopic,
+    SupportsCheck,
+    SupportsRefresh,
+)
 from payload_stores.offload_server.app import OffloadApp  # noqa: E402
 from payload_stores.offload_server.credentials import FileCredentials, add_user  # noqa: E402
+from payload_stores.offload_server.files import SupportsReload  # noqa: E402
 from payload_stores.offload_server.requests import Limits  # noqa: E402
 from payload_stores.offload_server.runner import Tls, serve  # noqa: E402
 from payload_stores.offload_server.tokens import FileTokens, TokenVerifier  # noqa: E402
@@ -26,6 +34,10 @@ __all__ = [
     "FileTokens",
     "Limits",
     "OffloadApp",
+    "SupportsAnyTopic",
+    "SupportsCheck",
+    "SupportsRefresh",
+    "SupportsReload",
     "Tls",
     "TokenVerifier",
     "add_user",

@@ -7,16 +7,27 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
+from payload_stores.offload_server.announcement import TOPIC as METADATA_TOPIC
 from payload_stores.offload_server.files import Watched, toml
 from payload_stores.plugins import require
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["READ", "WRITE", "Authorizer", "BrokerAcls", "FileAcls", "Rule"]
+__all__ = [
+    "READ",
+    "WRITE",
+    "Authorizer",
+    "BrokerAcls",
+    "FileAcls",
+    "Rule",
+    "SupportsAnyTopic",
+    "SupportsCheck",
+    "SupportsRefresh",
+]
 
 READ: Final = "READ"
 WRITE: Final = "WRITE"
@@ -24,6 +35,8 @@ WRITE: Final = "WRITE"
 _ANYBODY: Final = "*"
 _ANSWER_SECONDS: Final = 10.0
 _FAILED_SECONDS: Final = 1.0
+# What was asked for so lately is not asked for again because somebody is refused.
+_FRESH_SECONDS: Final = 1.0
 
 
 class Authorizer(Protocol):
@@ -40,6 +53,41 @@ class Authorizer(Protocol):
 
         Raises:
             PayloadStoreUnavailableError: It cannot be found out now.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsAnyTopic(Protocol):
+    """An authorizer that knows whether a user may do something at all."""
+
+    def allows_any(self, user: str, operation: str, address: str) -> bool:
+        """Whether there may be a topic for which :meth:`Authorizer.allows` says yes."""
+        ...
+
+
+@runtime_checkable
+class SupportsRefresh(Protocol):
+    """An authorizer that remembers answers for a while, and can ask again."""
+
+    def refresh(self) -> None:
+        """Ask again, unless that was done a moment ago; called before somebody is refused.
+
+        Raises:
+            PayloadStoreUnavailableError: There is no answer.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsCheck(Protocol):
+    """An authorizer that may be out of order."""
+
+    def check(self) -> None:
+        """Raise unless it can say who may do what.
+
+        Raises:
+            PayloadStoreUnavailableError: It cannot.
         """
         ...
 
@@ -85,6 +133,20 @@ def decide(rules: Iterable[Rule], user: str, operation: str, topic: str, address
     return allowed
 
 
+def decide_any(rules: Iterable[Rule], user: str, operation: str, address: str) -> bool:
+    """Whether a rule permits something on a topic that may have messages; prohibitions are not looked at.
+
+    The topic of announcements is none: all clients may read it.
+    """
+    return any(
+        rule.allow
+        and rule.topic != METADATA_TOPIC
+        and rule.matches(user, operation, rule.topic)
+        and rule.host in {_ANYBODY, address}
+        for rule in rules
+    )
+
+
 class BrokerAcls:
     """The ACLs of a Kafka broker: WRITE on the topic to upload, READ to download, as for producers and consumers.
 
@@ -119,6 +181,21 @@ class BrokerAcls:
         if user in self._super_users:
             return True
         return decide(self._current(), user, operation, topic, address)
+
+    def allows_any(self, user: str, operation: str, address: str) -> bool:
+        """See :class:`SupportsAnyTopic`."""
+        return user in self._super_users or decide_any(self._current(), user, operation, address)
+
+    def refresh(self) -> None:
+        """See :class:`SupportsRefresh`: a permission that was just given counts at once."""
+        with self._lock:
+            if self._clock() >= self._until - self._seconds + _FRESH_SECONDS:
+                self._until = -float("inf")
+        self._current()
+
+    def check(self) -> None:
+        """See :class:`SupportsCheck`: the broker answers, or did so a moment ago."""
+        self._current()
 
     def _current(self) -> list[Rule]:
         with self._lock:
@@ -207,6 +284,15 @@ class FileAcls:
         """See :meth:`Authorizer.allows`."""
         super_users, rules = self._file.get()
         return user in super_users or decide(rules, user, operation, topic, address)
+
+    def allows_any(self, user: str, operation: str, address: str) -> bool:
+        """See :class:`SupportsAnyTopic`."""
+        super_users, rules = self._file.get()
+        return user in super_users or decide_any(rules, user, operation, address)
+
+    def reload(self) -> None:
+        """See :class:`~payload_stores.offload_server.files.SupportsReload`."""
+        self._file.reload()
 
 
 _LISTS: Final = {"read": (READ, True), "write": (WRITE, True), "deny": ("ALL", False)}

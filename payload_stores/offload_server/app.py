@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -13,14 +14,23 @@ from uuid import UUID
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from payload_stores.base import PayloadStore
+from payload_stores.base import PayloadStore, SupportsLeftovers
 from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
-from payload_stores.offload_server.acls import READ, WRITE, Authorizer
-from payload_stores.offload_server.authentication import HEALTH, USER, Authentication
+from payload_stores.offload_server.acls import (
+    READ,
+    WRITE,
+    Authorizer,
+    SupportsAnyTopic,
+    SupportsCheck,
+    SupportsRefresh,
+)
+from payload_stores.offload_server.authentication import HEALTH, LIVE, USER, Authentication
 from payload_stores.offload_server.bson import MAX_DOCUMENT
 from payload_stores.offload_server.errors import ForbiddenError, RefusedError, TooLargeError
-from payload_stores.offload_server.index import Index
-from payload_stores.offload_server.requests import Limits, answer, content_length
+from payload_stores.offload_server.files import SupportsReload, Taken
+from payload_stores.offload_server.index import Entry, Index
+from payload_stores.offload_server.metrics import METRICS, Metered, Metrics
+from payload_stores.offload_server.requests import Limits, Sender, address_of, answer, content_length
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.offload_server.transfers import Transfers
 from payload_stores.scram_server import Credentials, ScramServer
@@ -29,6 +39,8 @@ __all__ = ["OffloadApp"]
 
 _log = logging.getLogger(__name__)
 
+# Monitors wait for some seconds at most.
+_HEALTH_SECONDS: Final = 4.0
 _UPLOAD_SUFFIX: Final = "+oversized"
 # The answer to a download repeats headers and key.
 _MOST_BYTES: Final = MAX_DOCUMENT - (4 << 20)
@@ -36,9 +48,10 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGN
 
 
 class OffloadApp:
-    """The application: ``POST /topic/{topic}+oversized``, ``GET /msg/{id}``, ``GET /health``.
+    """The application: ``POST /topic/{topic}+oversized``, ``GET /msg/{id}``, ``GET /health``, ``/live``, ``/metrics``.
 
-    Give it to an ASGI server, which must run its lifespan: the store and the index are closed at its end.
+    Give it to an ASGI server, which must run its lifespan: the store and the index are closed at its end. HEAD is GET
+    without the body.
 
     Args:
         store: Where payloads are kept; closed with the application.
@@ -47,9 +60,13 @@ class OffloadApp:
         authorizer: What they may do.
         tokens: Checks Bearer tokens; None takes none.
         limits: What a request may take.
+        shared_store: Whether others write to the store's folder or prefix as well. If not, what a killed server has
+            left there of uploads is removed at the next start.
+        tokens_over_http: Take tokens that have come from another machine without TLS, where others could copy them.
 
     Raises:
-        ConfigError: The limits do not fit the store or BSON, or the folder cannot be used.
+        ConfigError: The limits do not fit the store or BSON, or the folder cannot be used, say because another server
+            has it.
     """
 
     def __init__(
@@ -61,80 +78,161 @@ class OffloadApp:
         *,
         tokens: TokenVerifier | None = None,
         limits: Limits | None = None,
+        shared_store: bool = False,
+        tokens_over_http: bool = False,
     ) -> None:
         self._limits = limits or Limits()
         _check(self._limits, store)
         self._store = store
         self._authorizer = authorizer
+        self._files: tuple[object, ...] = (credentials, authorizer, tokens)
+        self._shared_store = shared_store
+        self._folder = Taken(folder)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
-        self._index = Index(folder / "index.sqlite3")
-        self._transfers = Transfers(store, self._index, folder, self._limits)
+            self._index = Index(folder / "index.sqlite3")
+        except BaseException:
+            self._folder.give_back()
+            raise
+        self._looking: asyncio.Future[str | None] | None = None
+        self._looked_at = ""
+        metrics = Metrics()
+        self._transfers = Transfers(store, self._index, folder, self._limits, metrics)
         routes = [
             Route(HEALTH, _Endpoint("GET", self._health)),
+            Route(LIVE, _Endpoint("GET", _live)),
+            Route(METRICS, _Endpoint("GET", metrics.show)),
             Route("/topic/{name}", _Endpoint("POST", self._upload)),
             Route("/msg/{id}", _Endpoint("GET", self._download)),
         ]
         router = Router(routes, redirect_slashes=False, default=_nothing_here, lifespan=self._lifespan)
-        self._app = Authentication(router, ScramServer(credentials), tokens, self._transfers.call)
+        authenticated = Authentication(
+            router,
+            ScramServer(credentials),
+            tokens,
+            call=self._transfers.call,
+            metrics=metrics,
+            tokens_over_http=tokens_over_http,
+        )
+        self._app = Metered(authenticated, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a connection, as ASGI has it."""
+        if scope["type"] == "http" and scope["path"].startswith("//"):
+            # hop-client pastes "/topic/…" behind what was announced, a slash at its end included.
+            scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
         await self._app(scope, receive, send)
+
+    def reload(self) -> None:
+        """Read the files of users, tokens and permissions again; what cannot be read stays as it was."""
+        for part in self._files:
+            if isinstance(part, SupportsReload):
+                part.reload()
 
     def close(self) -> None:
         """Close the store and the index; done by the ASGI lifespan as well."""
         self._transfers.close()
         self._index.close()
         self._store.close()
+        self._folder.give_back()
 
     @asynccontextmanager
     async def _lifespan(self, _app: object) -> AsyncIterator[None]:
+        # Before the first upload, which would be one more that is not complete.
+        await asyncio.get_running_loop().run_in_executor(None, self._remove_leftovers)
         try:
             yield
         finally:
             self.close()
 
-    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whether the index answers. Of the store nothing is said: asking it would cost a request to it."""
+    def _remove_leftovers(self) -> None:
+        if not self._folder.was_killed or self._shared_store or not isinstance(self._store, SupportsLeftovers):
+            return
         try:
-            await self._transfers.call(self._index.find, UUID(int=0))
-        except PayloadStoreError:
-            await answer(scope, receive, send, status=503, text="the index does not answer")
+            removed = self._store.remove_leftovers(0)
+        except PayloadStoreError as error:
+            _log.warning("what a server that was killed has left in the store cannot be removed: %s", error)
         else:
+            _log.info("the last server was killed: %d uploads that it left unfinished were removed", removed)
+
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Whether the index answers, and what says who may do what. Asking the store would cost a request to it.
+
+        Anybody may ask: all who do so at the same time share one look, or they would take all threads for short calls.
+        """
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._look())
+        try:
+            problem = await asyncio.wait_for(asyncio.shield(self._looking), _HEALTH_SECONDS)
+        except TimeoutError:
+            problem = self._looked_at
+        if problem is None:
             await answer(scope, receive, send, status=200, text="ok")
+        else:
+            await answer(scope, receive, send, status=503, text=f"{problem} does not answer")
+
+    async def _look(self) -> str | None:
+        """What does not answer, if anything."""
+        try:
+            self._looked_at = "the index"
+            await self._transfers.call(self._index.find, UUID(int=0))
+            self._looked_at = "the broker"
+            if isinstance(self._authorizer, SupportsCheck):
+                await self._transfers.call(self._authorizer.check)
+        except PayloadStoreError:
+            return self._looked_at
+        return None
 
     async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         topic = self._topic(scope["path_params"]["name"])
         await self._permit(scope, WRITE, topic)
-        if (content_length(scope) or 0) > self._limits.max_bytes:
+        length = content_length(scope)
+        if (length or 0) > self._limits.max_bytes:
             raise TooLargeError(f"the body has more than the {self._limits.max_bytes} bytes that are taken")
-        entry = await self._transfers.upload(topic, receive)
+        entry = await self._transfers.upload(topic, receive, length, _sender(scope))
         _log.info("%s uploaded %s to %s: %d bytes", scope[USER], entry.id, topic, entry.size)
         headers = [(b"content-length", b"0"), (b"location", f"/msg/{entry.id}".encode())]
         await send({"type": "http.response.start", "status": 201, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
     async def _download(self, scope: Scope, receive: Receive, send: Send) -> None:
-        text = scope["path_params"]["id"]
-        entry = None
-        if _UUID.fullmatch(text):
-            entry = await self._transfers.call(self._index.find, UUID(text))
-        if entry is None:
-            raise RefusedError("there is no such message", status=404)
-        await self._permit(scope, READ, entry.topic)
+        sender = _sender(scope)
+        entry = await self._transfers.call(self._readable, scope["path_params"]["id"], sender)
 
-        async def start(size: int) -> None:
+        async def start(size: int) -> bool:
             headers = [(b"content-type", b"application/bson"), (b"content-length", str(size).encode())]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
+            return str(scope["method"]) != "HEAD"
 
         try:
-            await self._transfers.download(entry, start, send)
+            await self._transfers.download(entry, start, send, sender)
         except PayloadNotFoundError as error:
             raise RefusedError("the message's payload is gone", status=404) from error
         _log.info("%s downloaded %s of %s: %d bytes", scope[USER], entry.id, entry.topic, entry.size)
+
+    def _readable(self, text: str, sender: Sender) -> Entry:
+        """The message of an id, if the sender may read it; called in a thread, once for all that is asked.
+
+        Who may not is not told whether there is one. A user without any permission to read gets 403, whatever the id:
+        that is a mistake in the permissions, and not a message that is gone.
+        """
+        permissions = self._authorizer
+        if isinstance(permissions, SupportsAnyTopic) and not self._asked(
+            permissions.allows_any, sender.user, READ, sender.address
+        ):
+            raise ForbiddenError(f"{sender.user} has no READ on any topic")
+        entry = self._index.find(UUID(text)) if _UUID.fullmatch(text) else None
+        if entry is None or not self._asked(permissions.allows, sender.user, READ, entry.topic, sender.address):
+            raise RefusedError(f"there is no such message, or {sender.user} has no READ on its topic", status=404)
+        return entry
+
+    def _asked(self, question: Callable[..., bool], *about: str) -> bool:
+        """What the authorizer says; before it refuses, what it remembers is renewed."""
+        if question(*about):
+            return True
+        if not isinstance(self._authorizer, SupportsRefresh):
+            return False
+        self._authorizer.refresh()
+        return question(*about)
 
     def _topic(self, name: str) -> str:
         topic = name.removesuffix(_UPLOAD_SUFFIX)
@@ -146,24 +244,33 @@ class OffloadApp:
             raise RefusedError(error.message, status=400) from None
 
     async def _permit(self, scope: Scope, operation: str, topic: str) -> None:
-        user = scope[USER]
-        address = (scope.get("client") or ("", 0))[0]
-        if not await self._transfers.call(self._authorizer.allows, user, operation, topic, address):
-            raise ForbiddenError(f"{user} has no {operation} on topic {topic}")
+        sender = _sender(scope)
+        about = (sender.user, operation, topic, sender.address)
+        if not await self._transfers.call(self._asked, self._authorizer.allows, *about):
+            raise ForbiddenError(f"{sender.user} has no {operation} on topic {topic}")
 
 
 class _Endpoint:
-    """An ASGI endpoint for one method."""
+    """An ASGI endpoint for one method; HEAD goes where GET goes."""
 
     def __init__(self, method: str, handle: ASGIApp) -> None:
-        self._method = method
+        self._methods = ("GET", "HEAD") if method == "GET" else (method,)
         self._handle = handle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != self._method:
-            await answer(scope, receive, send, status=405, text="", more={"allow": self._method})
+        if scope["method"] not in self._methods:
+            await answer(scope, receive, send, status=405, text="", more={"allow": ", ".join(self._methods)})
         else:
             await self._handle(scope, receive, send)
+
+
+async def _live(scope: Scope, receive: Receive, send: Send) -> None:
+    """That the process answers: what is missing when :meth:`OffloadApp._health` fails is not cured by a restart."""
+    await answer(scope, receive, send, status=200, text="alive")
+
+
+def _sender(scope: Scope) -> Sender:
+    return Sender(scope[USER], address_of(scope))
 
 
 async def _nothing_here(scope: Scope, _receive: Receive, send: Send) -> None:

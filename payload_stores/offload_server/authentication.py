@@ -10,22 +10,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.offload_server.errors import RefusedError
-from payload_stores.offload_server.requests import GoneError, answer, header
+from payload_stores.offload_server.metrics import METRICS, Metrics
+from payload_stores.offload_server.rarely import Rarely
+from payload_stores.offload_server.refusals import Refusals
+from payload_stores.offload_server.requests import GoneError, address_of, answer, header, is_loopback
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.scram_server import Outcome, ScramServer
 
-__all__ = ["USER", "Authentication"]
+__all__ = ["HEALTH", "LIVE", "USER", "Authentication"]
 
 _log = logging.getLogger(__name__)
 
 #: Where the name of who sent a request is found in its scope.
 USER: Final = "offload.user"
 
-#: Answered without authentication: it says nothing about anybody.
+#: Answered without authentication: they say nothing about anybody.
 HEALTH: Final = "/health"
+LIVE: Final = "/live"
+_OPEN: Final = frozenset({HEALTH, LIVE, METRICS})
 
 _BEARER: Final = "bearer "
 _LONGEST_TOKEN: Final = 8192
+# Of those who come with a token that is nobody's.
+_NO_NAME: Final = ""
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -41,17 +48,32 @@ class Authentication:
         scram: Checks SCRAM.
         tokens: Checks Bearer tokens; None takes none.
         call: Runs a function that may block.
+        metrics: Where refused logins are counted.
+        tokens_over_http: Take tokens that have come from another machine without TLS.
     """
 
-    def __init__(self, app: ASGIApp, scram: ScramServer, tokens: TokenVerifier | None, call: Call) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        scram: ScramServer,
+        tokens: TokenVerifier | None,
+        *,
+        call: Call,
+        metrics: Metrics,
+        tokens_over_http: bool,
+    ) -> None:
         self._app = app
         self._scram = scram
         self._tokens = tokens
         self._call = call
+        self._refusals = Refusals()
+        self._rarely = Rarely()
+        self._metrics = metrics
+        self._tokens_over_http = tokens_over_http
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        if scope["type"] != "http" or scope["path"] == HEALTH:
+        if scope["type"] != "http" or scope["path"] in _OPEN:
             await self._app(scope, receive, send)
             return
         started = False
@@ -73,29 +95,63 @@ class Authentication:
             scope[USER] = outcome.user
             await self._app(scope, receive, signed)
         except GoneError as error:
-            _log.info("%s %r: %s", scope["method"], scope["path"], error.message)
+            self._tell(scope, logging.INFO, "gone", error)
         except Exception as error:  # noqa: BLE001  whatever it is, the client gets an answer that it can believe
-            if started:
-                _log.exception("%s %r failed after its answer had begun", scope["method"], scope["path"])
-                return  # not complete: the server cuts the connection
             status, text = _meaning(error)
-            level = logging.ERROR if status >= 500 else logging.INFO
-            _log.log(level, "%s %r: %d, %s", scope["method"], scope["path"], status, error, exc_info=status == 500)
+            if started:
+                self._tell(scope, logging.ERROR, "failed after its answer had begun", error)
+                return  # not complete: the server cuts the connection
+            self._tell(scope, logging.ERROR if status >= 500 else logging.INFO, str(status), error)
             more = {"retry-after": "5"} if status == 503 else {}
             await answer(scope, receive, signed, status=status, text=text, more=more)
 
+    def _tell(self, scope: Scope, level: int, what: str, error: Exception) -> None:
+        """Log what came of a request: once a minute for a user and what it was, since it is the user's to repeat."""
+        user = scope.get(USER)
+        if (omitted := self._rarely.due((user, what, type(error)))) is None:
+            return
+        more = f"; {omitted} more like this since the last such line" if omitted else ""
+        expected = level < logging.ERROR or isinstance(error, PayloadStoreUnavailableError)
+        _log.log(
+            level, "%s %s %r: %s, %s%s", user, scope["method"], scope["path"], what, error, more, exc_info=not expected
+        )
+
     async def _judge(self, scope: Scope) -> Outcome:
         authorization = header(scope, b"authorization")
-        if self._tokens is None:
-            return self._scram.answer(authorization)
-        if authorization is not None and authorization.lower().startswith(_BEARER):
-            token = authorization[len(_BEARER) :].strip()
-            user = await self._call(self._tokens.verify, token) if 0 < len(token) <= _LONGEST_TOKEN else None
-            return Outcome(user, {} if user else {"WWW-Authenticate": "Bearer"})
-        outcome = self._scram.answer(authorization)
-        if outcome.user is None and not authorization:
+        if self._tokens is not None and (authorization or "").lower().startswith(_BEARER):
+            if not (self._tokens_over_http or scope["scheme"] == "https" or is_loopback(address_of(scope))):
+                self._refuse(_NO_NAME, address_of(scope), "the token came over plain http, where others could copy it")
+                return Outcome(None, {"WWW-Authenticate": "Bearer"})
+            return await self._judge_token(self._tokens, str(authorization)[len(_BEARER) :].strip(), address_of(scope))
+        outcome = await self._judge_proof(authorization, address_of(scope))
+        if self._tokens is not None and outcome.user is None and not authorization:
             return Outcome(None, {"WWW-Authenticate": outcome.headers["WWW-Authenticate"] + ", Bearer"})
         return outcome
+
+    async def _judge_proof(self, authorization: str | None, address: str) -> Outcome:
+        claimant = self._scram.claimant(authorization)
+        if claimant is not None and not await self._refusals.turn(claimant, address):
+            self._refuse(claimant, address, "too many proofs at once")
+            return self._scram.answer(None)
+        outcome = self._scram.answer(authorization)
+        if outcome.user is not None:
+            self._refusals.accepted(outcome.user, address)
+        elif claimant is not None and outcome.refused is not None:
+            self._refuse(claimant, address, outcome.refused)
+        return outcome
+
+    def _refuse(self, user: str, address: str, reason: str) -> None:
+        self._metrics.refused_logins.inc()
+        self._refusals.refused(user, address, reason)
+
+    async def _judge_token(self, tokens: TokenVerifier, token: str, address: str) -> Outcome:
+        user = await self._call(tokens.verify, token) if 0 < len(token) <= _LONGEST_TOKEN else None
+        if user is not None:
+            return Outcome(user, {})
+        # Whose it would be is not known: afterwards, so that those with good ones do not wait.
+        await self._refusals.turn(_NO_NAME, address)
+        self._refuse(_NO_NAME, address, "the token is not known")
+        return Outcome(None, {"WWW-Authenticate": "Bearer"})
 
 
 def _meaning(error: Exception) -> tuple[int, str]:

@@ -1,8 +1,9 @@
 """The documents of hop's offload API, read and written piece by piece (BSON 1.1, bsonspec.org).
 
-An upload is ``{message: binary, headers: [[string, binary]…], key?: binary}`` in any order, binaries of subtype 0.
-Nothing else is taken: no other fields, no string as header value, no document in place of the array. Only the key may
-be a string, which stands for its UTF-8 bytes: hop-client writes a key of type str so, and gives Kafka the same bytes.
+An upload is ``{message: binary, headers?: [[string, binary]…], key?: binary}`` in any order, binaries of subtype 0;
+headers may be an object of names and binaries as well. Nothing else is taken: no other fields, no string as header
+value. Only the key may be a string, which stands for its UTF-8 bytes: hop-client writes a key of type str so, and gives
+Kafka the same bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from payload_stores import bson_write
 from payload_stores.offload_server.errors import MalformedUploadError, TooLargeError
@@ -28,8 +29,10 @@ _MAX_FIELDS: Final = 1 << 20
 _FIELDS: Final = ("message", "headers", "key")
 _LONGEST_NAME: Final = max(map(len, _FIELDS))
 
-_ARRAY, _STRING, _BINARY = bson_write.ARRAY, bson_write.STRING, bson_write.BINARY
+_ARRAY, _DOCUMENT, _STRING, _BINARY = bson_write.ARRAY, bson_write.DOCUMENT, bson_write.STRING, bson_write.BINARY
 _INT32: Final = struct.Struct("<i")
+# Length and subtype.
+_BINARY_HEAD: Final = 5
 
 Headers = list[tuple[str, bytes]]
 T = TypeVar("T")
@@ -41,7 +44,7 @@ class Upload:
     """What came with a payload.
 
     Attributes:
-        id: The message's id, from its header ``_id``.
+        id: The message's id: the first header ``_id`` that has the 16 bytes of a UUID, otherwise a new one.
         headers: All headers, in order.
         key: The record's key.
         size: The payload's size in bytes.
@@ -58,10 +61,12 @@ class UploadParser:
 
     Args:
         max_bytes: Longest document that is read.
+        length: Bytes of the body, if that is known.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, length: int | None = None) -> None:
         self._max = max_bytes
+        self._length = length
         self._chunk = memoryview(b"")
         self._at = 0
         self._before = 0  # bytes of earlier chunks
@@ -114,25 +119,25 @@ class UploadParser:
         """
         if not self._done:
             self._wrong("the document is cut off")
-        headers, key, size = self._found.get("headers"), self._found.get("key"), self._found.get("message")
+        headers, key, size = self._found.get("headers", []), self._found.get("key"), self._found.get("message")
         if not isinstance(size, int):
             self._wrong("there is no message")
-        if not isinstance(headers, list):
-            self._wrong("there are no headers")
-        ids = [value for name, value in headers if name == ID_HEADER]
-        if len(ids) != 1 or len(ids[0]) != 16:
-            self._wrong(f"there must be one header {ID_HEADER}, with the 16 bytes of a UUID")
-        return Upload(UUID(bytes=ids[0]), headers, key if isinstance(key, bytes) else None, size)
+        assert isinstance(headers, list)  # noqa: S101  for mypy
+        # The public service takes the first one that it can read, too, and makes one up where there is none.
+        given = next((value for name, value in headers if name == ID_HEADER and len(value) == 16), None)
+        message_id = uuid4() if given is None else UUID(bytes=given)
+        return Upload(message_id, headers, key if isinstance(key, bytes) else None, size)
 
     def _document(self) -> _Steps[None]:
         yield
         self._total = _INT32.unpack((yield from self._take(4)))[0]
-        if self._total < 5:
-            self._wrong("the document's length is impossible")
-        if self._total > self._max:
-            raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} that are taken")
+        if self._total < 5 or self._total != (self._length or self._total):
+            self._wrong("the document's length is not that of the body")
         while kind := (yield from self._take(1))[0]:
             name = yield from self._name()
+            # Not before a field has been read: the first bytes of anything else than BSON name a length as well.
+            if self._total > self._max:
+                raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} that are taken")
             if name in self._found:
                 self._wrong(f"{name} stands twice")
             if name == "message":
@@ -179,11 +184,11 @@ class UploadParser:
         return text[:-1]
 
     def _headers(self, kind: int) -> _Steps[Headers]:
-        if kind != _ARRAY:
-            self._wrong("headers is not an array of [string, binary] arrays")
+        if kind not in {_ARRAY, _DOCUMENT}:
+            self._wrong("headers is neither an array of [string, binary] arrays nor an object of binaries")
         size = yield from self._take(4)
         rest = yield from self._take(self._within("headers", _INT32.unpack(size)[0] - 4, 1))
-        return _read_headers(size + rest)
+        return _read_pairs(size + rest) if kind == _ARRAY else _read_object(size + rest)
 
     def _binary(self, name: str, kind: int) -> _Steps[int]:
         if kind != _BINARY:
@@ -225,28 +230,39 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _read_headers(data: bytes) -> Headers:
-    """Read the array of headers, whose length has been checked against the document."""
+def _read_pairs(data: bytes) -> Headers:
+    """Read an array of headers, whose length has been checked against the document."""
     found: Headers = []
-    for kind, start, end in _elements(data):
+    for kind, _, value in _elements(data):
         if kind != _ARRAY:
             raise MalformedUploadError("a header is not an array")
-        parts = list(_elements(data[start:end]))
+        parts = list(_elements(value))
         if [part[0] for part in parts] != [_STRING, _BINARY]:
             raise MalformedUploadError("a header is not an array of a string and a binary")
-        (_, name_start, name_end), (_, value_start, value_end) = parts
-        try:
-            # Without the length in front and the NUL behind.
-            name = data[start + name_start + 4 : start + name_end - 1].decode()
-        except UnicodeDecodeError:
-            raise MalformedUploadError("a header's name is not UTF-8") from None
-        # Without the length and the subtype in front.
-        found.append((name, data[start + value_start + 5 : start + value_end]))
+        # The string without the length in front and the NUL behind.
+        found.append((_header_name(parts[0][2][4:-1]), parts[1][2][_BINARY_HEAD:]))
     return found
 
 
-def _elements(data: bytes) -> Iterable[tuple[int, int, int]]:
-    """Kind, start and end of the values of a document or array; only of the kinds that headers are made of."""
+def _read_object(data: bytes) -> Headers:
+    """Read an object of headers, whose length has been checked against the document."""
+    found: Headers = []
+    for kind, name, value in _elements(data):
+        if kind != _BINARY:
+            raise MalformedUploadError("a header is not a binary")
+        found.append((_header_name(name), value[_BINARY_HEAD:]))
+    return found
+
+
+def _header_name(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise MalformedUploadError("a header's name is not UTF-8") from None
+
+
+def _elements(data: bytes) -> Iterable[tuple[int, bytes, bytes]]:
+    """Kind, name and value of the elements of a document or array; only of the kinds that headers are made of."""
     wrong = MalformedUploadError("the headers are malformed")
     if len(data) < 5 or _INT32.unpack_from(data)[0] != len(data) or data[-1]:
         raise wrong
@@ -262,7 +278,7 @@ def _elements(data: bytes) -> Iterable[tuple[int, int, int]]:
             raise wrong
         if (kind == _STRING and data[end - 1]) or (kind == _BINARY and data[start + 4]):
             raise wrong
-        yield kind, start, end
+        yield kind, data[at + 1 : name_end], data[start:end]
         at = end
 
 

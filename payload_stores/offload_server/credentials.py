@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from payload_stores.errors import ConfigError
-from payload_stores.offload_server.files import Watched, replace
+from payload_stores.offload_server.files import Watched, replace, warn_if_readable
 from payload_stores.scram_server import ITERATIONS, Credential, derive, invented
 from payload_stores.scram_wire import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
-__all__ = ["FileCredentials", "add_user"]
+__all__ = ["FileCredentials", "add_user", "list_users", "remove_user"]
 
 _VERSION: Final = 1
 _SECRET_BYTES: Final = 32
@@ -38,12 +38,38 @@ class FileCredentials:
 
     def __init__(self, path: Path) -> None:
         self._file = Watched(path, _parse)
+        warn_if_readable(path)
+
+    def reload(self) -> None:
+        """See :class:`~payload_stores.offload_server.files.SupportsReload`."""
+        self._file.reload()
 
     def find(self, user: str, mechanism: str) -> Credential:
         """The user's credential, or one that is made up."""
         secret, iterations, users = self._file.get()
         made_up = invented(secret, user, mechanism, iterations)
         return users.get((user, mechanism), made_up)
+
+
+def list_users(path: Path) -> list[str]:
+    """The names of a file's users, in order.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    return sorted(_load(path, make=False)["users"])
+
+
+def remove_user(path: Path, name: str) -> None:
+    """Remove a user; what is remembered of one-round authentication is of no use then either.
+
+    Raises:
+        ConfigError: There is no such user, or the file cannot be read or written.
+    """
+    content = _load(path, make=False)
+    if content["users"].pop(_prepare(name), None) is None:
+        raise ConfigError(f"{path} has no user {name}", hint="list-users shows those that it has")
+    replace(path, json.dumps(content, indent=1) + "\n")
 
 
 def add_user(path: Path, name: str, password: str) -> bool:
@@ -60,14 +86,7 @@ def add_user(path: Path, name: str, password: str) -> bool:
     Raises:
         ConfigError: The name or the password cannot be used, or the file cannot be read or written.
     """
-    from scramp import ScramException
-    from scramp.utils import saslprep
-
-    try:
-        # As clients prepare it (RFC 5802 section 5.1), or it would never be found.
-        prepared = saslprep(name)
-    except ScramException:
-        prepared = ""
+    prepared = _prepare(name)
     if not prepared or len(prepared) > _LONGEST_NAME:
         raise ConfigError(f"{name!r} cannot be a user name")
     content = _load(path)
@@ -79,10 +98,23 @@ def add_user(path: Path, name: str, password: str) -> bool:
     return is_new
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _prepare(name: str) -> str:
+    """A name as clients prepare it (RFC 5802 section 5.1), or it would never be found; empty if it cannot be."""
+    from scramp import ScramException
+    from scramp.utils import saslprep
+
+    try:
+        return str(saslprep(name))
+    except ScramException:
+        return ""
+
+
+def _load(path: Path, *, make: bool = True) -> dict[str, Any]:
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if not make:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
         secret = base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
         return {"version": _VERSION, "secret": secret, "iterations": ITERATIONS, "users": {}}
     except OSError as error:

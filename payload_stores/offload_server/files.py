@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import stat
 import tempfile
 import threading
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from payload_stores.errors import ConfigError
 
-__all__ = ["Watched", "replace", "toml"]
+__all__ = ["SupportsReload", "Taken", "Watched", "replace", "toml", "warn_if_readable"]
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class SupportsReload(Protocol):
+    """Something that was read from a file, and can be read again."""
+
+    def reload(self) -> None:
+        """Read it again; what cannot be read is logged, and what was stays."""
+        ...
 
 
 class Watched(Generic[T]):
@@ -42,16 +53,25 @@ class Watched(Generic[T]):
     def get(self) -> T:
         """What the file says now."""
         with self._lock:
-            try:
-                stamp = self._stamp()
-                if stamp != self._seen:
-                    # First, so that what cannot be read is reported once.
-                    self._seen = stamp
-                    self._value = self._read()
-                    _log.info("%s has changed and was read again", self._path)
-            except ConfigError as error:
-                _log.error("the last good content of %s stays in use: %s", self._path, error)
+            stamp = self._stamp()
+            if stamp != self._seen:
+                # First, so that what cannot be read is reported once.
+                self._seen = stamp
+                self._read_again("has changed and was read again")
             return self._value
+
+    def reload(self) -> None:
+        """Read the file again, also if it looks as it did; see :class:`SupportsReload`."""
+        with self._lock:
+            self._seen = self._stamp()
+            self._read_again("was read again")
+
+    def _read_again(self, what: str) -> None:
+        try:
+            self._value = self._read()
+            _log.info("%s %s", self._path, what)
+        except ConfigError as error:
+            _log.error("the last good content of %s stays in use: %s", self._path, error)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -67,6 +87,58 @@ class Watched(Generic[T]):
             raise ConfigError(f"{self._path} cannot be read: {error.strerror}") from error
         except ConfigError as error:
             raise ConfigError(f"{self._path}: {error.message}", hint=error.hint) from error
+
+
+def warn_if_readable(path: Path) -> None:
+    """Log a warning where others than its owner may read a file of secrets."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return
+    if mode & 0o077:
+        _log.warning("%s may be read or changed by others (mode %o): chmod 600 %s", path, mode, path)
+
+
+class Taken:
+    """A folder that one process has to itself.
+
+    Args:
+        folder: The folder; made for its owner alone if it is missing.
+
+    Attributes:
+        was_killed: Whether the process that had it before has not given it back.
+
+    Raises:
+        ConfigError: It cannot be made, or another process has it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(folder / "index.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be made: {error.strerror}") from error
+        owner = os.pread(self._file, 20, 0).decode("ascii", "replace").strip()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.truncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(self._file)
+            if not isinstance(error, BlockingIOError):
+                raise ConfigError(f"{folder} cannot be locked: {error.strerror}") from error
+            raise ConfigError(
+                f"another server has {folder}" + (f", process {owner}" if owner else ""),
+                hint="One server has one folder for its index: stop the other one, or give this one its own",
+            ) from None
+        self.was_killed = bool(owner)
+
+    def give_back(self) -> None:
+        """Let another process have it."""
+        if self._file >= 0:
+            os.truncate(self._file, 0)
+            os.close(self._file)
+            self._file = -1
 
 
 def toml(data: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class Entry:
 
 
 class Index:
-    """The messages by their ids. Used by several threads at once; several processes may share the file.
+    """The messages by their ids. Used by several threads at once; the file is for its owner alone.
 
     Args:
         path: The file; made if it is missing.
@@ -68,6 +69,7 @@ class Index:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
+        self._make_private(path)
         try:
             self._connection = sqlite3.connect(
                 path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
@@ -101,6 +103,16 @@ class Index:
         """Close the file."""
         with self._lock:
             self._connection.close()
+
+    @staticmethod
+    def _make_private(path: Path) -> None:
+        """SQLite gives the files beside the index the mode of the index."""
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            for file in path.parent.glob(f"{path.name}*"):
+                file.chmod(0o600)
+        except OSError as error:
+            raise ConfigError(f"the index {path} cannot be opened: {error.strerror}") from error
 
     def _prepare(self, path: Path) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
-from payload_stores.offload_server.errors import RefusedError, TooLargeError
+from payload_stores.offload_server.errors import RefusedError
 
-__all__ = ["GoneError", "Limits", "answer", "body", "content_length", "discard", "header"]
+__all__ = [
+    "GoneError",
+    "Limits",
+    "Sender",
+    "address_of",
+    "answer",
+    "content_length",
+    "discard",
+    "header",
+    "is_loopback",
+]
 
 # What is read of a body that is not wanted, so that a client that is still sending gets to see the answer: closing a
 # connection with unread bytes may take the answer away with it.
@@ -32,14 +43,36 @@ class Limits:
         idle_seconds: Longest wait for the next piece of a body, or for a client to take the next piece of an answer.
         transfer_seconds: Longest time for a whole body or answer.
         store_seconds: How long the store may then take to finish, and to begin an answer.
+        min_bytes_per_second: Least rate of a body or answer once it has taken ``idle_seconds``; 0 for any. The time
+            that the store takes does not count.
         transfers: Uploads and downloads at once; more wait for ``idle_seconds``, then get 503.
+        transfers_per_user: How many of them one user may have.
+        transfers_per_address: How many of them one IP address may have.
+        proxies: Addresses of reverse proxies, behind which are many clients: no shares are counted for them.
     """
 
     max_bytes: int = 1 << 30
     idle_seconds: float = 30.0
     transfer_seconds: float = 900.0
     store_seconds: float = 60.0
+    min_bytes_per_second: int = 8192
     transfers: int = 16
+    transfers_per_user: int = 8
+    transfers_per_address: int = 8
+    proxies: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent a request.
+
+    Attributes:
+        user: The name that was proved.
+        address: The IP address.
+    """
+
+    user: str
+    address: str
 
 
 def header(scope: Scope, name: bytes) -> str | None:
@@ -48,38 +81,24 @@ def header(scope: Scope, name: bytes) -> str | None:
     return ", ".join(values) if values else None
 
 
+def address_of(scope: Scope) -> str:
+    """The client's IP address."""
+    return str((scope.get("client") or ("", 0))[0])
+
+
+def is_loopback(address: str) -> bool:
+    """Whether what goes to an IP address, or comes from it, stays on this machine; names are none."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
 def content_length(scope: Scope) -> int | None:
     """The announced length of the body in bytes; 0 without one, None for a body in chunks."""
     if header(scope, b"transfer-encoding") is not None:
         return None
     return int(header(scope, b"content-length") or 0)  # the HTTP server has refused what is no number
-
-
-async def body(receive: Receive, limits: Limits) -> AsyncIterator[bytes]:
-    """The pieces of a request's body.
-
-    Raises:
-        RefusedError: The client took too long (408), or has gone.
-        TooLargeError: There are more bytes than may be.
-    """
-    seen = 0
-    until = asyncio.get_running_loop().time() + limits.transfer_seconds
-    while True:
-        try:
-            async with asyncio.timeout_at(min(until, asyncio.get_running_loop().time() + limits.idle_seconds)):
-                message = await receive()
-        except TimeoutError:
-            raise RefusedError("the body did not come in time", status=408) from None
-        if message["type"] == "http.disconnect":
-            raise GoneError("the client closed the connection before its body was complete")
-        piece = message.get("body", b"")
-        seen += len(piece)
-        if seen > limits.max_bytes:
-            raise TooLargeError(f"the body has more than the {limits.max_bytes} bytes that are taken")
-        if piece:
-            yield piece
-        if not message.get("more_body", False):
-            return
 
 
 async def answer(

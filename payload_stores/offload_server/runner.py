@@ -1,37 +1,38 @@
-"""Runs the application with uvicorn: time limits on headers, TLS, the address that it really got."""
+"""Runs the application with uvicorn: time limits, TLS, signals, the address that it really got."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
+import signal
 import socket
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from payload_stores.errors import ConfigError
+from payload_stores.offload_server.connections import Connections
+from payload_stores.offload_server.protocol import OffloadProtocol
+from payload_stores.offload_server.rarely import RarelyFilter
+from payload_stores.offload_server.requests import is_loopback
 
 __all__ = ["Tls", "serve"]
 
 _log = logging.getLogger(__name__)
 
-# From the connection, or the end of the answer before, to the end of a request's header fields. A connection on which
-# nothing has been sent of the next request may stay open longer, for clients that keep theirs.
-_HEADER_SECONDS: Final = 15.0
+# A connection on which nothing has been sent of the next request may stay open so long, for clients that keep theirs.
 _KEEP_ALIVE_SECONDS: Final = 60
-# A client that takes nothing of an answer for so long is cut off; what was to be sent is forgotten.
-_STALLED_SECONDS: Final = 35.0
-_HEADER_BYTES: Final = 32 << 10
+_HANDSHAKE_SECONDS: Final = 15.0
 _SHUTDOWN_SECONDS: Final = 30
-# Connections at once; more get 503.
+# Connections at once; more are closed.
 _CONNECTIONS: Final = 1000
+_CONNECTIONS_PER_ADDRESS: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ def serve(
     port: int = 0,
     tls: Tls | None = None,
     ready: Callable[[str], object] | None = None,
+    reload: Callable[[], object] | None = None,
+    proxies: Collection[str] = (),
 ) -> None:
     """Serve until SIGINT or SIGTERM; what is under way then may finish, for half a minute.
 
@@ -61,57 +64,94 @@ def serve(
         app: The application.
         host: Address to listen on.
         port: Port; 0 takes a free one.
-        tls: Serve HTTPS.
+        tls: Serve HTTPS. The files are read again upon SIGHUP.
         ready: Called in a thread once requests are answered, with the URL; what it raises ends the server.
+        reload: Called in a thread upon SIGHUP, such as :meth:`OffloadApp.reload`.
+        proxies: Addresses of reverse proxies: they may have more connections than others.
 
     Raises:
         ConfigError: The address cannot be used, or the files for TLS cannot.
     """
     with _listen(host, port) as listener:
         url = _url(host, listener, tls)
-        server = _server(app, url, tls, ready)
-        if tls is None and not _is_loopback(listener):
+        server = _server(app, url, tls, ready, reload=reload, proxies=proxies)
+        if tls is None and not is_loopback(listener.getsockname()[0]):
             _log.warning("%s is served without TLS: what is sent can be read and changed on its way", url)
-        server.run(sockets=[listener])
+        # One line for each broken request would be anybody's to write.
+        quiet = RarelyFilter()
+        logging.getLogger("uvicorn.error").addFilter(quiet)
+        try:
+            server.run(sockets=[listener])
+        finally:
+            logging.getLogger("uvicorn.error").removeFilter(quiet)
         if server.failure is not None:
             raise server.failure
 
 
-def _server(app: ASGIApp, url: str, tls: Tls | None, ready: Callable[[str], object] | None) -> _Server:
+def _server(
+    app: ASGIApp,
+    url: str,
+    tls: Tls | None,
+    ready: Callable[[str], object] | None,
+    *,
+    reload: Callable[[], object] | None = None,
+    proxies: Collection[str] = (),
+) -> _Server:
     config = uvicorn.Config(
         app,
-        http=_Protocol,
+        http=OffloadProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=_HEADER_BYTES,
-        limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        ssl_certfile=tls.certificate if tls else None,
-        ssl_keyfile=tls.key if tls else None,
     )
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"certificate or key cannot be used: {error}") from error
-    return _Server(config, url, ready)
+    config.load()
+    return _Server(config, url, tls, ready, reload, proxies)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which says when it is ready."""
+    """uvicorn's server with what it lacks: counted connections, files that are read again, word of being ready."""
 
-    def __init__(self, config: uvicorn.Config, url: str, ready: Callable[[str], object] | None) -> None:
+    def __init__(  # noqa: PLR0917  as `serve` has them
+        self,
+        config: uvicorn.Config,
+        url: str,
+        tls: Tls | None,
+        ready: Callable[[str], object] | None,
+        reload: Callable[[], object] | None,
+        proxies: Collection[str],
+    ) -> None:
         super().__init__(config)
         self._url = url
         self._ready = ready
+        self._reload = reload
+        self._tls = tls
+        self._context = None if tls is None else _context(tls)
+        self._connections = Connections(
+            most=_CONNECTIONS,
+            per_address=_CONNECTIONS_PER_ADDRESS,
+            exempt=proxies,
+            handshake_seconds=_HANDSHAKE_SECONDS,
+            tls=lambda: self._context,
+        )
+        self._accepting: list[asyncio.Task[None]] = []
         self.failure: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            self.should_exit = True
+            return
+        loop = asyncio.get_running_loop()
+        self.servers = []
+        self._accepting = [loop.create_task(self._connections.accept(one, self._protocol)) for one in sockets or ()]
+        self.started = True
+        if threading.current_thread() is threading.main_thread():
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         if self._ready is None:
             return
         try:
@@ -120,53 +160,37 @@ class _Server(uvicorn.Server):
             self.failure = error
             self.should_exit = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await super().shutdown(sockets)
 
-class _Protocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with what it lacks: time limits for header fields, and for clients that do not read."""
+    def _protocol(self, lost: Callable[[], None]) -> asyncio.Protocol:
+        return OffloadProtocol(self.config, self.server_state, self.lifespan.state, on_lost=lost)
 
-    _deadline: asyncio.TimerHandle | None = None
-    _stalled: asyncio.TimerHandle | None = None
-    cycle: Any  # None before the first request, which uvicorn's annotation leaves out
+    def _hang_up(self) -> None:
+        asyncio.get_running_loop().run_in_executor(None, self.read_again)
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._watch()
+    def read_again(self) -> None:
+        """Read the certificate again, and what the application has; what cannot be read stays as it was."""
+        if self._tls is not None:
+            try:
+                self._context = _context(self._tls)
+                _log.info("the certificate %s was read again", self._tls.certificate)
+            except ConfigError as error:
+                _log.error("the certificate that is in use stays: %s", error)
+        if self._reload is not None:
+            self._reload()
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._unwatch()
-        self.resume_writing()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stalled = self.loop.call_later(_STALLED_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-
-    def _watch(self) -> None:
-        """Begin to count when a request begins, stop when its header fields are there."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._unwatch()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(_HEADER_SECONDS, self._too_late)
-
-    def _unwatch(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _too_late(self) -> None:
-        self._deadline = None
-        if not self.transport.is_closing():
-            self.transport.abort()
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(f"certificate or key cannot be used: {error}") from error
+    return context
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -180,7 +204,3 @@ def _listen(host: str, port: int) -> socket.socket:
 def _url(host: str, listener: socket.socket, tls: Tls | None) -> str:
     name = f"[{host}]" if ":" in host else host
     return f"{'https' if tls else 'http'}://{name}:{listener.getsockname()[1]}"
-
-
-def _is_loopback(listener: socket.socket) -> bool:
-    return ipaddress.ip_address(listener.getsockname()[0]).is_loopback

@@ -6,15 +6,17 @@ import hashlib
 import json
 import re
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
 from payload_stores.errors import ConfigError
 from payload_stores.offload_server.files import Watched, replace, toml
 
-__all__ = ["FileTokens", "TokenVerifier", "add_token"]
+__all__ = ["FileTokens", "TokenVerifier", "add_token", "list_tokens", "remove_token"]
 
 _TOKEN_BYTES: Final = 32
+_SCHEME: Final = "sha256:"
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -43,6 +45,10 @@ class FileTokens:
     def __init__(self, path: Path) -> None:
         self._file = Watched(path, _parse)
 
+    def reload(self) -> None:
+        """See :class:`~payload_stores.offload_server.files.SupportsReload`."""
+        self._file.reload()
+
     def verify(self, token: str) -> str | None:
         """The user's name, None if the token is not in the file.
 
@@ -66,21 +72,62 @@ def add_token(path: Path, user: str) -> str:
     """
     if not user:
         raise ConfigError("the user's name is empty")
-    try:
-        tokens = _parse(path.read_bytes())
-    except FileNotFoundError:
-        tokens = {}
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    tokens = _load(path) if path.exists() else {}
     token = secrets.token_urlsafe(_TOKEN_BYTES)
-    # JSON's strings are TOML's as well.
-    lines = [f'"{digest}" = {json.dumps(name)}\n' for digest, name in {**tokens, _digest(token): user}.items()]
-    replace(path, "[tokens]\n" + "".join(lines))
+    _save(path, {**tokens, _digest(token): user})
     return token
 
 
+def list_tokens(path: Path) -> list[tuple[str, str]]:
+    """Users and the digests of their tokens, in order of the names.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    return sorted((user, digest) for digest, user in _load(path).items())
+
+
+def remove_token(path: Path, which: str) -> int:
+    """Remove a token, or all tokens of a user.
+
+    Args:
+        path: The file.
+        which: A user's name, or ``sha256:`` and the beginning of a digest.
+
+    Returns:
+        How many were removed.
+
+    Raises:
+        ConfigError: There is none, the beginning fits several, or the file cannot be read or written.
+    """
+    tokens = _load(path)
+    if which.startswith(_SCHEME):
+        found = [digest for digest in tokens if digest.startswith(which)]
+        if len(found) > 1:
+            raise ConfigError(f"{len(found)} tokens begin with {which}", hint="Give more of the digest")
+    else:
+        found = [digest for digest, user in tokens.items() if user == which]
+    if not found:
+        raise ConfigError(f"{path} has no token of {which}", hint="list-tokens shows those that it has")
+    _save(path, {digest: user for digest, user in tokens.items() if digest not in found})
+    return len(found)
+
+
+def _load(path: Path) -> dict[str, str]:
+    try:
+        return _parse(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _save(path: Path, tokens: Mapping[str, str]) -> None:
+    # JSON's strings are TOML's as well.
+    lines = [f'"{digest}" = {json.dumps(name)}\n' for digest, name in tokens.items()]
+    replace(path, "[tokens]\n" + "".join(lines))
+
+
 def _digest(token: str) -> str:
-    return "sha256:" + hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
+    return _SCHEME + hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
 def _parse(data: bytes) -> dict[str, str]:

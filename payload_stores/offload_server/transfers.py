@@ -7,11 +7,11 @@ import logging
 import mmap
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import BinaryIO, Final, TypeVar, cast
 from uuid import UUID
 
 from starlette.types import Receive, Send
@@ -26,8 +26,10 @@ from payload_stores.errors import (
 from payload_stores.offload_server import bson
 from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.index import Entry, Index
+from payload_stores.offload_server.metrics import Metrics
 from payload_stores.offload_server.pipe import Pipe, PipeClosedError
-from payload_stores.offload_server.requests import GoneError, Limits, body
+from payload_stores.offload_server.requests import GoneError, Limits, Sender
+from payload_stores.offload_server.shares import Pace, Shares
 
 __all__ = ["Transfers"]
 
@@ -48,14 +50,16 @@ class Transfers:
         index: What is known of messages; closed by the caller.
         spool: Folder for payloads on their way into a store that takes no streams.
         limits: Bounds.
+        metrics: What is counted.
     """
 
-    def __init__(self, store: PayloadStore, index: Index, spool: Path, limits: Limits) -> None:
+    def __init__(self, store: PayloadStore, index: Index, spool: Path, limits: Limits, metrics: Metrics) -> None:
         self._store = store
         self._index = index
         self._spool = spool
         self._limits = limits
-        self._places = asyncio.Semaphore(limits.transfers)
+        self._metrics = metrics
+        self._shares = Shares(limits)
         # A transfer holds one thread; one that the store does not let go of holds it longer than its place.
         self._threads = ThreadPoolExecutor(2 * limits.transfers, thread_name_prefix="offload-transfer")
         self._short = ThreadPoolExecutor(_SHORT_CALLS, thread_name_prefix="offload-call")
@@ -73,66 +77,82 @@ class Transfers:
         """
         return await self._within(asyncio.get_running_loop().run_in_executor(self._short, function, *arguments))
 
-    async def upload(self, topic: str, receive: Receive) -> Entry:
+    async def upload(self, topic: str, receive: Receive, length: int | None, sender: Sender) -> Entry:
         """Store the message in a request's body.
 
         Nothing of it can be read, unless all of it was right: the store is told that the payload has ended when the
         whole document has been checked, and the message is in the index when the store has it.
 
+        Args:
+            topic: The topic.
+            receive: Gives the body.
+            length: Bytes of the body, if the request says so.
+            sender: Who sends it.
+
         Raises:
             RefusedError: It is no upload (400), too large (413), too slow (408), there already (422), or cut off.
             PayloadStoreError: The store could not take it.
         """
-        async with self._place():
-            parser = bson.UploadParser(self._limits.max_bytes)
-            pipe = Pipe()
-            publishing: Future[str] | None = None
-            try:
-                async for chunk in body(receive, self._limits):
-                    pieces = parser.feed(chunk)
-                    if parser.message_began and publishing is None:
-                        publishing = self._threads.submit(self._publish, topic, pipe)
-                    for piece in pieces:
-                        await self._write(pipe, piece)
-                upload = parser.finish()
-                if await self.call(self._index.find, upload.id) is not None:
-                    raise _duplicate(upload.id)
-            except BaseException as error:
-                pipe.fail(error if isinstance(error, PayloadStoreError) else RefusedError("cancelled"))
-                if publishing is not None and isinstance(error, PayloadStoreError):
-                    await self._given_up(publishing, error)
-                raise
-            assert publishing is not None  # noqa: S101  a document without a message is refused above
-            pipe.end()
-            reference = await self._finished(publishing)
-            return await self._enter(topic, reference, upload)
+        async with self._shares.place(sender):
+            with self._metrics.transfers.labels("upload").track_inprogress():
+                return await self._take(topic, receive, length)
 
-    async def download(self, entry: Entry, start: Callable[[int], Any], send: Send) -> None:
+    async def _take(self, topic: str, receive: Receive, length: int | None) -> Entry:
+        parser = bson.UploadParser(self._limits.max_bytes, length)
+        pipe = Pipe()
+        publishing: Future[str] | None = None
+        try:
+            async for chunk in Pace(self._limits).body(receive):
+                self._metrics.bytes.labels("upload").inc(len(chunk))
+                pieces = parser.feed(chunk)
+                if parser.message_began and publishing is None:
+                    publishing = self._threads.submit(self._publish, topic, pipe)
+                for piece in pieces:
+                    await self._write(pipe, piece)
+            upload = parser.finish()
+            if await self.call(self._index.find, upload.id) is not None:
+                raise _duplicate(upload.id)
+        except BaseException as error:
+            pipe.fail(error if isinstance(error, PayloadStoreError) else RefusedError("cancelled"))
+            if publishing is not None and isinstance(error, PayloadStoreError):
+                await self._given_up(publishing, error)
+            raise
+        assert publishing is not None  # noqa: S101  a document without a message is refused above
+        pipe.end()
+        reference = await self._finished(publishing)
+        return await self._enter(topic, reference, upload)
+
+    async def download(self, entry: Entry, start: Callable[[int], Awaitable[bool]], send: Send, sender: Sender) -> None:
         """Send a message as BSON.
 
         Args:
             entry: The message.
-            start: Begins the answer, given its length in bytes; called when the store has opened the payload.
+            start: Begins the answer, given its length in bytes, and says whether its body is wanted; called when the
+                store has opened the payload.
             send: Takes the answer's pieces.
+            sender: Who asked for it.
 
         Raises:
             PayloadStoreError: The store does not have the payload, or not as it was; if that turns out after ``start``,
                 the connection must be cut, since the length was announced.
         """
-        async with self._place():
-            opening = self._threads.submit(self._open, entry.reference)
-            with closing(_Blocks(await self._within(asyncio.wrap_future(opening)), self._threads)) as blocks:
-                head, tail = bson.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
-                await start(len(head) + entry.size + len(tail))
-                try:
-                    async with asyncio.timeout(self._limits.transfer_seconds):
-                        await self._send(send, head)
-                        await self._send_payload(send, blocks, entry)
-                        await self._send(send, tail, more=False)
-                except TimeoutError:
-                    raise GoneError("the client did not take the answer in time") from None
+        async with self._shares.place(sender):
+            with self._metrics.transfers.labels("download").track_inprogress():
+                await self._give(entry, start, send)
 
-    async def _send_payload(self, send: Send, blocks: _Blocks, entry: Entry) -> None:
+    async def _give(self, entry: Entry, start: Callable[[int], Awaitable[bool]], send: Send) -> None:
+        opening = self._threads.submit(self._open, entry.reference)
+        with closing(_Blocks(await self._within(asyncio.wrap_future(opening)), self._threads, self._read)) as blocks:
+            head, tail = bson.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
+            if not await start(len(head) + entry.size + len(tail)):
+                await send({"type": "http.response.body", "body": b""})
+                return
+            answer = _Answer(send, Pace(self._limits), self._metrics)
+            await answer.send(head)
+            await self._send_payload(answer, blocks, entry)
+            await answer.send(tail, more=False)
+
+    async def _send_payload(self, answer: _Answer, blocks: _Blocks, entry: Entry) -> None:
         left = entry.size
         reading = blocks.next()
         while left:
@@ -142,7 +162,7 @@ class Transfers:
                 raise PayloadIntegrityError("the payload has another size than it had", reference=entry.reference)
             # The next block is read while this one is sent.
             reading = blocks.next()
-            await self._send(send, block)
+            await answer.send(block)
 
     async def _write(self, pipe: Pipe, piece: memoryview) -> None:
         try:
@@ -150,10 +170,6 @@ class Transfers:
                 await pipe.write(piece)
         except TimeoutError:
             raise self._too_slow() from None
-
-    async def _send(self, send: Send, block: bytes, *, more: bool = True) -> None:
-        async with asyncio.timeout(self._limits.idle_seconds):
-            await send({"type": "http.response.body", "body": block, "more_body": more})
 
     async def _enter(self, topic: str, reference: str, upload: bson.Upload) -> Entry:
         headers = bson_write.headers(upload.headers)
@@ -172,7 +188,7 @@ class Transfers:
         return entry
 
     def _publish(self, topic: str, pipe: Pipe) -> str:
-        with closing(pipe):
+        with closing(pipe), self._metrics.store("upload"):
             if isinstance(self._store, SupportsStreaming):
                 return self._store.publish_stream(topic, cast("BinaryIO", pipe))
             return self._publish_spooled(topic, pipe)
@@ -188,9 +204,14 @@ class Transfers:
                 return self._store.publish(topic, view)
 
     def _open(self, reference: str) -> BinaryIO:
-        if isinstance(self._store, SupportsStreaming):
-            return self._store.open(reference)
-        return cast("BinaryIO", _Held(self._store.download(reference)))
+        with self._metrics.store("download"):
+            if isinstance(self._store, SupportsStreaming):
+                return self._store.open(reference)
+            return cast("BinaryIO", _Held(self._store.download(reference)))
+
+    def _read(self, file: BinaryIO) -> bytes:
+        with self._metrics.store("download"):
+            return file.read(_BLOCK)
 
     def _delete(self, reference: str) -> None:
         if isinstance(self._store, SupportsDelete):
@@ -238,30 +259,36 @@ class Transfers:
     def _too_slow(self) -> PayloadStoreUnavailableError:
         return PayloadStoreUnavailableError(f"no answer within {self._limits.store_seconds:g} s")
 
-    @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
+
+class _Answer:
+    """The body of an answer, sent at a pace that the client keeps."""
+
+    def __init__(self, send: Send, pace: Pace, metrics: Metrics) -> None:
+        self._send = send
+        self._pace = pace
+        self._passed = metrics.bytes.labels("download")
+
+    async def send(self, block: bytes, *, more: bool = True) -> None:
         try:
-            async with asyncio.timeout(self._limits.idle_seconds):
-                await self._places.acquire()
+            await self._pace.wait(self._send({"type": "http.response.body", "body": block, "more_body": more}))
         except TimeoutError:
-            raise PayloadStoreUnavailableError("too many transfers at once") from None
-        try:
-            yield
-        finally:
-            self._places.release()
+            raise GoneError("the client did not take the answer in time") from None
+        self._pace.moved(len(block))
+        self._passed.inc(len(block))
 
 
 class _Blocks:
     """Reads a payload in blocks, in threads."""
 
-    def __init__(self, file: BinaryIO, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, file: BinaryIO, threads: ThreadPoolExecutor, read: Callable[[BinaryIO], bytes]) -> None:
         self._file = file
         self._threads = threads
+        self._read = read
         self._reading: Future[bytes] | None = None
 
     def next(self) -> Future[bytes]:
         """Begin to read the next block; the one before must have been read."""
-        self._reading = self._threads.submit(self._file.read, _BLOCK)
+        self._reading = self._threads.submit(self._read, self._file)
         return self._reading
 
     def close(self) -> None:

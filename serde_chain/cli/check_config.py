@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,10 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
         for side in (SERIALIZE, DESERIALIZE)
         for is_key in (True, False)
     }
-    client = {key: _shown(key, value) for key, value in configuration.client_config(config).items()}
+    client = {
+        key: _HIDDEN if configuration.is_secret(key, ()) else _shown(key, value)
+        for key, value in configuration.client_config(config).items()
+    }
     console = Console()
     if as_json:
         console.print_json(json.dumps({"chains": chains, "client": client}, default=str))
@@ -78,21 +82,19 @@ def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
     if not (isinstance(found, type) and issubclass(found, Stage)):
         return {"takes": "?", "gives": "?", "settings": {}}
     merged = {**config, **item.options}
-    settings = {key: value for option in found.options_for(merged) for key, value in _settings(option, merged)}
+    options = found.options_for(merged)
+    secret = {key for key in merged if configuration.is_secret(key, options)}
+    settings = {key: value for option in options for key, value in _settings(option, merged, secret)}
     return {"takes": str(found.takes), "gives": str(found.gives), "settings": settings}
 
 
-def _settings(option: Option[Any], config: Config) -> list[tuple[str, object]]:
+def _settings(option: Option[Any], config: Config, secret: Collection[str]) -> list[tuple[str, object]]:
     """The option's keys that are set, and its default if that says something."""
-    given = [(key, _HIDDEN if _hide(option) else _shown(key, config[key])) for key in config if option.matches(key)]
+    given = [(key, _HIDDEN if key in secret else _shown(key, config[key])) for key in config if option.matches(key)]
     if given or option.default in (None, "", ()) or callable(option.default):
         return given
     default = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
     return [(option.name, f"{str(default).lower()} (default)")]
-
-
-def _hide(option: Option[Any]) -> bool:
-    return option.secret and not option.name.endswith("*")
 
 
 def _shown(key: str, value: object) -> object:

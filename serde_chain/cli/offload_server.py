@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ __all__ = ["offload_server"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+# Of a token's digest: enough to tell tokens apart.
+_SHOWN_DIGITS = 16
 
 
 @click.group("offload-server")
@@ -51,25 +54,74 @@ def add_token(file: Path, name: str) -> None:
     click.echo(token)
 
 
+@offload_server.command("list-users")
+@click.argument("file", type=_FILE)
+def list_users(file: Path) -> None:
+    """Print the names of the users in FILE."""
+    from payload_stores.offload_server.credentials import list_users as names
+
+    for name in names(file):
+        click.echo(name)
+
+
+@offload_server.command("remove-user")
+@click.argument("file", type=_FILE)
+@click.argument("name")
+def remove_user(file: Path, name: str) -> None:
+    """Remove user NAME from FILE; it counts with the next request."""
+    from payload_stores.offload_server.credentials import remove_user as remove
+
+    remove(file, name)
+    click.echo(f"{name} was removed from {file}")
+
+
+@offload_server.command("list-tokens")
+@click.argument("file", type=_FILE)
+def list_tokens(file: Path) -> None:
+    """Print the users of FILE's tokens, and the beginnings of the tokens' digests."""
+    from payload_stores.offload_server.tokens import list_tokens as tokens
+
+    for name, digest in tokens(file):
+        click.echo(f"{digest[: len('sha256:') + _SHOWN_DIGITS]}  {name}")
+
+
+@offload_server.command("remove-token")
+@click.argument("file", type=_FILE)
+@click.argument("which")
+def remove_token(file: Path, which: str) -> None:
+    """Remove from FILE all tokens of a user, or the one whose digest begins as WHICH: sha256:….
+
+    It counts with the next request.
+    """
+    from payload_stores.offload_server.tokens import remove_token as remove
+
+    number = remove(file, which)
+    click.echo(f"{number} {'token was' if number == 1 else 'tokens were'} removed from {file}")
+
+
 @offload_server.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--store", required=True, help="Payload store: local, s3, or a dotted path.")
 @click.option("--config", "file", type=_FILE, required=True, help="The store's keys (.toml or .properties).")
+@click.option("--shared-store", is_flag=True, help="Other programs write to the store's folder or prefix as well.")
 @click.option("--data", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the index.")
 @click.option("--credentials", type=_FILE, required=True, help="Users, as add-user writes them.")
 @click.option("--tokens", type=_FILE, help="Bearer tokens, as add-token writes them.")
+@click.option("--tokens-over-http", is_flag=True, help="Take tokens without TLS, where who listens can copy them.")
 @click.option("--acl-file", type=_FILE, help="Permissions (TOML), instead of the broker's ACLs.")
 @click.option("--broker-config", type=_FILE, help="Kafka client of the server, for ACLs and --announce.")
 @click.option("--super-user", "super_users", multiple=True, help="May do everything, with the broker's ACLs.")
 @click.option("--max-bytes", default=1 << 30, show_default=True, type=click.IntRange(1), help="Largest upload.")
+@click.option("--proxy", "proxies", multiple=True, help="IP address of a reverse proxy: it has no share of its own.")
 @click.option("--tls-cert", type=_FILE, help="Certificate with its chain (PEM).")
 @click.option("--tls-key", type=_FILE, help="Its private key (PEM).")
 @click.option("--url", help="What clients call the server, if not by its address.")
 @click.option("--announce", is_flag=True, help="Write the URL to the broker's topic sys.metadata.")
 def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: Path | None, **options: Any) -> None:
-    """Run the server until SIGINT or SIGTERM."""
+    """Run the server until SIGINT or SIGTERM. SIGHUP reads users, tokens, permissions and certificates again."""
     from payload_stores.offload_server import Tls, serve
+    from payload_stores.offload_server.requests import is_loopback
     from serde_chain.config import load
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -79,9 +131,24 @@ def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: 
     broker = None if broker_config is None else load(broker_config)
     if options["announce"] and broker is None:
         raise click.UsageError("--announce needs --broker-config")
+    if options["tokens"] and tls is None and not options["tokens_over_http"] and not is_loopback(options["host"]):
+        raise click.UsageError(
+            "tokens are not taken over plain http: give --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy "
+            "that has TLS, or ask for it with --tokens-over-http"
+        )
+    # What this process writes, payloads in a local folder too, is for its owner alone.
+    os.umask(0o077)
     app = _app(load(file), broker, options)
     try:
-        serve(app, host=options["host"], port=options["port"], tls=tls, ready=_ready(broker, options))
+        serve(
+            app,
+            host=options["host"],
+            port=options["port"],
+            tls=tls,
+            ready=_ready(broker, options),
+            reload=app.reload,
+            proxies=options["proxies"],
+        )
     finally:
         app.close()
 
@@ -115,7 +182,9 @@ def _app(config: dict[str, object], broker: dict[str, object] | None, options: d
             credentials,
             authorizer,
             tokens=tokens,
-            limits=Limits(max_bytes=options["max_bytes"]),
+            limits=Limits(max_bytes=options["max_bytes"], proxies=frozenset(options["proxies"])),
+            shared_store=options["shared_store"],
+            tokens_over_http=options["tokens_over_http"],
         )
     except ConfigError:
         store.close()

@@ -254,8 +254,8 @@ class Consumer:
         """Store the offsets of what was handed over: now, since a call that was interrupted has handed over nothing."""
         if not self._stores_offsets:
             return
-        last = {place(message): message for message in self._window.given if message.error() is None}
-        for message in last.values():
+        given = [message for message in self._window.given if message.error() is None]
+        for message in given if len(given) < 2 else {place(message): message for message in given}.values():
             try:
                 self._consumer.store_offsets(message)
             except confluent_kafka.KafkaException as error:

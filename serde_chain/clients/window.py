@@ -56,12 +56,18 @@ class Window:
 
     def front(self) -> Any | None:
         """The first of them."""
+        if not self.paused:
+            return self._messages[0] if self._messages else None
         return next(self.waiting(), None)
 
     def settle(self) -> None:
         """Take out what the last call has handed over or reported."""
-        gone = self._gone()
-        if gone:
+        if len(self.given) == len(self._messages) and all(map(operator.is_, self.given, self._messages)):
+            # By far the most calls hand over all that there is.
+            self._messages.clear()
+            self.decoded.clear()
+            self.given = self.passed = ()
+        elif gone := self._gone():
             self._messages[:] = [message for message in self._messages if id(message) not in gone]
             for identity in gone:
                 self.decoded.pop(identity, None)

@@ -12,13 +12,14 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
+from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.serializers import schema_registry
-from serde_chain.serializers.avro_file import FileWriter, Reading, only_record, parse_schema, read_file
+from serde_chain.serializers.avro_file import FileWriter, only_record, parse_schema, read_file
 from serde_chain.serializers.avro_schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
 from serde_chain.serializers.schema_registry import RegisteredSchema, SchemaRegistry, frame_of, framing_of
 from serde_chain.wire import avro_bounds, schema_id
@@ -268,14 +269,13 @@ class AvroDeserializer(Deserializer[Any]):
             DecodeError: It is no such file, or has several records or none.
         """
         try:
-            text, record = only_record(data)
-            return self._reader_of(text), record
+            return only_record(data, self._reader_of)
         except Exception as error:
             raise _unreadable(error) from error
 
     def _read_file(self, data: Buffer) -> Any:
         try:
-            records = read_file(data, lambda text: Reading(*self._reader_of(text)[:3]))
+            records = read_file(data, self._reader_of)
         except Exception as error:
             raise _unreadable(error) from error
         return records[0] if len(records) == 1 else records
@@ -320,7 +320,7 @@ class AvroDeserializer(Deserializer[Any]):
         target = self._target
         same = target is None or target.parsed == writer.parsed
         return AvroReader(
-            writer.parsed,
+            writer.readable,
             None if same or target is None else target.parsed,
             writer if writer.unbounded else None,
             writer,
@@ -379,10 +379,12 @@ def _shown(value: Any) -> str:
 
 
 def _unreadable(error: Exception) -> DecodeError:
+    told = str(error)
+    drop_data(error)
     if isinstance(error, EOFError):
-        return DecodeError(f"the Avro record is truncated: {str(error) or 'no bytes left'}")
+        return DecodeError(f"the Avro record is truncated: {told or 'no bytes left'}")
     return DecodeError(
-        f"the bytes are not a record of the schema: {type(error).__name__}: {error}",
+        f"the bytes are not a record of the schema: {type(error).__name__}: {told}",
         hint="Was it written with another schema?",
     )
 

@@ -13,25 +13,31 @@ from __future__ import annotations
 
 import copy
 import logging
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from serde_chain.batch import Batch
-from serde_chain.errors import SerializationError
+from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.serializers import avro_container
 from serde_chain.serializers.avro import CONFLUENT, CONTAINER, HEADER, AvroDeserializer, AvroReader
 from serde_chain.serializers.avro_arrow import ArrowColumn
+from serde_chain.serializers.avro_decimal import readable
 from serde_chain.serializers.avro_native import Native, UnreadableSchemaError
 from serde_chain.serializers.avro_plain import plain_schemas
 from serde_chain.serializers.avro_schema import AvroSchema
+from serde_chain.wire.avro_bounds import MAX_EMPTY_ITEMS
 
 __all__ = ["AvroBatch"]
 
 # Records times columns, or bytes, from which on the fast reader is faster: a call of it takes one or two milliseconds.
 _WORTHWHILE: Final = 3000
 _WORTHWHILE_BYTES: Final = 256 << 10
+_MANY_LEAVES: Final = 1000
 _MAX_DECODERS: Final = 1000
 # Bytes that are given to it at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
+# Parts beyond those that the records' bytes pay for that are objects of Python's at once.
+_OBJECTS: Final = 10 * MAX_EMPTY_ITEMS
 
 _log = logging.getLogger("serde_chain")
 
@@ -79,6 +85,8 @@ class AvroBatch:
             self._columns.clear()
         column = batch.column
         groups = _Grouping(self._stage, batch).groups()
+        if self._stage.framing == CONTAINER and self._stage.schema is None:
+            groups = [group for group in groups if self._fits_arrow(group, batch)]
         target = self._target(groups)
         if target is None:
             return batch.arrow.nulls(len(column))
@@ -93,6 +101,16 @@ class AvroBatch:
         whole = batch.arrow.concat_arrays([*found, batch.arrow.nulls(len(others), kind)])
         order = batch.arrow.concat_arrays([present, others])
         return whole.take(batch.compute.sort_indices(order))
+
+    def _fits_arrow(self, group: _Group, batch: Batch) -> bool:
+        """Whether Arrow has a type for a schema that came with records; else these cannot be read, and no others."""
+        try:
+            self._column(group.reader.source)
+        except ConfigError as error:
+            for row in group.rows.to_pylist():
+                batch.fail(row, DecodeError(f"the file's schema has no Arrow type: {error.message}"))
+            return False
+        return True
 
     def _target(self, groups: list[_Group]) -> AvroSchema | None:
         """The schema into which all records of a batch are read."""
@@ -229,17 +247,17 @@ class _Decoder:
         self._column = column
         same = reader.source.parsed == column.schema.parsed
         writer, target = plain_schemas(reader.source, None if same else column.schema)
-        self._reader = reader._replace(writer=writer, target=target)
-        self._native = self._compile()
+        self._reader = reader._replace(writer=readable(writer), target=target)
+        # Compiled for the first group that may be worth it: container files may bring a schema each.
+        self._native = cache(partial(self._compile, writer, target))
 
-    def _compile(self) -> Native | None:
-        reader = self._reader
-        if reader.bounds is not None:
+    def _compile(self, writer: Any, target: Any) -> Native | None:
+        if self._reader.bounds is not None:
             return None
         try:
-            return Native(reader.writer, reader.target, self._column.type_as_read)
+            return Native(writer, target, self._column.type_as_read)
         except UnreadableSchemaError as error:
-            _log.debug("%s is read record by record: %s", reader.source.name, error)
+            _log.debug("%s is read record by record: %s", self._reader.source.name, error)
             return None
 
     def decode(self, group: _Group, batch: Batch) -> Any:
@@ -252,10 +270,16 @@ class _Decoder:
         return found[0] if len(found) == 1 else batch.arrow.concat_arrays(found)
 
     def _block(self, group: _Group, batch: Batch, begin: int, count: int) -> list[Any]:
-        native, values = self._native, group.values.slice(begin, count)
+        values = group.values.slice(begin, count)
+        few = count * _MANY_LEAVES < _WORTHWHILE and values.nbytes < _WORTHWHILE_BYTES
+        native = None if few else self._native()
         small = native is None or (count * native.leaves < _WORTHWHILE and values.nbytes < _WORTHWHILE_BYTES)
         if native is None or small or not avro_container.is_usable():
-            return [self._one_by_one(group, batch, begin, count)]
+            source = self._reader.source
+            free = MAX_EMPTY_ITEMS if source.unbounded else max(source.excess, 1)
+            step = max(_OBJECTS // free, 1)
+            pieces = [(at, min(step, begin + count - at)) for at in range(begin, begin + count, step)]
+            return [self._one_by_one(group, batch, *piece) for piece in pieces]
         try:
             return [native.read(values, group.start)]
         except avro_container.NotReadError as error:

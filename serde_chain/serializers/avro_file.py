@@ -10,7 +10,7 @@ import io
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Protocol, TypeVar
 
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
@@ -22,23 +22,30 @@ __all__ = ["FileWriter", "Reading", "encode_long", "only_record", "parse_schema"
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _MAX_OUTPUT: Final = 256 << 20
-_MAX_WEIGHT: Final = 100_000
+# Parts of a schema beyond one for each character of it, since types that are named twice count twice; and of a file's
+# records beyond those that its bytes pay for. Both come from the wire, and small files may be many.
+_FREE_PARTS: Final = 1000
 
 Write = Callable[[Any, Any, Any], None]
 
 
-class Reading(NamedTuple):
-    """How the records of a file are read.
+class Reading(Protocol):
+    """How the records of a file are read."""
 
-    Attributes:
-        writer: What they were written with.
-        target: What they are read into; None where that is the same.
-        bounds: The schema, if its records must be looked over first.
-    """
+    @property
+    def writer(self) -> Any:
+        """What they were written with."""
 
-    writer: Any
-    target: Any | None
-    bounds: AvroSchema | None
+    @property
+    def target(self) -> Any | None:
+        """What they are read into; None where that is the same."""
+
+    @property
+    def source(self) -> AvroSchema:
+        """Their schema."""
+
+
+R = TypeVar("R", bound=Reading)
 
 
 class FileWriter:
@@ -78,8 +85,9 @@ def parse_schema(text: str) -> AvroSchema:
     try:
         schema = AvroSchema.parse(text)
         avro_bounds.check_depth(schema.parsed)
-        if _weight(schema.parsed, schema.named, {}) > _MAX_WEIGHT:
-            raise ValueError(f"a record has more than {_MAX_WEIGHT} parts")
+        most = _FREE_PARTS + len(text)
+        if _weight(schema.parsed, schema.named, {}) > most:
+            raise ValueError(f"the schema has {len(text)} characters, and a record of it more than {most} parts")
     except RecursionError:
         raise ValueError("it nests too deep") from None
     return schema
@@ -98,15 +106,16 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
     """
     fastavro: Any = require("fastavro", "avro")
     text, blocks = _open(data)
-    writer, target, bounds = reading(text)
+    how = reading(text)
+    writer, target, bounds = how.writer, how.target, _Bounds(how.source, len(data))
     records: list[Any] = []
     for count, block in blocks:
-        if not 0 <= count <= max(len(block), avro_bounds.MAX_EMPTY_ITEMS - len(records)):
-            raise ValueError(f"a block of {len(block)} bytes claims {count} records")
+        if count < 0:
+            raise ValueError(f"a block claims {count} records")
+        bounds.add(len(block))
         buffer = io.BytesIO(block)
         for _ in range(count):
-            if bounds is not None:
-                avro_bounds.check_bounds(bounds.parsed, bounds.named, block, buffer.tell())
+            bounds.check(block, buffer.tell())
             records.append(fastavro.schemaless_reader(buffer, writer, target))
         if buffer.tell() != len(block):
             raise ValueError(f"{len(block) - buffer.tell()} bytes follow the records of a block")
@@ -115,14 +124,15 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
     return records
 
 
-def only_record(data: Buffer) -> tuple[str, bytes]:
+def only_record(data: Buffer, reading: Callable[[str], R]) -> tuple[R, bytes]:
     """The record of a file that has one.
 
     Args:
         data: The file.
+        reading: How to read records of a schema, given as JSON text.
 
     Returns:
-        Its schema as JSON text, and its bytes.
+        How it is read, and its bytes.
 
     Raises:
         ValueError: It is no such file, cut off, or has no record or several.
@@ -131,7 +141,36 @@ def only_record(data: Buffer) -> tuple[str, bytes]:
     found = [(count, block) for count, block in blocks if count]
     if [count for count, _ in found] != [1]:
         raise ValueError(f"it has {sum(count for count, _ in found)} records, where a column takes one of each file")
-    return text, found[0][1]
+    how, record = reading(text), found[0][1]
+    bounds = _Bounds(how.source, len(data))
+    bounds.add(len(record))
+    bounds.check(record, 0)
+    return how, record
+
+
+class _Bounds:
+    """How many parts may still be built of a file's bytes, by all of its records together.
+
+    Args:
+        source: The schema of the records.
+        size: Bytes of the file.
+    """
+
+    def __init__(self, source: AvroSchema, size: int) -> None:
+        self._source = source
+        self._look = source.unbounded or source.excess > 0
+        self._left = _FREE_PARTS
+        self.add(size)
+
+    def add(self, size: int) -> None:
+        """Count more bytes."""
+        self._left += avro_bounds.PARTS_PER_BYTE * size
+
+    def check(self, block: bytes, start: int) -> None:
+        """Look a record over; ValueError if it has more parts than are left."""
+        if self._look:
+            schema, named = self._source.parsed, self._source.named
+            self._left -= avro_bounds.check_bounds(schema, named, block, start, most_parts=self._left)
 
 
 def _open(data: Buffer) -> tuple[str, Iterator[tuple[int, bytes]]]:

@@ -23,6 +23,8 @@ from serde_chain.serializers.avro_schema import AvroSchema
 __all__ = ["bare", "branches", "decimal_of", "plain_schemas"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+# A definition is one even where a type is called like this: {"type": "record", "name": "record", …}.
+_COMPLEX: Final = _NAMED | {"array", "map"}
 # What a writer's type may be read as when the reader's is another one.
 _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("long", "float", "double"),
@@ -65,7 +67,7 @@ def bare(schema: Any, named: Mapping[str, Any]) -> Any:
             schema = named[schema]
         elif isinstance(schema, dict) and not isinstance(schema["type"], str):
             schema = schema["type"]
-        elif isinstance(schema, dict) and schema["type"] in named:
+        elif isinstance(schema, dict) and schema["type"] in named and schema["type"] not in _COMPLEX:
             schema = named[schema["type"]]
         else:
             return schema

@@ -11,9 +11,15 @@ from typing import Any, Final
 from payload_stores.options import Option, text
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
+from serde_chain.serializers.avro_decimal import readable
 from serde_chain.wire import avro_bounds
 
 __all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
+
+
+# The specification, "Names": no type may be called so. Readers do not agree on what such a name then stands for, and so
+# not on what a record takes.
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
 def _schema(value: object) -> Any:
@@ -39,17 +45,21 @@ class AvroSchema:
 
     Attributes:
         parsed: The form that fastavro takes.
+        readable: The same to read with: decimals are bounded (:mod:`.avro_decimal`).
         text: The schema as JSON.
         name: Full name of a record, enum or fixed schema; the type's name otherwise.
         named: Definitions of the named types in it.
         unbounded: Whether records must be looked over before they are decoded (:mod:`serde_chain.wire.avro_bounds`).
+        excess: How many parts a record may have beyond those that its bytes pay for; zero or less for most schemas.
     """
 
     parsed: Any
+    readable: Any
     text: str
     name: str
     named: Mapping[str, Any]
     unbounded: bool
+    excess: int
 
     @classmethod
     def parse(cls, source: Any, references: Iterable[str] = ()) -> AvroSchema:
@@ -72,9 +82,11 @@ class AvroSchema:
             parsed = fastavro.parse_schema(loaded, named_schemas=named)
         except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
+        _check_named(named)
         name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
         text_ = source if isinstance(source, str) else json.dumps(source)
-        return cls(parsed, text_, str(name), named, avro_bounds.needs_check(parsed, named))
+        unbounded, excess = avro_bounds.needs_check(parsed, named), avro_bounds.excess_parts(parsed, named)
+        return cls(parsed, readable(parsed), text_, str(name), named, unbounded, excess)
 
     @property
     def fingerprint(self) -> bytes:
@@ -116,3 +128,12 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
         return AvroSchema.parse(source)
     except ValueError as error:
         raise ConfigError(f"{key}: {error}", key=key) from error
+
+
+def _check_named(named: Mapping[str, Any]) -> None:
+    """Refuse what fastavro takes and no reader can be sure of."""
+    if taken := _PRIMITIVES & named.keys():
+        raise ValueError(f"not an Avro schema: a type is called {', '.join(sorted(taken))}")
+    for name, definition in named.items():
+        if definition["type"] == "fixed" and not (type(definition["size"]) is int and definition["size"] >= 0):
+            raise ValueError(f"not an Avro schema: the size of {name} is not a number of bytes")

@@ -20,10 +20,11 @@ readers pass over, and check it when it is there.
 from __future__ import annotations
 
 import gzip
+import io
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -31,9 +32,11 @@ from payload_stores.plugins import require
 from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError
 
-__all__ = ["CODECS", "Codec", "codec_of"]
+__all__ = ["CODECS", "Codec", "codec_of", "gunzip"]
 
 _CHUNK: Final = 1 << 20
+# Of compressed data: what zlib did not come to is copied at each call.
+_STEP: Final = 64 << 10
 
 
 class Codec(ABC):
@@ -89,6 +92,40 @@ class Codec(ABC):
         return DecodeError(f"the {self.name} frame is truncated or corrupt: {why}")
 
 
+class _Output:
+    """A payload that comes in pieces, in one buffer: pieces that are joined in the end take its memory twice.
+
+    Args:
+        limit: The most bytes that it may have.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._only: bytes = b""
+        self._buffer: io.BytesIO | None = None
+        self._size = 0
+
+    def add(self, piece: bytes) -> bool:
+        """Take a piece; False if that would be more than the limit."""
+        self._size += len(piece)
+        if self._size > self._limit:
+            return False
+        if self._buffer is not None:
+            self._buffer.write(piece)
+        elif self._only and piece:
+            self._buffer = io.BytesIO()
+            self._buffer.write(self._only)
+            self._buffer.write(piece)
+            self._only = b""
+        else:
+            self._only = self._only or piece
+        return True
+
+    def value(self) -> bytes:
+        """The whole, without a copy."""
+        return self._only if self._buffer is None else self._buffer.getvalue()
+
+
 class _PerThread(threading.local):
     """Attributes that each thread makes for itself: contexts are costly to make and not safe to share."""
 
@@ -136,17 +173,15 @@ class Zstd(Codec):
         step = 1024  # of input; bounds what one step may give, as a block of 4 bytes can stand for 128 KiB
         if data[: len(self.magic)] != self.magic:  # the library takes skippable frames for an empty payload
             raise self.corrupt("it does not begin with a frame")
-        pieces: list[bytes] = []
-        size = at = 0
+        found = _Output(limit)
+        at = 0
         while at < len(data) and not stream.eof:
-            pieces.append(stream.decompress(data[at : at + step]))
-            at += step
-            size += len(pieces[-1])
-            if size > limit:
+            if not found.add(stream.decompress(data[at : at + step])):
                 raise self.too_large(limit)
+            at += step
         if not stream.eof or stream.unused_data or at < len(data):
             raise self.corrupt("it does not end where the data ends")
-        return b"".join(pieces)
+        return found.value()
 
 
 class Lz4(Codec):
@@ -171,20 +206,21 @@ class Lz4(Codec):
             if size > limit:
                 raise self.too_large(limit)
             stream = self._library.LZ4FrameDecompressor()
-            pieces = [stream.decompress(data, max_length=size or _CHUNK)]
-            total = len(pieces[0])
-            while total <= limit and not stream.eof:
-                pieces.append(stream.decompress(b"", max_length=_CHUNK))
-                total += len(pieces[-1])
-                if not pieces[-1] and stream.needs_input:
+            found = _Output(limit)
+            piece = stream.decompress(data, max_length=size or _CHUNK)
+            while True:
+                if not found.add(piece):
+                    raise self.too_large(limit)
+                if stream.eof:
+                    break
+                piece = stream.decompress(b"", max_length=_CHUNK)
+                if not piece and stream.needs_input:
                     raise self.corrupt("it ends too early")
         except (RuntimeError, ValueError, EOFError) as error:
             raise self.corrupt(error) from error
-        if total > limit:
-            raise self.too_large(limit)
         if stream.unused_data:
             raise self.corrupt("bytes follow its end")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return found.value()
 
 
 class Gzip(Codec):
@@ -202,16 +238,49 @@ class Gzip(Codec):
         return partial(self._decompress, limit)
 
     def _decompress(self, limit: int, data: Buffer) -> bytes:
-        stream = zlib.decompressobj(wbits=31)
         try:
-            payload = stream.decompress(data, limit + 1)
-        except zlib.error as error:
+            payload, rest = gunzip(data, limit)
+        except ValueError as error:
             raise self.corrupt(error) from error
-        if len(payload) > limit:
+        if payload is None:
             raise self.too_large(limit)
-        if not stream.eof or stream.unused_data or stream.unconsumed_tail:
+        if rest:
             raise self.corrupt("it does not end where the data ends")
         return payload
+
+
+def gunzip(data: Buffer, limit: int) -> tuple[bytes | None, memoryview]:
+    """Decompress a gzip member.
+
+    Args:
+        data: The member, and what follows it.
+        limit: The most bytes that it may give.
+
+    Returns:
+        The payload, None if it is larger; and what follows.
+
+    Raises:
+        ValueError: It is corrupt, or ends too early.
+    """
+    view = memoryview(data).cast("B")
+    stream = zlib.decompressobj(wbits=31)
+    found = _Output(limit)
+    fed: Buffer = b""
+    at = 0
+    while not stream.eof:
+        if not fed:
+            if at >= len(view):
+                raise ValueError("it ends too early")
+            fed = view[at : at + _STEP]
+            at += len(fed)
+        try:
+            piece = stream.decompress(fed, _CHUNK)
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
+        if not found.add(piece):
+            return None, view[len(view) :]
+        fed = stream.unconsumed_tail
+    return found.value(), view[at - len(stream.unused_data) :]
 
 
 class Snappy(Codec):
@@ -243,33 +312,42 @@ class Snappy(Codec):
         if view[10:14] == self._length_chunk:
             declared = int.from_bytes(view[14:22], "little")
         try:
-            size = _snappy_size(view)
-            if size > limit or (declared or 0) > limit:
+            ends = list(_snappy_ends(view))
+            if sum(size for _, size in ends) > limit or (declared or 0) > limit:
                 raise self.too_large(limit)
-            payload = bytes(self._library.decompress(data))
+            payload = self._decompress_pieces(view, ends, limit)
         except (self._failure, ValueError) as error:
             raise self.corrupt(error) from error
         if declared is not None and declared != len(payload):
             raise self.corrupt(f"it holds {len(payload)} bytes and declares {declared}")
         return payload
 
+    def _decompress_pieces(self, stream: memoryview, ends: list[tuple[int, int]], limit: int) -> bytes:
+        """Some chunks at a time, since the library's result is copied."""
+        found = _Output(limit)
+        start = size = 0
+        for end, given in ends:
+            size += given
+            if size >= _CHUNK or end == len(stream):
+                head = self.magic if start else b""
+                found.add(bytes(self._library.decompress(head + stream[start:end])))
+                start, size = end, 0
+        return found.value()
 
-def _snappy_size(stream: memoryview) -> int:
-    """Sum of what the chunks of a Snappy stream declare, without decompressing; ValueError if a chunk is cut."""
-    at = size = 0
+
+def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:
+    """Where the chunks of a Snappy stream end, and what they declare that they give; ValueError if a chunk is cut."""
+    at = 0
     while at < len(stream):
         kind, length = stream[at], int.from_bytes(stream[at + 1 : at + 4], "little")
         body = stream[at + 4 : at + 4 + length]
         if at + 4 + length > len(stream):
             raise ValueError("a chunk is cut off")
-        if kind == 0:  # compressed: checksum, then a varint with the size, at most 65536
-            size += _varint(body[4:7])
-        elif kind == 1:  # uncompressed: checksum, then the data
-            size += max(length - 4, 0)
         at += 4 + length
+        # Compressed: checksum, then a varint with the size, at most 65536. Uncompressed: checksum, then the data.
+        yield at, _varint(body[4:7]) if kind == 0 else max(length - 4, 0) if kind == 1 else 0
     if at == len(Snappy.magic):
         raise ValueError("no chunk follows the stream identifier")
-    return size
 
 
 def _varint(data: memoryview) -> int:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from payload_stores.base import StoredRecord
-from payload_stores.errors import PayloadStoreUnavailableError
+from payload_stores.errors import PayloadStoreUnavailableError, release
 from payload_stores.middleware import run_elsewhere
 from serde_chain.base import Buffer
 from serde_chain.wire.reference_format import Reference
@@ -33,7 +33,7 @@ class Downloads:
         references: What will be asked for, in this order.
         in_flight: Most downloads at a time.
         max_bytes: Most bytes that are on their way, held for later or taken and not let go (:meth:`let_go`), save that
-            one payload always may be.
+            one payload always may be. None where all that is taken is held to the end in any case.
         timeout_ms: Deadline for all payloads that are taken before the next :meth:`let_go`, in ms.
     """
 
@@ -43,7 +43,7 @@ class Downloads:
         references: Iterable[Reference],
         *,
         in_flight: int,
-        max_bytes: int,
+        max_bytes: int | None,
         timeout_ms: int,
     ) -> None:
         self._download = download
@@ -59,7 +59,7 @@ class Downloads:
         self._sizes: dict[Reference, int] = {}
         self._bytes = 0
         # What is assumed of a reference that does not say its size, until larger ones were seen.
-        self._assumed = max(max_bytes // in_flight, 1)
+        self._assumed = max((max_bytes or 0) // in_flight, 1)
         self._until: float | None = None
 
     def take(self, reference: Reference) -> Payload:
@@ -136,10 +136,13 @@ class Downloads:
                     return
             reference = self._ahead[0]
             if self._uses[reference] > 0 and reference not in self._sizes:
-                if self._bytes and self._bytes + self._size(reference) > self._max_bytes:
+                if not self._has_room(reference):
                     return
                 self._start(reference)
             self._ahead.popleft()
+
+    def _has_room(self, reference: Reference) -> bool:
+        return self._max_bytes is None or not self._bytes or self._bytes + self._size(reference) <= self._max_bytes
 
     def _size(self, reference: Reference) -> int:
         return self._assumed if reference.size is None else reference.size
@@ -152,6 +155,7 @@ class Downloads:
             try:
                 future.set_result(context.run(self._download, reference))
             except BaseException as error:  # noqa: BLE001, raised where the payload is taken
+                release(error)  # they hold what came, until the batch is done
                 future.set_exception(error)
 
         run_elsewhere(run)
@@ -163,7 +167,7 @@ class Downloads:
     def _make_room(self, reference: Reference) -> None:
         """Drop what is kept for later records, the youngest first."""
         for kept in reversed(list(self._started)):
-            if self._bytes + self._size(reference) <= self._max_bytes:
+            if self._has_room(reference):
                 return
             if kept not in self._taken and self._started[kept].done():
                 del self._started[kept]

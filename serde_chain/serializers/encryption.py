@@ -31,7 +31,7 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, Context, topic_of
 from serde_chain.serializers import encryption_keys
-from serde_chain.serializers.encryption_keys import MIN_KEY_BYTES
+from serde_chain.serializers.encryption_keys import MIN_KEY_BYTES, KeyProvider, RememberedKeys
 from serde_chain.wire import envelope
 from serde_chain.wire.envelope import GCM, NONCE_BYTES, SALT_BYTES, SIV, TAG_BYTES
 
@@ -56,7 +56,7 @@ class _Encryption(Stage):
         """Read the keys, or make their provider."""
         super().configure(config, is_key)
         self._aead: Any = require("cryptography.hazmat.primitives.ciphers.aead", "encryption")
-        self._provider = encryption_keys.key_provider(config)
+        self._provider: KeyProvider = encryption_keys.key_provider(config)
         self._topic = TOPIC.read(config)
 
     def _make_cipher(self, mode: int, key_id: str, salt: bytes) -> Any:
@@ -146,6 +146,7 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the keys, or make their provider."""
         super().configure(config, is_key)
+        self._provider = RememberedKeys(self._provider)
         # By all that stands before the nonce. Bounded, since that comes from the wire.
         self._cipher: Callable[[bytes], Any] = lru_cache(_REMEMBERED)(self._cipher_for)
 
@@ -184,7 +185,10 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
                 hint=f"Add it to {encryption_keys.KEYS.name}: keys stay there until no record needs them",
             ) from None
         except Exception as error:  # a provider may fail in any way
-            raise DecryptionError(f"the key {key_id} cannot be had: {_said(error)}") from error
+            failure = DecryptionError(f"the key {key_id} cannot be had: {_said(error)}")
+            # The record may be as good as any; what is wrong with a key itself stays wrong.
+            failure.about_record, failure.transient = False, not isinstance(error, ConfigError)
+            raise failure from error
 
 
 def _said(error: Exception) -> str:

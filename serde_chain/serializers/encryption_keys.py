@@ -6,6 +6,9 @@ import base64
 import binascii
 import os
 import re
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -15,10 +18,13 @@ from payload_stores.plugins import import_object
 from serde_chain.errors import ConfigError
 from serde_chain.wire.envelope import KEY_ID
 
-__all__ = ["KEYS", "MIN_KEY_BYTES", "OPTIONS", "KeyProvider", "key_provider"]
+__all__ = ["KEYS", "MIN_KEY_BYTES", "OPTIONS", "KeyProvider", "RememberedKeys", "key_provider"]
 
 MIN_KEY_BYTES: Final = 32
 _MAX_FILE_BYTES: Final = 4096
+_MAX_KNOWN: Final = 256
+_MAX_UNKNOWN: Final = 4096
+_UNKNOWN_SECONDS: Final = 60
 
 _ITEM: Final = re.compile(r"\s*([^\s:=,]+)\s*[:=]\s*(.+?)\s*")
 _HEX: Final = re.compile(rf"(?:[0-9A-Fa-f]{{2}}){{{MIN_KEY_BYTES},}}")
@@ -27,15 +33,21 @@ _HEX: Final = re.compile(rf"(?:[0-9A-Fa-f]{{2}}){{{MIN_KEY_BYTES},}}")
 class KeyProvider(Protocol):
     """Gives keys by their ids: a class of the user's, for keys that a key management service holds.
 
-    Called by several threads at once, and once per id and salt as long as the stage remembers it. A method
-    ``configure(config)`` is called first, if there is one, with the keys under ``encryption.key.provider.``.
+    Called by several threads at once. Readers remember keys, and for a minute also that there is none; writers ask
+    again after 2^20 records. A method ``configure(config)`` is called first, if there is one, with the keys under
+    ``encryption.key.provider.``.
     """
 
     def key(self, key_id: str) -> bytes:
         """The key of an id, at least 32 random bytes.
 
+        Args:
+            key_id: 1 to 128 letters, digits and ``. _ : / -``. Readers take it from the record, where its writer put
+                whatever he liked: it is no path and no URL to be followed.
+
         Raises:
-            KeyError: There is none.
+            KeyError: There is none, or not for this reader. That is about the record; any other error is about the
+                provider, so that readers stay at the record.
         """
 
 
@@ -96,6 +108,47 @@ class ConfiguredKeys:
     def ids(self) -> tuple[str, ...]:
         """All ids."""
         return tuple(self._keys)
+
+
+class RememberedKeys:
+    """A reader's memory of what a provider gave and refused.
+
+    Ids come from records: any number of them may name one key with salts of their own, or one that is not there.
+
+    Args:
+        provider: The provider.
+    """
+
+    def __init__(self, provider: KeyProvider) -> None:
+        self._provider = provider
+        self._known: OrderedDict[str, bytes] = OrderedDict()
+        # Until when each is taken for unknown: a key may be added later.
+        self._unknown: OrderedDict[str, float] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def key(self, key_id: str) -> bytes:
+        """The key of an id; see :meth:`KeyProvider.key`."""
+        with self._lock:
+            known = self._known.get(key_id)
+            if known is not None:
+                self._known.move_to_end(key_id)
+                return known
+            if self._unknown.get(key_id, 0) > time.monotonic():
+                raise KeyError(key_id)
+        try:
+            found = self._provider.key(key_id)
+        except KeyError:
+            self._remember(self._unknown, key_id, time.monotonic() + _UNKNOWN_SECONDS, _MAX_UNKNOWN)
+            raise
+        self._remember(self._known, key_id, found, _MAX_KNOWN)
+        return found
+
+    def _remember(self, memory: OrderedDict[str, Any], key_id: str, value: object, most: int) -> None:
+        with self._lock:
+            memory[key_id] = value
+            memory.move_to_end(key_id)
+            if len(memory) > most:
+                memory.popitem(last=False)
 
 
 def key_provider(config: Mapping[str, object]) -> KeyProvider:

@@ -1,4 +1,4 @@
-"""JSON, on orjson, with validation against a JSON Schema on request.
+"""JSON, on orjson, with exact numbers (:mod:`.json_numbers`) and validation against a JSON Schema on request.
 
 ``json.framing`` = ``confluent`` or ``header`` registers the schema and names it in each record, as Confluent's JSON
 Schema serializers do; without it, a registry that other stages use is none of JSON's business.
@@ -10,12 +10,13 @@ import json as standard_json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice, text
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.record import Context, get_header, set_header
-from serde_chain.serializers import schema_registry
+from serde_chain.serializers import json_numbers, schema_registry
 from serde_chain.serializers.schema_registry import (
     CONFLUENT,
     HEADER,
@@ -45,7 +46,10 @@ Problem = Callable[[Any], str | None]
 
 
 class JsonSerializer(Serializer[Any]):
-    """Writes objects as JSON in UTF-8, without spaces; record keys with their members in order."""
+    """Writes objects as JSON in UTF-8, without spaces; record keys with their members in order.
+
+    Refused are NaN and infinities, which JSON does not have, and integers beyond 64 bits, which many readers round.
+    """
 
     message_format: str | None = "json"
     options = (SCHEMA, VALIDATE, FRAMING, *schema_registry.OPTIONS)
@@ -72,9 +76,11 @@ class JsonSerializer(Serializer[Any]):
         if self._problem is not None and (problem := self._problem(data)):
             raise EncodeError(f"the value does not fit json.schema: {problem}")
         try:
-            encoded: bytes = self._orjson.dumps(data, None, self._order)
+            encoded = json_numbers.dumps(self._orjson, data, self._order)
         except (TypeError, ValueError, RecursionError) as error:
-            raise EncodeError(f"the value is not JSON: {error}") from error
+            told = str(error)
+            drop_data(error)
+            raise EncodeError(f"the value is not JSON: {told}") from error
         return encoded if self._registry is None else self._framed(encoded, self._registry, ctx)
 
     def close(self) -> None:
@@ -96,7 +102,10 @@ class JsonSerializer(Serializer[Any]):
 
 
 class JsonDeserializer(Deserializer[Any]):
-    """Reads JSON. ``null`` reads as None, which is the JSON value and not a tombstone."""
+    """Reads JSON, and ``NaN``, ``Infinity`` and ``-Infinity`` as Python's ``json`` writes them; integers are exact.
+
+    ``null`` reads as None, which is the JSON value and not a tombstone.
+    """
 
     message_format: str | None = "json"
     options = (SCHEMA, VALIDATE, FRAMING)
@@ -120,9 +129,11 @@ class JsonDeserializer(Deserializer[Any]):
         if self._framed and get_header(ctx, self._header_name) is None:
             data = _behind_frame(data)
         try:
-            value = self._orjson.loads(data)
-        except ValueError as error:
-            raise DecodeError(f"the bytes are not JSON: {error}") from error
+            value = json_numbers.loads(self._orjson, data)
+        except (ValueError, RecursionError) as error:
+            told = str(error)
+            drop_data(error)
+            raise DecodeError(f"the bytes are not JSON: {told}") from error
         if self._problem is not None and (problem := self._problem(value)):
             raise DecodeError(f"the value does not fit json.schema: {problem}")
         return value

@@ -24,12 +24,14 @@ from serde_chain.serializers.large_message_parts import (
     FORMAT,
     ID,
     KIP_THRESHOLD_BYTES,
+    REFERENCE_TOPICS,
     STORE,
     STORES,
     THRESHOLD,
     TIMEOUT,
     TTL,
     LargeMessage,
+    ReferenceTopics,
     format_to_write,
     own_method,
 )
@@ -215,7 +217,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (STORE, STORES, ACCEPT, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
+    options = (STORE, STORES, ACCEPT, REFERENCE_TOPICS, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
     batch_form = "serde_chain.serializers.large_message_batch:LargeMessageBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -223,6 +225,11 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         super().configure(config, is_key)
         self._is_key = is_key
         self._open(config, STORE.read(config), *STORES.read(config))
+        try:
+            self._topics = ReferenceTopics(REFERENCE_TOPICS.read(config), self._stores.values())
+        except BaseException:
+            self.close()
+            raise
         accepted = ACCEPT.read(config)
         if config.get(ACCEPT.name) is None and any(
             isinstance(store, SupportsRecords) for store in self._stores.values()
@@ -314,8 +321,10 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
             except ValueError as error:
                 raise DecodeError(f"the large-message reference is malformed: {error}") from error
             if found is not None:
-                if isinstance(found, Reference) and not self._fetches(found):
-                    return None
+                if isinstance(found, Reference):
+                    if not self._fetches(found):
+                        return None
+                    self._topics.check(found, ctx, self._store_of)
                 return reference_format, found
         return None
 

@@ -54,7 +54,8 @@ class LargeMessageBatch:
             partial(self._stage.download, deadline=False),
             [found.reference for found in marked if found.reference is not None],
             in_flight=self._stage.downloads_in_flight,
-            max_bytes=self._stage.downloads_bytes,
+            # One part holds all payloads in the end, so to fetch few of them at a time would save no memory.
+            max_bytes=None if most_bytes is None else self._stage.downloads_bytes,
             timeout_ms=self._stage.timeout_ms,
         ) as downloads:
             part = _Part(batch, 0)
@@ -81,8 +82,8 @@ class LargeMessageBatch:
                 continue
             try:
                 marked.append(_Marked(row, data, self._stage.reference(data, batch.context(row))))
-            except SerializationError as error:
-                batch.fail(row, error)
+            except (SerializationError, PayloadStoreError) as error:
+                batch.fail(row, error if isinstance(error, SerializationError) else in_chain(error))
                 marked.append(_Marked(row, None, None))
         return marked
 

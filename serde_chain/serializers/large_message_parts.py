@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
-from payload_stores.base import PayloadStore
+from payload_stores.base import PayloadStore, SupportsTopics
+from payload_stores.errors import UntrustedReferenceError
 from payload_stores.ids import ID_STRATEGIES
 from payload_stores.middleware import Deadline
 from payload_stores.options import Option, choice, integer, listing, text
 from payload_stores.registry import open_store, store_class
 from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
+from serde_chain.record import Context
 from serde_chain.serializers import offload_codecs
-from serde_chain.wire.reference_format import ReferenceFormat, find_format
+from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
 
 KIP_THRESHOLD_BYTES: Final = 1048576
 
@@ -77,6 +79,23 @@ ACCEPT: Final[Option[tuple[str, ...]]] = Option(
     ("kip1159", "bakdata-headers"),
     doc="formats of references that are read; hop too with its store",
 )
+ANY: Final = "any"
+SAME: Final = "same"
+
+
+def _topics(value: object) -> tuple[str, ...]:
+    found = listing(value)
+    if not found or (ANY in found and len(found) > 1):
+        raise ValueError("expected any, same, or a list of topics")
+    return found
+
+
+REFERENCE_TOPICS: Final[Option[tuple[str, ...]]] = Option(
+    "large.message.reference.topics",
+    _topics,
+    (ANY,),
+    doc="whose payloads a record may refer to: any, same (its own topic's), or a list of topics, same among them",
+)
 TIMEOUT: Final = Option(
     "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
 )
@@ -87,7 +106,7 @@ DOWNLOADS_BYTES: Final = Option(
     "large.message.downloads.max.bytes",
     integer(1),
     64 << 20,
-    doc="most bytes that are downloaded ahead of their reader, where records come in batches",
+    doc="most bytes that are downloaded ahead of their reader, where batches are read in parts, as in Spark",
 )
 
 
@@ -104,8 +123,8 @@ class LargeMessage(Stage):
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
         """The stage's own keys, and those of the stores that the configuration names."""
         specs = [spec for spec in (STORE.read({STORE.name: "memory", **config}), *STORES.read(config)) if spec]
-        classes = [type(spec) if isinstance(spec, PayloadStore) else store_class(spec) for spec in specs]
-        return (*cls.options, *PayloadStore.options, *(option for found in classes for option in found.options))
+        found = [spec.options if isinstance(spec, PayloadStore) else store_class(spec).options for spec in specs]
+        return (*cls.options, *PayloadStore.options, *(option for options in found for option in options))
 
     def _with_content(self, content: str | None) -> Self:
         """The stage beside a neighbour that makes or reads such payloads; it shares the stores."""
@@ -146,6 +165,54 @@ class LargeMessage(Stage):
         """Close the stores."""
         for store in set(getattr(self, "_stores", {}).values()):
             store.close()
+
+
+class ReferenceTopics:
+    """Whose payloads a record may refer to: a reader follows references that anybody may write.
+
+    Args:
+        topics: What :data:`REFERENCE_TOPICS` says.
+        stores: The stores that are read.
+
+    Raises:
+        ConfigError: A store's references do not tell the topic.
+    """
+
+    def __init__(self, topics: tuple[str, ...], stores: Iterable[PayloadStore]) -> None:
+        self._any = topics == (ANY,)
+        self._same = SAME in topics
+        self._names = frozenset(topics) - {SAME}
+        silent = next((store for store in stores if not isinstance(store, SupportsTopics)), None)
+        if silent is not None and not self._any:
+            raise ConfigError(
+                f"references of the store {silent.scheme} do not tell a topic, by which they could be refused",
+                hint=f"Leave {REFERENCE_TOPICS.name} at {ANY}",
+                key=REFERENCE_TOPICS.name,
+            )
+
+    def check(self, reference: Reference, ctx: Context | None, store_of: Callable[[str], PayloadStore]) -> None:
+        """Refuse a reference to a payload of another topic.
+
+        Args:
+            reference: The reference.
+            ctx: The record around it.
+            store_of: Gives the store of a reference's URL.
+
+        Raises:
+            UntrustedReferenceError: The record may not refer to it.
+        """
+        if self._any:
+            return
+        store = store_of(reference.url)
+        topic = store.topic_of(reference.url) if isinstance(store, SupportsTopics) else None
+        if topic in self._names or (self._same and ctx is not None and ctx.topic and topic == ctx.topic):
+            return
+        raise UntrustedReferenceError(
+            f"the reference is not followed: it is to a payload of the topic {topic}",
+            hint=f"If it is legitimate, add the topic to {REFERENCE_TOPICS.name}",
+            store=store.scheme,
+            reference=reference.url[:500],
+        )
 
 
 def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[ReferenceFormat, str]:

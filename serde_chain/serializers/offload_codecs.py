@@ -6,7 +6,6 @@ there is an error.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -14,7 +13,7 @@ from typing import Any, Final
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
 from serde_chain.errors import DecodeError
-from serde_chain.serializers.codecs import CODECS
+from serde_chain.serializers.codecs import CODECS, gunzip
 
 __all__ = ["NAMES", "compressor", "decompress"]
 
@@ -61,15 +60,10 @@ def decompress(name: str, data: Buffer, limit: int) -> bytes:
 
 
 def _gzip(data: memoryview, limit: int) -> bytes:
-    stream = zlib.decompressobj(wbits=31)
-    try:
-        payload = stream.decompress(data, limit + 1)
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
-    _check_limit(len(payload), limit)
-    if not stream.eof:
-        raise ValueError("it ends too early")
-    _check_padding(memoryview(stream.unused_data))
+    payload, rest = gunzip(data, limit)
+    if payload is None:
+        raise _too_large(limit)
+    _check_padding(rest)
     return payload
 
 
@@ -137,7 +131,8 @@ def _xerial(data: memoryview, limit: int) -> bytes:
             raise ValueError("it ends too early")
         # A block says in front what it gives.
         total += _block_size(block)
-        _check_limit(total, limit)
+        if total > limit:
+            raise _too_large(limit)
         try:
             pieces.append(bytes(library.snappy.decompress_raw(block)))
         except library.DecompressionError as error:
@@ -156,9 +151,8 @@ def _block_size(block: memoryview) -> int:
     raise ValueError("a block does not say its size")
 
 
-def _check_limit(size: int, limit: int) -> None:
-    if size > limit:
-        raise ValueError(f"it gives more than {limit} bytes")
+def _too_large(limit: int) -> ValueError:
+    return ValueError(f"it gives more than {limit} bytes")
 
 
 def _check_padding(rest: memoryview) -> None:

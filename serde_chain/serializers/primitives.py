@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from payload_stores.errors import drop_data
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.record import Context
@@ -45,7 +46,9 @@ class StringSerializer(Serializer[str]):
         try:
             return data.encode()
         except UnicodeEncodeError as error:
-            raise EncodeError(f"the text is not valid Unicode: {error}") from error
+            told = str(error)
+            drop_data(error)
+            raise EncodeError(f"the text is not valid Unicode: {told}") from error
 
 
 class StringDeserializer(Deserializer[str]):
@@ -206,6 +209,7 @@ def _decode_text(data: Buffer) -> str:
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError as error:
+        drop_data(error)
         raise DecodeError(f"the bytes are not UTF-8: {error.reason} at position {error.start}") from error
 
 

@@ -70,7 +70,8 @@ VALUE_STRATEGY: Final = Option("value.subject.name.strategy", _strategy, None, d
 KEY_STRATEGY: Final = Option("key.subject.name.strategy", _strategy, None, doc="the same, for keys")
 
 OPTIONS: Final[tuple[Option[Any], ...]] = (
-    CLIENT, USER_INFO, USER_INFO_SOURCE, AUTO_REGISTER, USE_LATEST, NORMALIZE, STRATEGY, VALUE_STRATEGY, KEY_STRATEGY,
+    URL, CLIENT, USER_INFO, USER_INFO_SOURCE, AUTO_REGISTER, USE_LATEST, NORMALIZE,
+    STRATEGY, VALUE_STRATEGY, KEY_STRATEGY,
 )  # fmt: skip
 
 

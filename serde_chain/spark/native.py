@@ -19,6 +19,8 @@ __all__ = ["bind", "is_bad", "message", "read_natively"]
 # where from_avro has given up.
 _READABLE: Final = "__serde_chain_readable"
 _TO_THE_END: Final = 2**31 - 1
+# Confluent's framing begins with it.
+_MAGIC: Final = b"\0"
 
 
 def read_natively(
@@ -42,11 +44,32 @@ def read_natively(
     else:
         result = _avro(choice, value, mode, has_context=bool(context))
     plain = choice.kind == "avro" and len(choice.branches) == 1 and not choice.branches[0].prefix
-    if mode != FAILFAST or (plain and not context):
+    if mode != FAILFAST:
+        unknown = _names_an_unknown_id(choice, value)
+        if unknown is None:
+            return result
+        # The id may have been registered since, which is not the record's fault: no row is to be lost to that.
+        text = functions.concat(functions.lit("SchemaRegistryError: "), message(choice, value, context, field))
+        # First, since from_avro is not to see such bytes.
+        return functions.when(unknown, functions.raise_error(text).cast(kind)).otherwise(result)
+    if plain and not context:
         return result
     error = functions.concat(functions.lit("DecodeError: "), message(choice, value, context, field))
     whatever = functions.raise_error(error).cast(kind)
     return result.when(value.isNotNull(), whatever)
+
+
+def _names_an_unknown_id(choice: Choice, value: Column) -> Column | None:
+    """Whether a value names, in the registry's framing, none of the schemas that are known; None without framing."""
+    prefixes = [branch.prefix for branch in choice.branches if branch.prefix.startswith(_MAGIC)]
+    if not prefixes:
+        return None
+    framed = functions.startswith(value, functions.lit(_MAGIC)) & (functions.length(value) >= len(prefixes[0]))
+    return framed & ~_begins_with(value, prefixes)
+
+
+def _begins_with(value: Column, prefixes: list[bytes]) -> Column:
+    return reduce(lambda a, b: a | b, [functions.startswith(value, functions.lit(prefix)) for prefix in prefixes])
 
 
 def _avro(choice: Choice, value: Column, mode: str, *, has_context: bool) -> Column:
@@ -103,14 +126,13 @@ def message(choice: Choice, value: Column, context: Mapping[str, Column], field:
         problem = functions.lit("the bytes are not a record of the schema")
         prefixes = [branch.prefix for branch in choice.branches if branch.prefix]
         if prefixes:
-            known = reduce(
-                lambda a, b: a | b, [functions.startswith(value, functions.lit(prefix)) for prefix in prefixes]
-            )
+            known = _begins_with(value, prefixes)
             begins = functions.hex(functions.substring(value, 1, len(prefixes[0])))
             unknown = functions.concat(
                 functions.lit("the data begins with "),
                 begins,
                 functions.lit(", which names none of the schemas that were known when the query was planned"),
+                functions.lit(": start it again if one was registered since, or use engine='arrow'"),
             )
             problem = functions.when(known, problem).otherwise(unknown)
     parts = [problem, functions.lit(" [")]

@@ -43,8 +43,8 @@ def decode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
         ``pyarrow.Array`` of all rows in order; not necessarily as many per array as came.
 
     Raises:
-        SerializationError: A record cannot be read, in the mode FAILFAST; in all modes where a store or the registry
-            was not there, since records are not to be lost to that.
+        SerializationError: A record cannot be read, in the mode FAILFAST; in all modes where that is not the record's
+            own fault (``about_record``), as where a store or the registry is not there or refuses.
     """
     give_back_at_once()
     with opened.use(pickled, _open) as decoder:
@@ -147,8 +147,8 @@ class _Decoder:
         for result in self._results(columns):
             for row in sorted(result.errors):
                 for error in result.errors[row]:
-                    # Where it may work later, no record is to be lost to that.
-                    if self._fail_fast or getattr(error, "transient", False):
+                    # What is not the record's own fault ends the query: no record is to be lost to it.
+                    if self._fail_fast or not error.about_record:
                         raise error
             yield self._output(result, columns)
 

@@ -1,9 +1,13 @@
 """A look over Avro bytes before they are decoded, for schemas with which a few bytes could exhaust a reader.
 
 Two kinds of schema let a short input claim unbounded work: recursive ones (each level of nesting takes as little as
-one byte, and native readers crash when their stack ends) and arrays or maps of items that take no bytes (``null``,
-empty records), whose count alone decides how much memory they take. Records of all other schemas are bounded by their
-own length, and need no look.
+one byte, and native readers crash when their stack ends), and arrays or maps of items that have many parts for few
+bytes, such as ``null``, empty records, or records of these: an item count of one byte then multiplies all the parts of
+an item. Records of all other schemas are bounded by their own length, and need no look.
+
+What counts is parts, since they are what is built: every record, array, map and leaf is one. A byte pays for
+:data:`PARTS_PER_BYTE` of them, and :data:`MAX_EMPTY_ITEMS` are free. How far the parts of a schema's values may exceed
+what their bytes pay for can be told from the schema alone (:func:`excess_parts`).
 """
 
 from __future__ import annotations
@@ -13,10 +17,21 @@ from typing import Any, Final
 
 from serde_chain.base import Buffer
 
-__all__ = ["MAX_DEPTH", "MAX_EMPTY_ITEMS", "check_bounds", "check_depth", "needs_check"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_EMPTY_ITEMS",
+    "PARTS_PER_BYTE",
+    "check_bounds",
+    "check_depth",
+    "excess_parts",
+    "needs_check",
+    "paid_parts",
+]
 
 MAX_DEPTH: Final = 200
 MAX_EMPTY_ITEMS: Final = 100_000
+# Usual records have less than two, wrappers of one field some more.
+PARTS_PER_BYTE: Final = 4
 
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINTS: Final = {"int", "long", "enum"}
@@ -29,22 +44,48 @@ def needs_check(schema: Any, named: Mapping[str, Any]) -> bool:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
     """
-    return _recursive(schema, named, (), set()) or _has_empty_items(schema, named, set())
+    return _recursive(schema, named, (), set()) or _has_dense_items(schema, named, {}, set())
 
 
-def check_bounds(schema: Any, named: Mapping[str, Any], data: Buffer, start: int = 0) -> None:
-    """Refuse bytes that nest too deep or claim too many items that take no bytes.
+def excess_parts(schema: Any, named: Mapping[str, Any]) -> int:
+    """How many parts a value may have at most beyond those that its own bytes pay for; items of arrays and maps apart.
+
+    Args:
+        schema: A parsed schema.
+        named: Full name to definition of the named types in it.
+
+    Returns:
+        A number that is zero or less where every value pays for itself.
+    """
+    return _excess(schema, named, {})
+
+
+def paid_parts(size: int) -> int:
+    """How many parts may be built of so many bytes."""
+    return MAX_EMPTY_ITEMS + PARTS_PER_BYTE * size
+
+
+def check_bounds(
+    schema: Any, named: Mapping[str, Any], data: Buffer, start: int = 0, *, most_parts: int | None = None
+) -> int:
+    """Refuse bytes that nest too deep or claim many more parts than they have bytes.
 
     Args:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
         data: The encoded record.
         start: Where it begins.
+        most_parts: How many parts it may have; None for what its bytes pay for.
+
+    Returns:
+        How many it has.
 
     Raises:
         ValueError: A bound is exceeded, or the bytes are cut off or foreign.
     """
-    _Walk(named, memoryview(data)).skip(schema, start, 0)
+    walk = _Walk(named, memoryview(data), paid_parts(len(data) - start) if most_parts is None else most_parts)
+    walk.skip(schema, start, 0)
+    return walk.parts
 
 
 def check_depth(value: Any) -> None:
@@ -71,10 +112,12 @@ def _parts(whole: Any) -> Iterable[Any]:
 
 
 class _Walk:
-    def __init__(self, named: Mapping[str, Any], data: memoryview) -> None:
+    def __init__(self, named: Mapping[str, Any], data: memoryview, most_parts: int) -> None:
         self._named = named
         self._data = data
-        self._empty_items = 0
+        self._most = most_parts
+        self._empty = 0
+        self.parts = 0
 
     def skip(self, schema: Any, at: int, depth: int) -> int:
         """The position behind one value."""
@@ -88,14 +131,15 @@ class _Walk:
         if isinstance(schema, str) and schema in self._named:
             return self.skip(self._named[schema], at, depth + 1)
         kind = schema["type"] if isinstance(schema, dict) else schema
+        if isinstance(kind, (dict, list)):
+            return self.skip(kind, at, depth)
+        self._count(1)
         if kind in {"record", "error"}:
             for field in schema["fields"]:
                 at = self.skip(field["type"], at, depth)
             return at
         if kind in {"array", "map"}:
             return self._skip_blocks(schema, kind, at, depth)
-        if isinstance(kind, (dict, list)):
-            return self.skip(kind, at, depth)
         return self._skip_leaf(schema, kind, at)
 
     def _skip_leaf(self, schema: Any, kind: str, at: int) -> int:
@@ -118,14 +162,21 @@ class _Walk:
             if count < 0:
                 count, at = -count, self._long(at)[1]
             for _ in range(count):
-                before = at
+                before, parts = at, self.parts
                 at = self.skip("string", at, depth) if kind == "map" else at
                 at = self.skip(items, at, depth)
                 if at == before:  # then so do all the others
-                    self._empty_items += count
+                    parts = self.parts - parts
+                    self._empty += parts * count
+                    if self._empty > MAX_EMPTY_ITEMS:
+                        raise ValueError(f"the record claims {self._empty} parts in items that take no bytes")
+                    self._count(parts * (count - 1))
                     break
-            if self._empty_items > MAX_EMPTY_ITEMS:
-                raise ValueError(f"the record claims {self._empty_items} items that take no bytes")
+
+    def _count(self, parts: int) -> None:
+        self.parts += parts
+        if self.parts > self._most:
+            raise ValueError(f"the record claims more than {self._most} parts, which its bytes cannot hold")
 
     def _long(self, at: int) -> tuple[int, int]:
         value = shift = 0
@@ -165,30 +216,34 @@ def _recursive(schema: Any, named: Mapping[str, Any], above: tuple[str, ...], do
     return found
 
 
-def _has_empty_items(schema: Any, named: Mapping[str, Any], seen: set[str]) -> bool:
+def _has_dense_items(schema: Any, named: Mapping[str, Any], known: dict[str, int], seen: set[str]) -> bool:
+    """Whether there are arrays or maps whose items may have more parts than their bytes pay for."""
     if isinstance(schema, str):
         if schema in seen:
             return False
         seen.add(schema)
-    if isinstance(schema, dict) and schema["type"] == "array" and _may_be_empty(schema["items"], named, {}):
+    kind = schema["type"] if isinstance(schema, dict) else None
+    if kind == "array" and _excess(schema["items"], named, known) > 0:
         return True
-    return any(_has_empty_items(child, named, seen) for child in _children(schema, named))
+    if kind == "map" and _excess("string", named, known) + _excess(schema["values"], named, known) > 0:
+        return True
+    return any(_has_dense_items(child, named, known, seen) for child in _children(schema, named))
 
 
-def _may_be_empty(schema: Any, named: Mapping[str, Any], known: dict[str, bool]) -> bool:
-    """Whether a value may take no bytes; unions and maps take at least their index or count."""
-    if schema == "null":
-        return True
-    if isinstance(schema, str):
-        if schema in named and schema not in known:
-            known[schema] = False  # while it is looked into: what contains itself is not empty
-            known[schema] = _may_be_empty(named[schema], named, known)
-        return known.get(schema, False)
+def _excess(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
+    """See :func:`excess_parts`; ``known`` are the named types that were seen."""
     if isinstance(schema, list):
-        return False
-    kind = schema["type"]
-    if kind == "fixed":
-        return bool(schema["size"] == 0)
+        return max((_excess(branch, named, known) for branch in schema), default=0) - PARTS_PER_BYTE
+    if isinstance(schema, str) and schema in named:
+        if schema not in known:
+            known[schema] = 0  # while it is looked into: what contains itself is looked over anyway
+            known[schema] = _excess(named[schema], named, known)
+        return known[schema]
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if isinstance(kind, (dict, list)):
+        return _excess(kind, named, known)
     if kind in {"record", "error"}:
-        return all(_may_be_empty(field["type"], named, known) for field in schema["fields"])
-    return isinstance(kind, (str, dict)) and kind not in {"array", "map", "enum"} and _may_be_empty(kind, named, known)
+        return 1 + sum(_excess(field["type"], named, known) for field in schema["fields"])
+    # Numbers of varying length, and the counts of what has a length of its own, take a byte at least.
+    size = schema["size"] if kind == "fixed" else _FIXED_SIZES.get(kind, 1)
+    return 1 - PARTS_PER_BYTE * int(size)

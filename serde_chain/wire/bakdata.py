@@ -97,6 +97,10 @@ class _HeadersFormat(_Bakdata):
             return _reference(data, ctx)
         raise ValueError(f"the header {marker} is {mark[:50]!r} instead of 00 or 01")
 
+    def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
+        marker = _marker(is_key=is_key)
+        return marker if get_header(ctx, marker) == _BACKED else None
+
 
 def _marker(*, is_key: bool) -> str:
     return f"__large.message.backed.{'key' if is_key else 'value'}"

@@ -47,7 +47,7 @@ class _HopFormat(ReferenceFormat):
         return json.dumps({"url": reference.url}).encode()
 
     def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
-        if is_key or (_named_format(ctx) or b"").lower() != EXTERNAL.encode():
+        if self.mark(ctx, is_key=is_key) is None:
             return None
         if len(data) > MAX_PLACEHOLDER_BYTES:
             raise ValueError(f"the placeholder has {len(data)} bytes, more than {MAX_PLACEHOLDER_BYTES}")
@@ -59,6 +59,10 @@ class _HopFormat(ReferenceFormat):
         if not isinstance(url, str):
             raise ValueError('the placeholder is not of the form {"url": "…"}')
         return Reference(url, whole_record=True)
+
+    def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
+        is_external = not is_key and (_named_format(ctx) or b"").lower() == EXTERNAL.encode()
+        return FORMAT_HEADER if is_external else None
 
     def content(self, ctx: Context | None) -> str | None:
         found = _named_format(ctx)

@@ -70,5 +70,9 @@ class _Kip1159Format(ReferenceFormat):
             raise ValueError(f"the header {digest_name} is {digest[:80]!r} instead of sha256: and 64 hex digits")
         return Reference(url, None if size is None else int(size), None if digest is None else digest.decode())
 
+    def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
+        marker = KEY_MARKER if is_key else MARKER
+        return marker if (get_header(ctx, marker) or b"").lower() == b"true" else None
+
 
 FORMAT: Final[ReferenceFormat] = _Kip1159Format()

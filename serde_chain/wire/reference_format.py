@@ -13,9 +13,14 @@ from typing import Final, Protocol, cast
 from payload_stores.ids import ID_STRATEGIES
 from payload_stores.plugins import Catalogue
 from serde_chain.base import Buffer
-from serde_chain.record import Context
+from serde_chain.errors import DecodeError, SerializationError
+from serde_chain.record import KEY, Context
 
-__all__ = ["FORMATS", "Reference", "ReferenceFormat", "find_format"]
+__all__ = ["FORMATS", "Reference", "ReferenceFormat", "find_format", "tell_placeholder"]
+
+_ADD_STAGE: Final = (
+    "Put large-message first in the deserializers, and set large.message.payload.store.class to the writer's store"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,10 @@ class ReferenceFormat(Protocol):
             ValueError: It bears the format's mark and is malformed, or of an unknown version.
         """
 
+    def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
+        """The header by which a record says that its field is a placeholder of this format; None if none says so."""
+        return None
+
     def content(self, ctx: Context | None) -> str | None:
         """What a record's value is, by the headers of this format.
 
@@ -132,3 +141,27 @@ FORMATS: Final = Catalogue(
 def find_format(name: str) -> ReferenceFormat:
     """The format of a name; raises ConfigError if there is none."""
     return cast(ReferenceFormat, FORMATS.find(name))
+
+
+def tell_placeholder(error: SerializationError, ctx: Context | None) -> SerializationError:
+    """Say of bytes that cannot be read that they are a placeholder, where a header does.
+
+    Args:
+        error: What a chain without ``large-message`` raised.
+        ctx: The record around the bytes.
+
+    Returns:
+        The same error if that is not so; else one that says which stage to add.
+    """
+    if not isinstance(error, DecodeError) or error.hint == _ADD_STAGE or ctx is None or not ctx.headers:
+        return error
+    marks = (find_format(name).mark(ctx, is_key=ctx.field == KEY) for name in FORMATS.builtins)
+    mark = next((mark for mark in marks if mark is not None), None)
+    if mark is None:
+        return error
+    text = (
+        f"the record is a reference to a payload, as its header {mark} says, and no stage follows it: {error.message}"
+    )
+    told = DecodeError(text, hint=_ADD_STAGE, **error.context)
+    told.__cause__ = error
+    return told

@@ -81,6 +81,30 @@ def test_check_config_hides_keys_of_encryption(tmp_path: Path) -> None:
             assert key[:12] not in output
 
 
+def test_check_config_hides_what_is_declared_secret(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "value.serializers = avro, encrypt\n"
+        f"avro.schema = {SCHEMA}\n"
+        "schema.registry.url = http://registry:8081\n"
+        "schema.registry.proxy = http://hush-registry:3128\n"
+        "encryption.key.id = k\n"
+        "encryption.key.provider.class = tests.cli.test_commands.Vault\n"
+        "encryption.key.provider.pin = hush-vault\n"
+        "sasl.oauthbearer.config = principal=me secret=hush-client\n"
+    )
+    for output in (run("check-config", path).stdout, run("check-config", "--json", path).stdout):
+        assert "hush" not in output
+        for text in ("http://registry:8081", "tests.cli.test_commands.Vault", "encryption.key.provider.pin"):
+            assert text in output
+        assert "sasl.oauthbearer.config" in output
+
+
+class Vault:
+    def key(self, key_id: str) -> bytes:
+        return bytes(32)
+
+
 def test_check_config_prints_markup_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("value.serializer = json\nclient.id = [bold]me[/bold]\n")

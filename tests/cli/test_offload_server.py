@@ -147,6 +147,40 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
+def test_list_and_remove_users(tmp_path: Path) -> None:
+    file = tmp_path / "users.json"
+    for name in ("bob", "alice"):
+        run("add-user", file, name, "--password-stdin", text="pencil\n")
+    assert run("list-users", file).stdout == "alice\nbob\n"
+    assert "bob was removed" in run("remove-user", file, "bob").stdout
+    assert run("list-users", file).stdout == "alice\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "has no user bob" in run("remove-user", file, "bob", code=1).stderr
+    assert "does not exist" in run("list-users", tmp_path / "none", code=2).stderr
+
+
+def test_list_and_remove_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    tokens = [run("add-token", file, name).stdout.strip() for name in ("tom", "ann", "tom")]
+    shown = [line.split() for line in run("list-tokens", file).stdout.splitlines()]
+    assert [name for _, name in shown] == ["ann", "tom", "tom"]
+    assert all(digest.startswith("sha256:") for digest, _ in shown)
+    assert not any(token in file.read_text() for token in tokens)
+    assert "1 token was removed" in run("remove-token", file, shown[0][0]).stdout
+    assert "2 tokens begin" in run("remove-token", file, "sha256:", code=1).stderr
+    assert "2 tokens were removed" in run("remove-token", file, "tom").stdout
+    assert run("list-tokens", file).stdout == ""
+    assert "has no token of tom" in run("remove-token", file, "tom", code=1).stderr
+
+
+def test_tokens_over_plain_http_only_where_asked_for(files: list[object], tmp_path: Path) -> None:
+    run("add-token", tmp_path / "tokens.toml", "tom")
+    given = [*files, "--port", 0, "--tokens", tmp_path / "tokens.toml"]
+    assert "--tokens-over-http" in run("run", *given, "--host", "0.0.0.0", code=2).stderr  # noqa: S104
+    # It is refused for the address, not for the option, which comes first.
+    assert "cannot be listened on" in run("run", *given, "--host", "192.0.2.1", "--tokens-over-http", code=1).stderr
+
+
 def test_wrong_options(files: list[object], tmp_path: Path) -> None:
     junk = tmp_path / "junk"
     junk.write_text("x = 1")

@@ -154,7 +154,7 @@ class Varying(Serializer[Any]):
         ),
         ("avro", {"avro.schema": MAP_KEY, "avro.framing": "container"}, r"avro \(1 of 1\) is not for keys.*framing"),
         ([Varying], {}, "Varying.* is not for keys.*Leave it to values"),
-        ([SerializerChain([Varying()])], {}, "SerializerChain.* is not for keys.*Leave it to values"),
+        ([SerializerChain([Varying()])], {}, "Varying.* is not for keys.*Leave it to values"),
     ],
 )
 def test_what_varies_is_not_for_keys(stages: Any, settings: dict[str, Any], message: str) -> None:

@@ -9,7 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from payload_stores.errors import PayloadStoreError
@@ -78,12 +78,17 @@ def targets() -> dict[str, Target]:
     alert = {"id": 7, "tags": ["a"], "scores": {"b": 0.5}, "parent": {"id": 8}}
     framed = entry_metadata.frame(b"payload", broker_timestamp=1_700_000_000_123, index=300)
     sealed = chain("encrypt", b"payload", **KEYS).seeds
+    documents = chain("json", {"id": [1, 2.5, None, "a"]})
+    numbers = replace(documents, seeds=(*documents.seeds, b'{"a": [NaN, -Infinity]}', b"-12345678901234567890123"))
     return {
         "avro": chain(
             "avro", {"id": 1, "more": {"id": 2, "more": None, "tags": []}, "tags": ["a"]}, avro_schema=SCHEMA
         ),
+        "avro file": chain(
+            "avro", {"id": 1, "more": None, "tags": ["a"]}, avro_schema=SCHEMA, avro_framing="container"
+        ),
         "protobuf": chain("protobuf", alert, protobuf_message_class=ALERT, protobuf_values="dict"),
-        "json": chain("json", {"id": [1, 2.5, None, "a"]}),
+        "json": numbers,
         **{name: chain(name, b"", b"payload" * 50, **LIMIT) for name in ("zstd", "lz4", "gzip", "snappy")},
         **{
             f"offloaded {name}": Target(

@@ -1,5 +1,6 @@
 """A broker with users and permissions, an offload server that asks it, and hop-client as the peer."""
 
+import json
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -7,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+import confluent_kafka
 import pytest
 from adc.auth import SASLMethod
 from confluent_kafka import KafkaError, TopicPartition
@@ -14,6 +16,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 from hop.auth import Auth
 from hop.io import StartPosition, Stream
 
+from payload_stores.hop_endpoint import METADATA_KEY, METADATA_TOPIC
 from serde_chain import Consumer, Producer
 from serde_chain.testing.services import KafkaBroker, OffloadServer
 
@@ -24,7 +27,13 @@ USER = "alice"
 class NewTopic(Protocol):
     """Creates a topic on which alice may do everything, and bob what is said here."""
 
-    def __call__(self, limit: int | None = None, *, bob: str = "") -> str: ...
+    def __call__(self, limit: int | None = None, *, bob: str = "", prefix: str = "hop-") -> str: ...
+
+
+class Announce(Protocol):
+    """Writes an endpoint, or anything else, into the topic where endpoints are announced."""
+
+    def __call__(self, url: str | None = None, *, value: bytes | None = None) -> None: ...
 
 
 class Hop:
@@ -94,9 +103,24 @@ def offload_server(broker: KafkaBroker) -> Iterator[OffloadServer]:
 
 
 @pytest.fixture
+def announce(broker: KafkaBroker, offload_server: OffloadServer) -> Iterator[Announce]:
+    """What is announced is the session's own server again when a test ends."""
+    producer = confluent_kafka.Producer(broker.client_config())
+
+    def write(url: str | None = None, *, value: bytes | None = None) -> None:
+        content = value if url is None else json.dumps({METADATA_KEY: url}).encode()
+        producer.produce(METADATA_TOPIC, content, b"key")
+        assert producer.flush(30) == 0
+
+    yield write
+    write(offload_server.url)
+    producer.close()
+
+
+@pytest.fixture
 def new_topic(broker: KafkaBroker, offload_server: OffloadServer) -> NewTopic:  # noqa: ARG001  it permits sys.metadata
-    def create(limit: int | None = None, *, bob: str = "") -> str:
-        name = f"hop-{uuid.uuid4().hex[:12]}"
+    def create(limit: int | None = None, *, bob: str = "", prefix: str = "hop-") -> str:
+        name = f"{prefix}{uuid.uuid4().hex[:12]}"
         broker.create_topic(name, 1, None if limit is None else {"max.message.bytes": str(limit)})
         if bob:
             broker.allow("bob", bob.split(), topic=name)

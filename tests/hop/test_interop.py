@@ -10,7 +10,7 @@ from hop.models import AvroBlob, Blob, JSONBlob, VOEvent
 
 from serde_chain import Producer
 from serde_chain.testing.services import OffloadServer
-from tests.hop.conftest import Clients, NewHop, NewTopic
+from tests.hop.conftest import Announce, Clients, NewHop, NewTopic
 
 # hop-client warns of plain http, as it should.
 pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP")
@@ -131,6 +131,23 @@ def test_placeholder_is_what_hop_client_writes(
         assert message.key() == b"key"
         assert [name for name, _ in message.headers()] == ["_id", "_sender", "_format"]
         assert dict(message.headers())["_format"] == b"external"
+
+
+def test_endpoint_announced_with_a_slash(  # noqa: PLR0917, pytest passes them by name
+    topic: str, client: Clients, new_hop: NewHop, read: Any, offload_server: OffloadServer, announce: Announce
+) -> None:
+    announce(f"{offload_server.url}/")
+    hop = new_hop()
+    assert hop.write(topic, Blob(b"theirs" * 500_000)) is None
+    producer = client(Producer)
+    producer.produce(topic, b"ours" * 500_000)
+    assert producer.flush(30) == 0
+    values = [b"theirs" * 500_000, b"ours" * 500_000]
+    assert [message.content for message, _ in hop.read(topic)] == values
+    assert [message.value() for message in read(topic, 2)] == values
+    first, second = read(topic, 2, fetch_external=False)
+    assert b"//msg/" in first.value()
+    assert b"//msg/" not in second.value()
 
 
 @pytest.mark.parametrize("limit", [5_000, 1_048_588, 2_000_000])

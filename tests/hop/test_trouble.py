@@ -3,10 +3,8 @@
 import json
 import logging
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
-import confluent_kafka
 import pytest
 from confluent_kafka.admin import (
     AlterConfigOpType,
@@ -26,10 +24,10 @@ from payload_stores import (
     UntrustedReferenceError,
     open_store,
 )
-from payload_stores.hop_endpoint import METADATA_KEY, METADATA_TOPIC
+from payload_stores.hop_endpoint import METADATA_KEY
 from serde_chain import MessageTooLargeError, Producer, TopicLimitError
 from serde_chain.testing.services import KafkaBroker, OffloadServer
-from tests.hop.conftest import Clients, NewHop, NewTopic
+from tests.hop.conftest import Announce, Clients, NewHop, NewTopic
 
 pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP")
 
@@ -160,26 +158,12 @@ def test_small_records_do_not_fill_a_batch_above_the_limit(topic: str, client: C
 # Where the broker does not support large messages, or does not answer.
 
 
-@pytest.fixture
-def metadata(broker: KafkaBroker, offload_server: OffloadServer) -> Iterator[Any]:
-    """Writes records to the topic in which the endpoint is announced."""
-    producer = confluent_kafka.Producer(broker.client_config())
-
-    def write(value: bytes | None) -> None:
-        producer.produce(METADATA_TOPIC, value, b"key")
-        assert producer.flush(30) == 0
-
-    yield write
-    write(json.dumps({METADATA_KEY: offload_server.url}).encode())
-    producer.close()
-
-
 @pytest.mark.parametrize("value", [None, b"\xff", b"[]", b'{"LargeMessageUploadEndpoint": 1}'])
 def test_nothing_of_use_is_announced(  # noqa: PLR0917, pytest passes them by name
-    topic: str, client: Clients, read: Any, metadata: Any, value: bytes | None, caplog: pytest.LogCaptureFixture
+    topic: str, client: Clients, read: Any, announce: Announce, value: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(client(Producer), topic, LARGE)
-    metadata(value)
+    announce(value=value)
     producer = client(Producer)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -192,9 +176,11 @@ def test_nothing_of_use_is_announced(  # noqa: PLR0917, pytest passes them by na
         read(topic)
 
 
-def test_last_announcement_counts(topic: str, client: Clients, metadata: Any, offload_server: OffloadServer) -> None:
-    metadata(None)
-    metadata(json.dumps({METADATA_KEY: f"{offload_server.url}/", "more": 1}).encode())
+def test_last_announcement_counts(
+    topic: str, client: Clients, announce: Announce, offload_server: OffloadServer
+) -> None:
+    announce()
+    announce(value=json.dumps({METADATA_KEY: f"{offload_server.url}/", "more": 1}).encode())
     assert publish(client(Producer), topic, LARGE) == [None]
 
 

@@ -7,6 +7,7 @@ import tracemalloc
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import bson
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload_stores import PayloadTooLargeError, StoredRecord
-from payload_stores.bson_frame import MAX_BYTES, MAX_METADATA_BYTES, frame, read
+from payload_stores.bson_frame import MAX_BYTES, MAX_METADATA_BYTES, frame, holds, read
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 HEADERS = st.lists(st.tuples(TEXT, st.binary(max_size=20)), max_size=12)
@@ -145,6 +146,15 @@ def test_changed_bytes_give_a_record_or_a_value_error(data: st.DataObject) -> No
         load(bytes(document))
 
 
+@pytest.mark.parametrize("number", [-(2**31), -5, -4, -1, 0, 1, 4, 5, 2**31 - 1])
+def test_every_length_changed(number: int) -> None:
+    rich = bson.encode({"message": b"payload", "headers": {"a": b"1", "b": "text"}, "key": Binary(b"12345", 2)})
+    for document in (GOOD, rich):
+        for at in range(len(document) - 3):
+            with suppress(ValueError):
+                load(document[:at] + struct.pack("<i", number) + document[at + 4 :])
+
+
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_random_bytes(data: bytes, length: int) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -166,9 +176,26 @@ def test_document_above_the_limit_of_bson() -> None:
         frame(StoredRecord(view))
 
 
-def test_memory_of_reading() -> None:
+def test_a_document_holds_the_record_or_another() -> None:
+    record = StoredRecord(b"value" * 100, (("a", b"1"), ("b", None)), b"k", 1)
+    pieces = [bytes(chunk) for chunk in frame(record).chunks(7)]
+    assert holds(pieces, record)
+    for other in (
+        replace(record, value=b"value" * 99 + b"other"),
+        replace(record, value=b"value" * 101),
+        replace(record, headers=(("a", b"1"),)),
+        replace(record, headers=record.headers[::-1]),
+        replace(record, key=None),
+    ):
+        assert not holds(pieces, other)
+    assert not holds(pieces[:-1], record)
+
+
+@pytest.mark.parametrize(("function", "most"), [("read", 1.1), ("holds", 0.1)])
+def test_memory_of_reading(function: str, most: float) -> None:
     size = 16 << 20
-    written = frame(StoredRecord(bytes(size)))
+    record = StoredRecord(bytes(size))
+    written = frame(record)
 
     def chunks() -> Iterator[bytes]:
         for chunk in written.chunks(65_536):
@@ -176,8 +203,11 @@ def test_memory_of_reading() -> None:
 
     tracemalloc.start()
     try:
-        read(chunks(), unlimited)
+        if function == "read":
+            read(chunks(), unlimited)
+        else:
+            assert holds(chunks(), record)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= 1.1 * size
+    assert peak <= most * size

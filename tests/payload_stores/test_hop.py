@@ -73,7 +73,11 @@ class TestHopStore(PayloadStoreTests):
 
     def test_content_ids_take_a_known_digest(self, store: PayloadStore) -> None:
         context = PublishContext("content", digest="sha256:" + "0" * 64)
-        assert store.publish(self.topic, b"one", context) == store.publish(self.topic, b"other", context)
+        reference = store.publish(self.topic, b"one", context)
+        assert store.publish(self.topic, b"one", context) == reference
+        assert store.publish(self.topic, b"one", PublishContext("content")) != reference
+        with pytest.raises(PayloadStoreError, match="id is taken"):
+            store.publish(self.topic, b"other", context)
 
     def test_keyed_ids_lie_under_one_prefix(self, store: PayloadStore) -> None:
         # An offload server has no prefixes, and nobody lists it; ids still differ by key and by content.

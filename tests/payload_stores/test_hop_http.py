@@ -3,6 +3,7 @@
 import base64
 import json
 import logging
+import struct
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,6 @@ from payload_stores import (
     PayloadStoreError,
     PayloadStoreUnavailableError,
     PayloadTooLargeError,
-    PublishContext,
     StoredRecord,
     UntrustedReferenceError,
     open_store,
@@ -186,56 +186,28 @@ def test_nobody_there(opened: Any) -> None:
         opened("http://127.0.0.1:1").publish("t", b"1")
 
 
-def test_a_record_that_is_there_already(serve: Any, opened: Any) -> None:
-    content = PublishContext("content")
-    for answers, expected in (
-        ([says(422), says(200, document())], None),
-        ([says(422), says(403)], None),
-        ([says(422), says(404)], PayloadStoreError),
-    ):
-        server = Server(*answers)
-        with serve(server) as url:
-            store = opened(url)
-            if expected is None:
-                assert store.publish("t", b"1", content) == f"{url}/msg/{posted_id(server)}"
-            else:
-                with pytest.raises(expected, match="422"):
-                    store.publish("t", b"1", content)
-            assert [request[0] for request in server.requests] == ["POST", "GET"]
-    # A random id that is taken is another record's, unless an attempt before this one took it.
-    server = Server(says(503), says(422), says(200, document()))
-    with serve(server) as url:
-        assert opened(url).publish("t", b"1").startswith(url)
-
-
-def posted_id(server: Server) -> str:
-    headers = dict(bson.decode(server.requests[0][3])["headers"])
-    return str(uuid.UUID(bytes=headers["_id"]))
-
-
-def test_deterministic_ids_are_of_the_whole_record(serve: Any, opened: Any) -> None:
-    with serve(Server(says(201))) as url:
-        store = opened(url)
-        content = PublishContext("content")
-
-        def published(topic: str = "t", value: bytes = b"v", key: bytes | None = b"k", **headers: bytes) -> str:
-            given = (("_id", uuid.uuid4().bytes), *headers.items())
-            return str(store.publish_record(topic, StoredRecord(value, given, key), content))
-
-        same = {published(), published()}
-        assert len(same) == 1
-        others = {published("u"), published(value=b"w"), published(key=b"l"), published(key=None), published(a=b"")}
-        assert len(others | same) == 6
-        keyed = store.publish("t", b"v", PublishContext("keyed", key=b"k"))
-        assert uuid.UUID(keyed.rpartition("/")[2]).version == 8
-        with pytest.raises(PayloadStoreError, match="key"):
-            store.publish("t", b"v", PublishContext("keyed"))
+def test_nothing_here_takes_records(serve: Any, opened: Any) -> None:
+    with serve(Server(says(404))) as url, pytest.raises(PayloadNotFoundError, match="takes no records") as caught:
+        opened(url).publish("t", b"1")
+    assert not caught.value.about_record
 
 
 @pytest.mark.parametrize("body", [b"", b"junk", document()[:-3], bson.encode({"a": 1}), document() + b"\0"])
 def test_answers_that_are_no_record(serve: Any, opened: Any, body: bytes) -> None:
     with serve(Server(says(200, body))) as url, pytest.raises(PayloadIntegrityError, match="cannot be read"):
         opened(url).download(f"{url}/msg/{ID}")
+
+
+@pytest.mark.parametrize("length", [-1, -2, -5, -(2**31)])
+def test_binary_of_a_negative_length(serve: Any, opened: Any, length: int) -> None:
+    key = b"\5key\0" + struct.pack("<i", length)
+    metadata = b"\3metadata\0" + struct.pack("<i", len(key) + 5) + key + b"\0"
+    for element in (key, metadata):
+        elements = document()[4:-1] + element
+        body = struct.pack("<i", len(elements) + 5) + elements + b"\0"
+        with serve(Server(says(200, body))) as url, pytest.raises(PayloadIntegrityError) as caught:
+            opened(url).download(f"{url}/msg/{ID}")
+        assert caught.value.about_record
 
 
 def test_record_of_both_shapes(serve: Any, opened: Any) -> None:
@@ -374,6 +346,20 @@ def test_plain_http(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert [record.message.split()[0] for record in caplog.records] == ["http://host"]
     with pytest.raises(ConfigError, match=r"hop\.allow\.http"):
         opened("http://host", hop_allow_http="false")
+
+
+TOKENS = [{"hop.token": "abc"}, {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("abc", 4e9)}]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_tokens_over_plain_http_only_where_asked_for(token: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"a token can be copied: hop\.allow\.http = true"):
+        open_store("hop", {"hop.offload.url": "http://host", **token})
+    for url in ("https://host", "http://localhost:1", "http://127.0.0.2", "http://[::1]"):
+        open_store("hop", {"hop.offload.url": url, **token}).close()
+    open_store("hop", {"hop.offload.url": "http://host", **token, "hop.allow.http": "true"}).close()
+    # A proof is of no use to who listens.
+    open_store("hop", {"hop.offload.url": "http://host", "hop.username": "a", "hop.password": "b"}).close()
 
 
 # Settings.

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from payload_stores import (
     PayloadStore,
     PayloadStoreError,
     PayloadStoreUnavailableError,
+    PayloadTooLargeError,
     PublishContext,
     SupportsDelete,
     SupportsList,
@@ -30,6 +32,7 @@ from payload_stores import (
 from payload_stores.base import Buffer
 from payload_stores.memory import MemoryStore
 from payload_stores.middleware import Deadline, Middleware, Retry
+from payload_stores.offload_server import FileCredentials, Limits, OffloadApp, add_user
 from payload_stores.testing import FaultyStore, PayloadStoreTests
 
 AWAY = PayloadStoreUnavailableError("away")
@@ -99,6 +102,38 @@ def test_a_wrapped_store_has_the_scheme_and_the_worst_case_of_the_inner_one() ->
     assert store.worst_case_ms() == 7000
     assert Retry(Slow(), timeout_ms=1000).worst_case_ms() == 8000
     assert Retry(PlainStore()).worst_case_ms() is None
+
+
+def test_it_has_what_the_inner_store_has() -> None:
+    inner = PlainStore()
+    store = Deadline(Retry(inner), 1000)
+    inner.configure({"large.message.max.payload.bytes": 2 << 30, "large.message.trusted.references": "plain://x/"})
+    inner.sender, inner.offloads, inner.fetches = "alice", False, False
+    assert (store.max_payload_bytes, store.trusted_references) == (2 << 30, ("plain://x/",))
+    assert (store.sender, store.offloads, store.fetches, store.options) == ("alice", False, False, PlainStore.options)
+    store.check_size(2 << 30, "plain://x/1")
+    with pytest.raises(PayloadTooLargeError, match="more than the 2147483648"):
+        store.check_size((2 << 30) + 1, "plain://x/1")
+    store.max_payload_bytes = 5
+    assert inner.max_payload_bytes == 5
+
+
+def test_the_offload_server_decides_by_the_limit_of_the_inner_store(tmp_path: Path) -> None:
+    add_user(tmp_path / "users.json", "alice", "alice-secret")
+
+    class Nobody:
+        def allows(self, user: str, operation: str, topic: str, address: str) -> bool:
+            return False
+
+    def server(most: int, allowed: int) -> OffloadApp:
+        store = Deadline(PlainStore(), 1000)
+        store.configure({"large.message.max.payload.bytes": most})
+        credentials, limits = FileCredentials(tmp_path / "users.json"), Limits(max_bytes=allowed)
+        return OffloadApp(store, tmp_path / "data", credentials, Nobody(), limits=limits)
+
+    server(2_000_000_000, 1_500_000_000)
+    with pytest.raises(ConfigError, match=r"max\.payload\.bytes is 1000"):
+        server(1000, 1001)
 
 
 def test_configure_and_close_reach_the_inner_store() -> None:

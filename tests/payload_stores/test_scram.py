@@ -4,6 +4,7 @@ import asyncio
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx2
 import pytest
@@ -301,13 +302,29 @@ def test_body_of_a_challenge_is_bounded() -> None:
         client.get("http://site/")
 
 
+@pytest.mark.parametrize("final", ["", "e=other-error", "v=", "v=!", "v=AAAA", "x=1", "vv", "v=\xff"])
+def test_signatures_that_are_none(final: str) -> None:
+    def forged(response: httpx2.Response) -> None:
+        if "authentication-info" in response.headers:
+            response.headers["authentication-info"] = write("", {"data": encode(final)})
+
+    with Site(200, forged).client() as client, pytest.raises(PayloadAccessDeniedError, match="signed its answer wrong"):
+        client.get("/x")
+
+
 def test_auth_object() -> None:
     auth = ScramAuth(USER, PASSWORD, mechanism="scram-sha-512")
     assert PASSWORD not in repr(auth) + str(vars(auth)["mechanism"])
     copy = pickle.loads(pickle.dumps(auth))  # noqa: S301  our own bytes
     assert (copy.username, copy.mechanism) == (USER, "SCRAM-SHA-512")
     assert Site().client(copy).get("/x").status_code == 200
-    for wrong in ({"mechanism": "SCRAM-SHA-1"}, {"username": "\u0007"}, {"password": "hush\u0007"}, {"username": ""}):
+    mistakes: tuple[dict[str, Any], ...] = (
+        {"mechanism": "SCRAM-SHA-1"},
+        {"username": "\u0007"},
+        {"password": "hush\u0007"},
+        {"username": ""},
+    )
+    for wrong in mistakes:
         with pytest.raises(ConfigError) as error:
             ScramAuth(**{"username": "a", "password": "b"} | wrong)
         assert "hush" not in str(error.value)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -136,6 +137,36 @@ def test_files_that_mean_harm(data: bytes) -> None:
     except DecodeError:
         return
     assert b'"items": {' in data, "only nesting that is no deeper than allowed may be read"
+
+
+def test_parts_count_for_every_record_and_block() -> None:
+    # 1,100 bytes of which 6 million parts were built: each bound alone was kept.
+    schema = json.dumps(doubling(11)).replace(" ", "")
+    data = header(schema) + b"\xf0\x2e\x00" + bytes(16)  # 3,000 records of no bytes
+    assert len(data) < 1200
+    for attack in (data, header(schema) + (b"\xc8\x01\x00" + bytes(16)) * 30):
+        tracemalloc.start()
+        with pytest.raises(DecodeError, match="parts"):
+            read(attack)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+        tracemalloc.stop()
+
+
+def test_schemas_that_name_types_many_times_are_bounded_by_their_own_length() -> None:
+    with pytest.raises(DecodeError, match="characters"):
+        read(header(json.dumps(doubling(14))) + b"\x02\x00" + bytes(16))
+
+
+def test_many_small_records_in_one_file() -> None:
+    empty = {"type": "record", "name": "Empty", "fields": [{"name": "n", "type": "null"}]}
+    assert read(file([{"n": None}] * 500, empty)) == [{"n": None}] * 500
+    wrapped: Any = "string"
+    for level in range(6):
+        wrapped = {"type": "record", "name": f"W{level}", "fields": [{"name": "v", "type": wrapped}]}
+    value: Any = "twenty bytes of text"
+    for _ in range(6):
+        value = {"v": value}
+    assert read(file([value] * 30_000, wrapped)) == [value] * 30_000
 
 
 GOOD = file([ALERT, ALERT])

@@ -2,6 +2,8 @@
 
 import io
 import json
+import tracemalloc
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -59,3 +61,50 @@ def test_schemas_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         assert chain.to_arrow(files(schema, 1), topic="t").to_pylist() == [{"id": 0}]
     assert chain._forms is not None
     assert len(chain._forms[0]._decoders) <= 6  # type: ignore[union-attr]
+
+
+def test_schemas_that_arrow_has_no_type_for_are_no_rows() -> None:
+    recursive = {"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]}
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 50, "scale": 0}
+    values = files(OLD, 2)
+    for schema, record in ((recursive, {"next": None}), (decimal, Decimal(1))):
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, schema, [record])
+        values.insert(1, buffer.getvalue())
+    result = reader().read_batch(Batch(values, topic="t"))
+    assert result.values.to_pylist() == [{"id": 0}, None, None, {"id": 1}]
+    assert all("no Arrow type" in error.message for error in result.errors.values())
+
+
+@pytest.mark.parametrize("name", ["record", "error", "map", "array", "enum", "fixed"])
+def test_types_that_are_called_like_kinds_of_types(name: str) -> None:
+    # To look such a name up again and again would never end.
+    assert reader().to_arrow(files({**OLD, "name": name}, 2), topic="t").to_pylist() == [{"id": 0}, {"id": 1}]
+
+
+def test_a_file_of_more_parts_than_bytes_is_no_row() -> None:
+    nulls = {"type": "array", "items": "null"}
+    buffers = []
+    for count in (500, 50_000):
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, nulls, [[None] * count])
+        buffers.append(buffer.getvalue())
+    result = reader(**{"avro.reader.schema": json.dumps(nulls)}).read_batch(Batch(buffers, topic="t"))
+    assert [len(row) if row else row for row in result.values.to_pylist()] == [500, None]
+    assert "parts" in str(result.errors[1])
+
+
+def test_the_parts_of_all_rows_are_not_objects_at_once() -> None:
+    # Each row is what a record may be: 99,000 items that take no bytes.
+    schema = {"type": "array", "items": "null"}
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, schema, [None] * 99_000)
+    chain = DeserializerChain.from_config({"value.deserializer": "avro", "avro.schema": json.dumps(schema)})
+    chain.to_arrow([buffer.getvalue()] * 2, topic="t")  # imports
+    tracemalloc.start()
+    array = chain.to_arrow([buffer.getvalue()] * 300, topic="t")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(array) == 300
+    assert len(array.flatten()) == 300 * 99_000
+    assert peak < 60 << 20  # one list for each row would be 240 MB

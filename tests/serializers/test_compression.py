@@ -1,8 +1,13 @@
 """Compression: mixed codecs, bombs, small payloads."""
 
 import gzip
+import json
+import random
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 
 import cramjam
 import lz4.frame
@@ -141,3 +146,26 @@ def test_without_the_setting_uncompressed_data_is_refused() -> None:
     data = writer(compression_min_bytes=100)(b"small")
     with pytest.raises(DecodeError, match=r"not compressed: no codec begins with 736d616c.*compression\.min\.bytes"):
         reader()(data)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the process's memory from /proc")
+def test_decompression_takes_the_payload_once() -> None:
+    size = 100_000_000
+    script = Path(__file__).with_name("measure_codecs.py")
+    command = [sys.executable, str(script), str(size)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    for name, taken in json.loads(done.stdout).items():
+        # Streaming zstd gives up to 32 MB at a step.
+        assert taken < size + (36 << 20 if name == "zstd" else 8 << 20), name
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [1, 65_535, 1 << 20, (1 << 20) + 1, 5_000_001])
+def test_payloads_of_many_pieces(codec: str, size: int) -> None:
+    payload = random.Random(size).randbytes(size // 2) + bytes(size - size // 2)
+    frame = writer(codec)(payload)
+    assert reader(codec)(frame) == payload
+    assert reader(codec)(BOMBS[{"zstd": "zstd without", "lz4": "lz4 without"}.get(codec, codec)](payload)) == payload
+    for cut in (1, 5, len(frame) // 2):
+        with pytest.raises(DecodeError):
+            reader(codec)(frame[:-cut])

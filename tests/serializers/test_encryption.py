@@ -1,8 +1,10 @@
 """``encrypt``: keys, rotation, what is refused, and that nothing leaks."""
 
 import base64
+import contextlib
 import os
 import pickle
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from serde_chain import (
     SerializerChain,
     UnknownKeyError,
 )
-from serde_chain.serializers import encryption
+from serde_chain.serializers import encryption, encryption_keys
 from serde_chain.testing import SerializerTests
 from serde_chain.wire import envelope
 
@@ -250,6 +252,84 @@ def test_a_provider_gives_keys() -> None:
     gone = serializer(keys={"gone": KEY})(PLAIN, ctx())
     with pytest.raises(UnknownKeyError):
         deserializer(**{"key.provider.class": Vault})(gone, ctx())
+
+
+class Counting:
+    """A key provider that counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.keys = {"k": KEY}
+        self.down = False
+
+    def key(self, key_id: str) -> bytes:
+        self.asked.append(key_id)
+        if self.down:
+            raise ConnectionError
+        return self.keys[key_id]
+
+
+def forged(record: bytes, key_id: bytes = b"k") -> bytes:
+    """A record with another salt or key id, as whoever may write to the topic can make it."""
+    end = 4 + record[3]
+    return record[:3] + bytes([len(key_id)]) + key_id + os.urandom(16) + record[end + 16 :]
+
+
+def test_forged_records_do_not_ask_the_provider_again_and_again() -> None:
+    vault, record = Counting(), serializer(keys={"k": KEY})(PLAIN, ctx())
+    read = deserializer(**{"key.provider.class": vault})
+    for _ in range(2000):
+        with pytest.raises(DecryptionError, match="cannot be authenticated"):
+            read(forged(record), ctx())
+        with pytest.raises(UnknownKeyError):
+            read(forged(record, b"gone"), ctx())
+    assert vault.asked == ["k", "gone"]
+    assert read(record, ctx()) == PLAIN
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encryption_keys, "_MAX_KNOWN", 3)
+    monkeypatch.setattr(encryption_keys, "_MAX_UNKNOWN", 3)
+    vault = Counting()
+    vault.keys = {f"k{at}": KEY for at in range(10)}
+    keys = encryption_keys.RememberedKeys(vault)
+    for at in range(20):
+        with contextlib.suppress(KeyError):
+            keys.key(f"k{at}")
+    assert list(keys._known) == ["k7", "k8", "k9"]
+    assert list(keys._unknown) == ["k17", "k18", "k19"]
+
+
+def test_a_key_that_is_added_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    vault, record = Counting(), serializer(keys={"new": KEY})(PLAIN, ctx())
+    read = deserializer(**{"key.provider.class": vault})
+    for _ in range(2):
+        with pytest.raises(UnknownKeyError):
+            read(record, ctx())
+    vault.keys["new"] = KEY
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 61)
+    assert read(record, ctx()) == PLAIN
+    assert vault.asked == ["new", "new"]
+
+
+def test_a_provider_that_is_down_is_not_the_records_fault() -> None:
+    vault, record = Counting(), serializer(keys={"k": KEY})(PLAIN, ctx())
+    read = deserializer(**{"key.provider.class": vault})
+    vault.down = True
+    with pytest.raises(DecryptionError, match="ConnectionError") as caught:
+        read(record, ctx())
+    assert (caught.value.about_record, caught.value.transient) == (False, True)
+    vault.down = False
+    assert read(record, ctx()) == PLAIN
+
+
+@pytest.mark.parametrize("key_id", [b"", b"a b", b"k\n", b"\xff", b"..\\k", b"k" * 129])
+def test_what_is_no_key_id_does_not_reach_the_provider(key_id: bytes) -> None:
+    vault, record = Counting(), serializer(keys={"k": KEY})(PLAIN, ctx())
+    with pytest.raises(DecodeError, match="key id"):
+        deserializer(**{"key.provider.class": vault})(forged(record, key_id), ctx())
+    assert vault.asked == []
 
 
 @pytest.mark.parametrize(

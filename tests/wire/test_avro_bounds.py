@@ -4,11 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import pytest
 
-from serde_chain import DecodeError, DeserializerChain, EncodeError, SerializerChain
+from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError, SerializerChain
 from serde_chain.serializers.avro_schema import AvroSchema
 from serde_chain.wire.avro_bounds import MAX_DEPTH, MAX_EMPTY_ITEMS
 
@@ -93,7 +94,7 @@ def test_records_of_such_schemas_come_back() -> None:
 def test_deep_nesting_is_an_error_and_not_a_crash() -> None:
     # In a process of its own, since native readers end it when their stack does.
     program = (
-        "import sys, json\nfrom serde_chain import DecodeError, DeserializerChain\n"
+        "import sys, json\nfrom serde_chain import ConfigError, DecodeError, DeserializerChain\n"
         "read = DeserializerChain.from_config({'value.deserializer': 'avro', 'avro.schema': sys.argv[1]})\n"
         "for depth in (1_000, 100_000, 5_000_000):\n"
         "    try:\n        read(bytes([2]) * depth + bytes([0]))\n"
@@ -158,3 +159,72 @@ def test_a_huge_string_is_an_error() -> None:
         for size in (2**40, 2**62, -1, -(2**62)):
             with pytest.raises(DecodeError):
                 read(varint(size) + b"abc")
+
+
+def wide(levels: int) -> Any:
+    """A record of no bytes that has two to the power of so many parts."""
+    schema: Any = {"type": "record", "name": "W0", "fields": [{"name": "a", "type": "null"}]}
+    for level in range(1, levels):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"W{level - 1}"}]
+        schema = {"type": "record", "name": f"W{level}", "fields": fields}
+    return schema
+
+
+FLAG_AND_MORE = {
+    "type": "record",
+    "name": "Item",
+    "fields": [{"name": "flag", "type": "boolean"}, {"name": "rest", "type": wide(10)}],
+}
+
+
+@pytest.mark.parametrize(
+    ("items", "data"),
+    [
+        (wide(10), varint(5000) + b"\x00"),
+        (FLAG_AND_MORE, varint(5000) + bytes(5000) + b"\x00"),
+        ({"type": "map", "values": FLAG_AND_MORE}, varint(1) + (varint(5000) + b"\0\0" * 5000 + b"\0") + b"\0"),
+    ],
+    ids=["no bytes", "one byte", "map"],
+)
+def test_parts_of_an_item_count_for_every_item(items: Any, data: bytes) -> None:
+    _, read = chains({"type": "array", "items": items})
+    tracemalloc.start()
+    with pytest.raises(DecodeError, match="parts"):
+        read(data)
+    assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    tracemalloc.stop()
+
+
+def test_wrappers_of_few_bytes_pay_for_themselves() -> None:
+    text: Any = {"type": "record", "name": "Text", "fields": [{"name": "value", "type": ["null", "string"]}]}
+    wrapper = {"type": "record", "name": "Wrapper", "fields": [{"name": "text", "type": text}]}
+    schema = {"type": "array", "items": wrapper}
+    assert AvroSchema.parse(schema).unbounded is False
+    write, read = chains(schema)
+    values = [{"text": {"value": None}}] * 100_000
+    assert read(write(values)) == values
+
+
+def test_items_of_many_parts_that_are_worth_their_bytes() -> None:
+    schema = {"type": "array", "items": {"type": "record", "name": "R", "fields": [
+        {"name": "text", "type": "string"}, *({"name": f"n{at}", "type": "null"} for at in range(10))
+    ]}}  # fmt: skip
+    assert AvroSchema.parse(schema).unbounded is True
+    write, read = chains(schema)
+    values = [{"text": "a" * 20, **{f"n{at}": None for at in range(10)}}] * 20_000
+    assert read(write(values)) == values
+
+
+@pytest.mark.parametrize("name", ["null", "int", "string", "boolean"])
+def test_types_that_are_called_like_primitives_are_refused(name: str) -> None:
+    # fastavro reads such a name as the primitive: items of no bytes would look like those of the record.
+    taken = {"type": "record", "name": name, "fields": [{"name": "x", "type": "int"}]}
+    fields = [{"name": "a", "type": taken}, {"name": "b", "type": {"type": "array", "items": name}}]
+    with pytest.raises(ConfigError, match=f"a type is called {name}"):
+        chains({"type": "record", "name": "R", "fields": fields})
+
+
+@pytest.mark.parametrize("size", [None, "5", 2.5, -1, True, [1]])
+def test_sizes_that_are_none_are_refused(size: Any) -> None:
+    with pytest.raises(ConfigError, match="the size of F is not a number of bytes"):
+        chains({"type": "array", "items": {"type": "fixed", "name": "F", "size": size}})

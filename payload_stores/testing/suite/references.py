@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from payload_stores.base import PayloadStore, PublishContext, SupportsList
+from payload_stores.base import PayloadStore, PublishContext, SupportsList, SupportsTopics
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
 from payload_stores.ids import sha256_digest
 from payload_stores.testing.suite.base import StoreTests, payload
@@ -31,6 +31,14 @@ class ReferenceTests(StoreTests):
         digest = sha256_digest(b"data").removeprefix("sha256:")
         assert reference.startswith(f"{store.scheme}://")
         assert reference.endswith(f"/{self.topic}/{digest}")
+
+    def test_a_reference_tells_its_topic(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsTopics):
+            pytest.skip("the store's references do not tell a topic (SupportsTopics)")
+        for context in (_CONTENT, PublishContext("keyed", key=b"key"), PublishContext(payload_id="values/id")):
+            assert store.topic_of(store.publish(self.topic, b"data", context)) == self.topic
+        with pytest.raises(UntrustedReferenceError):
+            store.topic_of("elsewhere://bucket/topic/id")
 
     def test_random_ids_differ(self, store: PayloadStore) -> None:
         references = {store.publish(self.topic, b"same") for _ in range(5)}

@@ -61,7 +61,7 @@ class Anybody:
     """Lets everybody do everything."""
 
     def allows(self, user: str, operation: str, topic: str, address: str) -> bool:
-        return address == "127.0.0.1"
+        return address.startswith("127.0.0.")
 
 
 class Serve(Protocol):
@@ -131,20 +131,22 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             store: PayloadStore, limits: Limits | None = None, authorizer: Authorizer | None = None, **more: Any
         ) -> str:
             users = tmp_path / "users.json"
-            add_user(users, "alice", "alice-secret")
+            for user in ("alice", "bob"):
+                add_user(users, user, f"{user}-secret")
             app = OffloadApp(
                 store, tmp_path / "data", FileCredentials(users), authorizer or Anybody(), limits=limits, **more
             )
-            return stack.enter_context(_served(app))
+            return stack.enter_context(_served(app, (limits or Limits()).proxies))
 
         yield start
 
 
 @contextmanager
-def _served(app: OffloadApp) -> Iterator[str]:
+def _served(app: OffloadApp, proxies: frozenset[str]) -> Iterator[str]:
     urls: queue.SimpleQueue[str] = queue.SimpleQueue()
     with runner._listen("127.0.0.1", 0) as listener:
-        server = runner._server(app, runner._url("127.0.0.1", listener, None), None, urls.put)
+        url = runner._url("127.0.0.1", listener, None)
+        server = runner._server(app, url, None, urls.put, reload=app.reload, proxies=proxies)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

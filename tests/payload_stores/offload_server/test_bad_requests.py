@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from payload_stores.memory import MemoryStore
-from payload_stores.offload_server import Limits, runner
+from payload_stores.offload_server import Limits, protocol
 from payload_stores.scram import ScramAuth
 from serde_chain.testing.services import OffloadServer
 
@@ -66,11 +66,11 @@ class Raw:
     ("change", "text"),
     [
         ({"message": "text"}, "message is not a binary"),
-        ({"headers": {"_id": b"x" * 16}}, "not an array"),
+        ({"headers": {"_id": "x" * 16}}, "not a binary"),
+        ({"headers": "text"}, "neither an array of"),
         ({"headers": [["_id", "x" * 16]]}, "not an array of a string and a binary"),
         ({"key": 1.5}, "key is not a binary"),
         ({"metadata": {}}, "none of message, headers, key"),
-        ({"headers": []}, "_id"),
     ],
 )
 def test_documents_that_are_no_uploads(
@@ -108,9 +108,18 @@ def test_length_over_the_limit_is_refused_before_a_byte_is_read(site: Site) -> N
 
 
 def test_document_that_says_it_is_too_large(site: Site) -> None:
-    raw = Raw(site.server.url, "Transfer-Encoding: chunked\r\n", b"4\r\n" + struct.pack("<i", MAX_BYTES + 1) + b"\r\n")
+    start = struct.pack("<i", MAX_BYTES + 1) + b"\5message\0"
+    raw = Raw(site.server.url, "Transfer-Encoding: chunked\r\n", b"%x\r\n%b\r\n" % (len(start), start))
     assert raw.answer()[0] == 413
     raw.close()
+
+
+@pytest.mark.parametrize("kind", ["length", "chunks"])
+def test_what_is_no_bson(alice: httpx2.Client, kind: str) -> None:
+    body = b'{"message": "this is JSON", "headers": []}'
+    answer = alice.post(OVERSIZED, content=body if kind == "length" else iter([body]))
+    assert answer.status_code == 400
+    assert "not an upload" in answer.text
 
 
 @pytest.mark.parametrize("cut", [0, 3, 30, 100_000, 2_000_000, -60, -1])
@@ -176,7 +185,7 @@ def test_flipped_bytes(site: Site, alice: httpx2.Client, source: random.Random, 
 @given(st.binary(max_size=200))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes(alice: httpx2.Client, body: bytes) -> None:
-    assert alice.post(OVERSIZED, content=body).status_code in {400, 413}
+    assert alice.post(OVERSIZED, content=body).status_code == 400
 
 
 def test_bodies_that_stop(serve: Serve, message: Message) -> None:
@@ -203,7 +212,7 @@ def test_bodies_that_trickle(serve: Serve, message: Message) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTT", b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n"])
 def test_headers_that_do_not_come(serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(runner, "_HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "_HEADER_SECONDS", 0.2)
     url = httpx2.URL(serve(MemoryStore()))
     with socket.create_connection((url.host, url.port or 80), timeout=10) as connection:
         connection.sendall(sent)
@@ -218,6 +227,68 @@ def closed(connection: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (b"a: b\r\n" * 90, 401),
+        (b"a: b\r\n" * 110, 431),
+        (b"a:\n" * 60_000, 431),
+        (b"a: " + b"b" * 40_000 + b"\r\n", 431),
+        (b"a: b\r\n c\r\n" * 60, 431),
+    ],
+    ids=["few", "many", "very many", "long", "folded"],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_header_fields_are_counted(site: Site, fields: bytes, status: int, at_once: bool) -> None:
+    url = httpx2.URL(site.server.url)
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n"
+    with socket.create_connection((url.host, url.port or 80), timeout=10) as connection:
+        with contextlib.suppress(OSError):  # it may be cut off already
+            for start in range(0, len(request), len(request) if at_once else 1000):
+                connection.sendall(request[start : start + (len(request) if at_once else 1000)])
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(100).startswith(b"HTTP/1.1 %d" % status)
+
+
+def test_requests_that_do_not_wait_for_the_answer(site: Site) -> None:
+    url = httpx2.URL(site.server.url)
+    with socket.create_connection((url.host, url.port or 80), timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        received = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert received.count(b"HTTP/1.1 200") == 1
+
+
+BROKEN = [
+    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET /%ff%00 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET x HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01",
+    b"\r\n\r\n\r\n",
+    b"\xff\xfe\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("request_bytes", BROKEN, ids=range(len(BROKEN)))
+def test_broken_requests_leave_no_traceback(
+    serve: Serve, caplog: pytest.LogCaptureFixture, request_bytes: bytes
+) -> None:
+    url = httpx2.URL(serve(MemoryStore()))
+    for _ in range(3):
+        with socket.create_connection((url.host, url.port or 80), timeout=10) as connection:
+            connection.sendall(request_bytes)
+            connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(1000):
+                    pass
+    assert httpx2.get(str(url) + "/health").status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.exc_info or record.levelname == "ERROR"] == []
+
+
 def test_headers_that_are_too_long(site: Site) -> None:
     url = httpx2.URL(site.server.url)
     with socket.create_connection((url.host, url.port or 80), timeout=10) as connection:
@@ -226,7 +297,7 @@ def test_headers_that_are_too_long(site: Site) -> None:
 
 
 def test_client_that_does_not_read(serve: Serve, new_message: NewMessage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_STALLED_SECONDS", 1.5)
+    monkeypatch.setattr(protocol, "_STALLED_SECONDS", 1.5)
     url = serve(MemoryStore(), Limits(idle_seconds=0.3, transfers=1))
     message = new_message(b"r" * (40 << 20))
     with httpx2.Client(base_url=url, auth=ScramAuth("alice", "alice-secret"), timeout=30) as client:

@@ -173,3 +173,32 @@ def test_server_by_the_brokers_acls(own_broker: KafkaBroker, new_message: NewMes
             assert alice.post(f"/topic/{topic}+oversized", content=message.body).status_code == 201
             assert alice.get(message.path).status_code == 403
             assert bob.get(message.path).status_code == 200
+
+
+def test_health_while_the_broker_is_away() -> None:
+    with OffloadServer(broker=DOWN) as server:
+        answer = httpx2.get(server.url + "/health", timeout=30)
+        assert (answer.status_code, answer.text) == (503, "the broker does not answer\n")
+        assert httpx2.get(server.url + "/live").status_code == 200
+
+
+def test_health_while_the_broker_answers(broker: KafkaBroker) -> None:
+    with OffloadServer(broker=broker.client_config()) as server:
+        assert httpx2.get(server.url + "/health", timeout=30).status_code == 200
+
+
+def test_a_refusal_is_asked_for_again(broker: KafkaBroker) -> None:
+    now = 0.0
+    name = f"acl-{uuid.uuid4().hex[:8]}"
+    user = f"user-{uuid.uuid4().hex[:8]}"
+    acls = BrokerAcls(broker.client_config(), seconds=10, clock=lambda: now)
+    assert not acls.allows(user, READ, name, "")
+    broker.allow(user, ["READ"], topic=name)
+    now = 0.9
+    acls.refresh()  # too soon: one who is refused again and again does not make the broker answer each time
+    assert not acls.allows(user, READ, name, "")
+    now = 1.0
+    acls.refresh()
+    assert acls.allows(user, READ, name, "")
+    assert acls.allows_any(user, READ, "")
+    assert not acls.allows_any(user, WRITE, "")

@@ -23,9 +23,11 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda name: na
 HEADERS = st.lists(st.tuples(NAMES, st.binary(max_size=40)), max_size=5)
 
 
-def parse(data: bytes, cuts: list[int] | None = None, max_bytes: int = 1 << 20) -> tuple[bytes, Upload]:
+def parse(
+    data: bytes, cuts: list[int] | None = None, max_bytes: int = 1 << 20, length: int | None = None
+) -> tuple[bytes, Upload]:
     """The payload and the rest of a document that arrives in pieces."""
-    parser = UploadParser(max_bytes)
+    parser = UploadParser(max_bytes, length)
     ends = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts or [])})
     pieces = [bytes(piece) for start, end in pairwise(ends) for piece in parser.feed(data[start:end])]
     return b"".join(pieces), parser.finish()
@@ -74,7 +76,9 @@ def test_answers_have_both_forms(
         {"message": bson.Binary(b"x", 2)},
         {"message": bson.Binary(b"x" * 16, 4)},
         {"message": None},
-        {"headers": {"a": b"1", "_id": ID.bytes}},
+        {"headers": {"a": "text", "_id": ID.bytes}},
+        {"headers": {"a": bson.Binary(b"1", 4), "_id": ID.bytes}},
+        {"headers": {"a": [b"1"]}},
         {"headers": [["a", "text"], ID_HEADER]},
         {"headers": [["a", bson.Binary(b"1", 4)], ID_HEADER]},
         {"headers": [["a", None], ID_HEADER]},
@@ -85,10 +89,6 @@ def test_answers_have_both_forms(
         {"headers": ["a", ID_HEADER]},
         {"headers": [[["a"], b"1"], ID_HEADER]},
         {"headers": None},
-        {"headers": []},
-        {"headers": [["_id", b"short"]]},
-        {"headers": [["_id", str(ID).encode()]]},
-        {"headers": [ID_HEADER, ID_HEADER]},
         {"key": 1},
         {"key": None},
         {"key": bson.Binary(b"x", 3)},
@@ -113,10 +113,47 @@ def test_key_that_is_a_string(key: str) -> None:
             parse(body.replace(b"\x02\0\0\0k\0", wrong))
 
 
-@pytest.mark.parametrize("missing", ["message", "headers"])
-def test_missing_fields(missing: str) -> None:
-    with pytest.raises(MalformedUploadError, match=f"no {missing}"):
-        parse(bson.encode({name: value for name, value in GOOD.items() if name != missing}))
+def test_message_must_be_there() -> None:
+    with pytest.raises(MalformedUploadError, match="no message"):
+        parse(bson.encode({name: value for name, value in GOOD.items() if name != "message"}))
+
+
+@given(st.dictionaries(NAMES.filter(lambda name: "\0" not in name), st.binary(max_size=40)), st.lists(st.integers(0)))
+def test_headers_as_an_object(headers: dict[str, bytes], cuts: list[int]) -> None:
+    body = bson.encode({**GOOD, "headers": {**headers, "_id": ID.bytes}})
+    assert parse(body, cuts) == (b"payload", Upload(ID, [*headers.items(), ("_id", ID.bytes)], b"k", 7))
+
+
+@pytest.mark.parametrize("headers", [None, [], {}, [["_id", b"short"]], {"_id": str(ID).encode()}])
+def test_an_id_is_made_up_where_none_is_given(headers: Any) -> None:
+    document = {"message": b"payload"} if headers is None else {"message": b"payload", "headers": headers}
+    first, second = (parse(bson.encode(document))[1] for _ in range(2))
+    assert first.id != second.id
+    assert first.headers == second.headers == [tuple(pair) for pair in dict(headers or []).items()]
+    assert first.key is None
+
+
+def test_the_first_id_that_is_one_counts() -> None:
+    other = uuid.uuid4()
+    headers = [["_id", b"short"], ID_HEADER, ["_id", other.bytes]]
+    upload = parse(bson.encode({**GOOD, "headers": headers}))[1]
+    assert upload.id == ID
+    assert upload.headers == [tuple(pair) for pair in headers]
+
+
+@pytest.mark.parametrize("body", [b'{"message": "not BSON"}', b"message=1&headers=2", b"\xff" * 50, b"\0" * 50])
+def test_what_is_no_bson_has_no_size(body: bytes) -> None:
+    for length in (None, len(body)):
+        with pytest.raises(MalformedUploadError):
+            parse(body, max_bytes=1 << 20, length=length)
+
+
+def test_length_is_that_of_the_body() -> None:
+    body = bson.encode(GOOD)
+    assert parse(body, length=len(body))[0] == b"payload"
+    for length in (len(body) - 1, len(body) + 1):
+        with pytest.raises(MalformedUploadError, match="length"):
+            parse(body[:-1], length=length)
 
 
 def test_fields_that_stand_twice() -> None:
@@ -187,7 +224,8 @@ def test_flipped_bytes(source: random.Random, count: int, cuts: list[int]) -> No
     # What is taken is what the bson package reads.
     found: dict[str, Any] = bson.decode(bytes(body), bson.CodecOptions(unicode_decode_error_handler="strict"))
     assert found["message"] == payload
-    assert [tuple(pair) for pair in found["headers"]] == upload.headers
+    headers = found.get("headers", [])
+    assert [tuple(pair) for pair in (headers.items() if isinstance(headers, dict) else headers)] == upload.headers
 
 
 def test_pieces_share_the_chunk() -> None:

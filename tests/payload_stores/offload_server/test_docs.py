@@ -8,7 +8,7 @@ import click
 import httpx2
 import pytest
 
-from payload_stores.offload_server import Limits, acls, add_user, app, bson, files, runner
+from payload_stores.offload_server import Limits, acls, add_user, app, bson, files, protocol, refusals, runner
 from payload_stores.scram_server import ScramServer
 from serde_chain.cli.commands import commands
 
@@ -22,7 +22,9 @@ def blocks(language: str) -> list[str]:
 def test_commands_have_these_options() -> None:
     lines = [line for block in blocks("console") for line in block.replace("\\\n", " ").splitlines()]
     called = [shlex.split(line[line.index("serde-chain") :])[1:] for line in lines if "serde-chain offload" in line]
-    assert {call[1] for call in called if call[0] == "offload-server"} == {"add-user", "add-token", "run"}
+    assert {call[1] for call in called if call[0] == "offload-server"} == {
+        "add-user", "list-users", "remove-user", "add-token", "list-tokens", "remove-token", "run",
+    }  # fmt: skip
     for group, name, *arguments in called:
         command = commands.commands[group]
         assert isinstance(command, click.Group)
@@ -55,11 +57,16 @@ def test_bounds() -> None:
         f"{limits.max_bytes} by default; at most what fits into BSON, {app._MOST_BYTES} ",
         f"| {bson._MAX_FIELDS} bytes |",
         f"| {limits.transfers}; more wait for {limits.idle_seconds:g} s, then get 503 |",
-        f"| {runner._CONNECTIONS} |",
+        f"| {limits.transfers_per_user}; {limits.transfers_per_address} |",
+        f"| {runner._CONNECTIONS}; {runner._CONNECTIONS_PER_ADDRESS}; more are closed |",
+        f"after {limits.idle_seconds:g} s | {limits.min_bytes_per_second} bytes per second",
+        f"| {runner._HANDSHAKE_SECONDS:g} s |",
+        f"waits {refusals._FIRST_WAIT:g} s",
+        f"up to {refusals._LONGEST_WAIT:g} s",
         f"| {limits.idle_seconds:g} s; {limits.transfer_seconds:g} s |",
         f"| {limits.store_seconds:g} s |",
-        f"| {runner._HEADER_SECONDS:g} s, {runner._HEADER_BYTES} bytes |",
-        f"| {runner._STALLED_SECONDS:g} s |",
+        f"| {protocol._HEADER_SECONDS:g} s, {protocol._HEADER_BYTES} bytes, {protocol._HEADER_FIELDS} fields |",
+        f"| {protocol._STALLED_SECONDS:g} s |",
         f"| {scram['max_exchanges']}; {scram['exchange_seconds']:g} s |",
         f"| {scram['session_seconds']} s |",
     ):

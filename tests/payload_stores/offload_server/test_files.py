@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
-from payload_stores.offload_server.acls import READ, WRITE, FileAcls, Rule, decide
+from payload_stores.offload_server.acls import READ, WRITE, FileAcls, Rule, decide, decide_any
 from payload_stores.offload_server.credentials import FileCredentials, add_user
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.tokens import FileTokens, add_token
@@ -36,6 +36,21 @@ def test_users(tmp_path: Path) -> None:
     unknown = credentials.find("carol", MECHANISMS[0])
     assert (len(unknown.salt), unknown.iterations) == (16, found[MECHANISMS[0]].iterations)
     assert FileCredentials(path).find("carol", MECHANISMS[0]) == unknown  # after a restart as well
+
+
+def test_whether_a_user_may_do_something_at_all() -> None:
+    rules = [
+        Rule("alice", READ, "a", prefix=True),
+        Rule("bob", READ, "sys.metadata"),
+        Rule("bob", "DESCRIBE", "a"),
+        Rule("carol", "ALL", "a", allow=False),
+        Rule("dave", "ALL", "a", host="10.0.0.1"),
+    ]
+    readers = {user: decide_any(rules, user, READ, "10.0.0.2") for user in ("alice", "bob", "carol", "dave")}
+    assert readers == {"alice": True, "bob": False, "carol": False, "dave": False}
+    assert decide_any(rules, "dave", READ, "10.0.0.1")
+    assert not decide_any(rules, "alice", WRITE, "10.0.0.1")
+    assert decide_any([Rule("*", READ, "*")], "bob", READ, "10.0.0.1")
 
 
 def test_users_added_while_the_server_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

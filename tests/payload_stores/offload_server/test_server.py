@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,15 @@ import httpx2
 import pytest
 
 from payload_stores.errors import PayloadAccessDeniedError
+from payload_stores.memory import MemoryStore
+from payload_stores.offload_server import runner
+from payload_stores.offload_server.protocol import OffloadProtocol
 from payload_stores.scram import REPLAYABLE, ScramAuth
 from payload_stores.scram_wire import MECHANISMS
 from serde_chain.testing.services import OffloadServer, S3Server
 
 if TYPE_CHECKING:
-    from tests.payload_stores.offload_server.conftest import Message, NewMessage, Site
+    from tests.payload_stores.offload_server.conftest import Message, NewMessage, Serve, Site
 
 OVERSIZED = "/topic/data+oversized"
 
@@ -163,7 +167,8 @@ def test_wrong_passwords_and_unknown_users_look_the_same(site: Site) -> None:
         ("alice", "POST", f"/topic/{'a' * 250}+oversized", 400),
         ("alice", "GET", OVERSIZED, 405),
         ("alice", "DELETE", "/msg/x", 405),
-        ("alice", "HEAD", "/msg/x", 405),
+        ("alice", "HEAD", "/msg/x", 404),
+        ("alice", "HEAD", OVERSIZED, 405),
     ],
 )
 def test_refused_with_a_signature(  # noqa: PLR0917  pytest passes them by name
@@ -189,6 +194,33 @@ def test_permission_to_read(site: Site, message: Message) -> None:
 def test_literal_and_encoded_plus(alice: httpx2.Client, new_message: NewMessage) -> None:
     for path in (OVERSIZED, "/topic/data%2Boversized", "/topic/d%61ta%2boversized"):
         assert alice.post(path, content=new_message().body).status_code == 201
+
+
+@pytest.mark.parametrize("headers", [{"a": b"1"}, [["a", b"1"]], None])
+def test_what_the_public_service_takes(alice: httpx2.Client, headers: Any) -> None:
+    body = {"message": b"m"} if headers is None else {"message": b"m", "headers": headers}
+    answer = alice.post(OVERSIZED, content=bson.encode(body))
+    assert answer.status_code == 201
+    found = bson.decode(alice.get(answer.headers["location"]).content)
+    assert (found["message"], found["headers"]) == (b"m", [] if headers is None else [["a", b"1"]])
+
+
+def test_two_ids(alice: httpx2.Client, message: Message) -> None:
+    other = uuid.uuid4()
+    message.fields["headers"] = [["_id", message.id.bytes], ["_id", other.bytes]]
+    assert alice.post(OVERSIZED, content=message.body).headers["location"] == message.path
+    assert alice.get(f"/msg/{other}").status_code == 404
+
+
+def test_slashes_that_others_announced(alice: httpx2.Client, message: Message) -> None:
+    for slashes in ("//", "///"):
+        request = alice.build_request("POST", "/", content=message.body)
+        request.url = request.url.copy_with(raw_path=f"{slashes}{OVERSIZED[1:]}".encode())
+        assert alice.send(request).status_code == (201 if slashes == "//" else 422)
+        request = alice.build_request("GET", "/")
+        request.url = request.url.copy_with(raw_path=f"{slashes}{message.path[1:]}".encode())
+        assert alice.send(request).status_code == 200
+    assert httpx2.get(alice.base_url.copy_with(raw_path=b"//msg/x")).status_code == 401
 
 
 def test_ids_are_taken_once(site: Site, alice: httpx2.Client, new_message: NewMessage) -> None:
@@ -229,6 +261,21 @@ def test_payload_gone_from_the_store(site: Site, alice: httpx2.Client, message: 
         alice.get(message.path)
     path.unlink()
     assert alice.get(message.path).status_code == 404
+
+
+def test_small_answers_are_sent_at_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when the client has acknowledged what came before, which takes it 40 ms."""
+    seen: list[int] = []
+
+    class Looking(OffloadProtocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            accepted = transport.get_extra_info("socket")
+            seen.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(runner, "OffloadProtocol", Looking)
+    assert httpx2.get(serve(MemoryStore()) + "/health").status_code == 200
+    assert [bool(value) for value in seen] == [True]
 
 
 def test_health_needs_no_authentication(site: Site) -> None:

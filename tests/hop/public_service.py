@@ -1,0 +1,131 @@
+"""A server that answers in the order of the public service (SCiMMA's archive-api).
+
+Before it looks at the user, it looks at the id of a message, whether there is such a message, and whether anybody may
+read it. What it takes and gives is that service's too: headers as pairs or as an object, or none; documents with
+``metadata``; an id that is taken, or none, is answered with 201 and stored under another one.
+"""
+
+import time
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any, Final
+
+import bson
+
+from payload_stores.scram_server import Credential, ScramServer, derive, invented
+from payload_stores.scram_wire import MECHANISMS
+
+SUFFIX: Final = "+oversized"
+
+# Status, body, header fields, and who asked.
+Answer = tuple[int, bytes, Mapping[str, str], "str | None"]
+
+
+class PublicService:
+    """Messages by their ids; those of topics whose names begin with ``hop-public`` are for anybody to read.
+
+    Attributes:
+        messages: Documents by id, as they are handed out.
+        requests: Method, status, and user of each request; the user is None where nobody was looked at.
+        may_read: Users who may read what is not public.
+    """
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self.messages: dict[uuid.UUID, dict[str, Any]] = {}
+        self.requests: list[tuple[str, int, str | None]] = []
+        self.may_read = set(users)
+        self._keys = {
+            (user, mechanism): derive(password, mechanism, 4096)
+            for user, password in users.items()
+            for mechanism in MECHANISMS
+        }
+        # The public service offers no authentication in one round.
+        self._scram = ScramServer(self, session_seconds=0)
+        self._lock = Lock()
+
+    def find(self, user: str, mechanism: str) -> Credential:
+        """As :class:`ScramServer` asks for it."""
+        return self._keys.get((user, mechanism)) or invented(b"secret", user, mechanism, 4096)
+
+    def put(self, topic: str, document: Mapping[str, Any]) -> uuid.UUID:
+        """Store what is posted; returns under which id."""
+        pairs = document.get("headers", [])
+        pairs = [list(pair) for pair in (pairs.items() if isinstance(pairs, Mapping) else pairs)]
+        given = [value for name, value in pairs if name == "_id" and len(value) == 16]
+        with self._lock:
+            found = uuid.UUID(bytes=given[0]) if given else uuid.uuid4()
+            if found in self.messages:
+                found = uuid.uuid4()
+            metadata = {"topic": topic, "partition": 0, "offset": 0, "timestamp": int(time.time() * 1000)}
+            metadata |= {"key": document.get("key", b""), "headers": pairs, "_crc": zlib.crc32(document["message"])}
+            self.messages[found] = {"message": document["message"], "metadata": metadata}
+        return found
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        """Handle a request."""
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        status, content, headers, user = self._handle(handler, body)
+        self.requests.append((handler.command, status, user))
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    def _handle(self, handler: BaseHTTPRequestHandler, body: bytes) -> Answer:
+        _, kind, name = handler.path.split("/")
+        document: dict[str, Any] = {}
+        if handler.command == "GET":
+            assert kind == "msg"
+            try:
+                document = self.messages[uuid.UUID(name)]
+            except ValueError:
+                return 400, b"Invalid Message ID", {}, None
+            except KeyError:
+                return 404, b"Message not found", {}, None
+            if document["metadata"]["topic"].startswith("hop-public"):
+                return 200, bson.encode(document), {}, None
+        outcome = self._scram.answer(handler.headers.get("Authorization"))
+        if outcome.user is None:
+            return 401, b"", outcome.headers, None
+        status, content = 201, b""
+        if handler.command == "POST":
+            assert name.endswith(SUFFIX)
+            self.put(name, bson.decode(body))
+        elif outcome.user in self.may_read:
+            status, content = 200, bson.encode(document)
+        else:
+            status, content = 403, b"Operation not permitted"
+        return status, content, outcome.headers, outcome.user
+
+
+@contextmanager
+def running(service: PublicService) -> Iterator[str]:
+    """Serve for the time of a ``with`` block; yields the endpoint."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            service.answer(self)
+
+        do_POST = do_GET  # noqa: N815  as the base class wants it
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as the base class names it
+            """Keep quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join(30)
+        server.server_close()

@@ -1,0 +1,74 @@
+"""Records on a server that answers in the order of the public service, to and from hop-client."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hop.models import Blob
+
+from payload_stores import PayloadAccessDeniedError, PayloadNotFoundError
+from serde_chain import Producer
+from serde_chain.testing.services import KafkaBroker
+from tests.hop.conftest import Announce, Clients, NewHop, NewTopic
+from tests.hop.public_service import PublicService, running
+
+pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP")
+
+LARGE = 3_000_000
+
+
+@pytest.fixture
+def service(broker: KafkaBroker, announce: Announce) -> Iterator[PublicService]:
+    """Announced on the broker for the time of a test."""
+    users = {user: broker.users[user] for user in ("alice", "bob")}
+    service = PublicService(users)
+    with running(service) as url:
+        announce(url)
+        yield service
+
+
+@pytest.mark.parametrize("prefix", ["hop-public-", "hop-"])
+def test_both_clients_read_what_either_wrote(  # noqa: PLR0917, pytest passes them by name
+    service: PublicService, new_topic: NewTopic, client: Clients, new_hop: NewHop, read: Any, prefix: str
+) -> None:
+    topic = new_topic(prefix=prefix)
+    producer, hop = client(Producer), new_hop()
+    producer.produce(topic, b"a" * LARGE, b"key", headers=[("a", b"1")])
+    assert producer.flush(30) == 0
+    assert hop.write(topic, Blob(b"b" * LARGE), headers=[("a", b"1")], key=b"key") is None
+    values = [b"a" * LARGE, b"b" * LARGE]
+    assert [message.content for message, _ in hop.read(topic)] == values
+    service.requests.clear()
+    found = read(topic, 2)
+    assert [message.value() for message in found] == values
+    assert [(message.key(), message.headers()[0]) for message in found] == [(b"key", ("a", b"1"))] * 2
+    # A public message is there before anybody says who wants it.
+    once = [("GET", 200, None)] if prefix == "hop-public-" else [("GET", 401, None), ("GET", 200, "alice")]
+    assert service.requests == once * 2
+
+
+def test_a_message_that_is_gone(service: PublicService, new_topic: NewTopic, client: Clients, read: Any) -> None:
+    topic = new_topic(prefix="hop-public-")
+    producer = client(Producer)
+    producer.produce(topic, bytes(LARGE))
+    assert producer.flush(30) == 0
+    (placeholder,) = read(topic, fetch_external=False)
+    service.messages.clear()
+    with pytest.raises(PayloadNotFoundError, match="404: Message not found") as caught:
+        read(topic)
+    assert caught.value.about_record
+    assert caught.value.reference == json.loads(placeholder.value())["url"]
+
+
+def test_no_permission(service: PublicService, new_topic: NewTopic, client: Clients, read: Any) -> None:
+    topic = new_topic()
+    producer = client(Producer)
+    producer.produce(topic, bytes(LARGE))
+    assert producer.flush(30) == 0
+    service.may_read.clear()
+    with pytest.raises(PayloadAccessDeniedError, match="403") as caught:
+        read(topic)
+    assert not caught.value.about_record
+    assert uuid.UUID(str(caught.value.reference).rpartition("/")[2]) in service.messages
