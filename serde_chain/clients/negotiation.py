@@ -265,9 +265,11 @@ class Negotiation:
         last = record.attempts == _MOST_ATTEMPTS - 1
         if self._stage is None or (len(record.value) <= largest and not last):
             return
-        ctx = RecordContext(record.topic, VALUE, record.headers, record.key)
+        headers = list(record.headers)
+        ctx = RecordContext(record.topic, VALUE, headers, record.key)
         if self._stage.is_inline(record.value, ctx):
-            record.value = self._stage.offload(record.value, ctx)
+            value = self._stage.offload(record.value, ctx)
+            record.value, record.headers = value, headers
 
     def _wait_for_room(self, topic: str, size: int) -> None:
         """Wait until no batch of the topic can grow above its limit; nothing to do where batches are smaller anyway."""
