@@ -1,4 +1,4 @@
-"""Spark: ``deserialize`` against ``from_avro`` and a pandas UDF, of bad records, and ``resolve`` by share of references."""
+"""Spark: ``deserialize`` against ``from_avro`` and a pandas UDF, bad records, ``resolve`` by share of references."""
 
 from __future__ import annotations
 
