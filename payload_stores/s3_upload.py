@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import mmap
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, wait
@@ -211,8 +212,9 @@ def read_parts(reader: BinaryIO) -> Iterator[memoryview]:
         PayloadTooLargeError: It is larger than S3 takes in parts of this size, 78 GiB.
     """
     for _ in range(_MAX_PARTS):
-        # At its full size at once: one that grows is copied now and then, and leaves holes behind.
-        part, size = bytearray(PART_BYTES), 0
+        # At its full size at once, since one that grows is copied now and then; and in pages of its own, which go back
+        # to the system with it: the allocator would keep holes of this size.
+        part, size = mmap.mmap(-1, PART_BYTES), 0
         try:
             while size < PART_BYTES and (block := reader.read(min(_READ_BYTES, PART_BYTES - size))):
                 part[size : size + len(block)] = block
