@@ -47,6 +47,7 @@ VALIDATE: Final = Option(
 
 
 _MAX_SCHEMAS: Final = 100
+_TYPE: Final = "AVRO"
 
 
 class _Writer(NamedTuple):
@@ -148,7 +149,7 @@ class AvroSerializer(Serializer[Any]):
         """Ask the registry, once per topic."""
         registry = cast(SchemaRegistry, self._registry)  # without one, there is a writer for any topic
         subject = registry.subject(ctx, self._schema.name if self._schema is not None else "")
-        found = registry.schema_for(subject, self._schema.text if self._schema else None, "AVRO")
+        found = registry.schema_for(subject, self._schema.text if self._schema else None, _TYPE)
         own = self._schema is not None and found.text == self._schema.text
         schema = self._schema if own and self._schema is not None else _parse_registered(found)
         prefix, header = frame_of(found, self._framing, is_key=self._is_key)
@@ -298,8 +299,10 @@ class AvroDeserializer(Deserializer[Any]):
             raise DecodeError(str(error), hint="Was it written without a schema registry? See avro.framing") from error
         reader = self._readers.get(key)
         if reader is None:
-            found = cast(SchemaRegistry, self._registry).get(key)
-            reader = self._reader(_parse_registered(found))._replace(registered=key if isinstance(key, int) else None)
+            found = cast(SchemaRegistry, self._registry).get(key, _TYPE)
+            reader = self._reader(_parse_registered(found, named_by_record=True))._replace(
+                registered=key if isinstance(key, int) else None
+            )
             self._readers[key] = reader
         return reader, 0 if in_header is not None else size
 
@@ -327,11 +330,13 @@ class AvroDeserializer(Deserializer[Any]):
         )
 
 
-def _parse_registered(found: RegisteredSchema) -> AvroSchema:
+def _parse_registered(found: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:
     try:
         return AvroSchema.parse(found.text, found.references)
     except ValueError as error:
-        raise SchemaRegistryError(f"schema {found.key} of the registry is {error}") from error
+        failure = SchemaRegistryError(f"schema {found.key} of the registry is {error}")
+        failure.about_record = named_by_record  # the registry has answered, and other records name other schemas
+        raise failure from error
 
 
 def _check_depth(data: Any) -> None:
