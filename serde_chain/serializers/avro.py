@@ -46,7 +46,10 @@ VALIDATE: Final = Option(
 )
 
 
+# Schemas that come with records: how many are remembered, and of how many characters. Parsed, one takes 10 to 20 times
+# as much memory as its text.
 _MAX_SCHEMAS: Final = 100
+_LONGEST_REMEMBERED: Final = 1 << 16
 _TYPE: Final = "AVRO"
 
 
@@ -286,7 +289,7 @@ class AvroDeserializer(Deserializer[Any]):
         reader = self._readers.get(text)
         if reader is None:
             reader = self._reader(parse_schema(text))
-            if len(self._readers) < _MAX_SCHEMAS:
+            if len(text) <= _LONGEST_REMEMBERED and len(self._readers) < _MAX_SCHEMAS:
                 self._readers[text] = reader
         return reader
 
