@@ -55,6 +55,8 @@ _TRANSIENT: Final = frozenset(
     }
 )  # fmt: skip
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+# Of what no payload can be called.
+_NO_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ})
 _NOT_THERE: Final = (
     "Mount its file system, or correct local.path; a store has a folder .payload-store, which its first payload makes"
 )
@@ -311,6 +313,8 @@ class LocalStore(PayloadStore):
             raise self.untrusted(reference or str(self.path), f"on its way lies {error.strerror}") from error
         except OSError as error:
             message = f"the file system says: {error.strerror or error}"
+            if error.errno in _NO_NAME and place is not None:
+                raise self.untrusted(reference or str(self.path), "the file system has no such names") from error
             if error.errno in _MISSING and place is not None and folders.leads_into_a_store(place[0], *place[1][:-1]):
                 kind: type[PayloadStoreError] = PayloadNotFoundError
                 hint: str | None = "It was deleted from local.path before its record was read"

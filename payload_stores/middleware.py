@@ -188,12 +188,22 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 
 def run_elsewhere(job: Callable[[], None]) -> None:
-    """Run a job in a daemon thread that waits for one, or in a new one; never queue it behind one that may hang."""
+    """Run a job in a daemon thread that waits for one, or in a new one; never queue it behind one that may hang.
+
+    Raises:
+        PayloadStoreUnavailableError: The system starts no more threads.
+    """
     try:
         inbox = _idle.pop()
     except IndexError:
         inbox = SimpleQueue()
-        threading.Thread(target=_work, args=(inbox,), name="payload-deadline", daemon=True).start()
+        try:
+            threading.Thread(target=_work, args=(inbox,), name="payload-deadline", daemon=True).start()
+        except RuntimeError as error:  # Python's own for EAGAIN
+            raise PayloadStoreUnavailableError(
+                "no thread can be started for the payload store's call",
+                hint="Calls that hang keep their threads: check the store, and the limit (pids.max, ulimit -u)",
+            ) from error
     inbox.put(job)
 
 

@@ -45,6 +45,8 @@ _CONNECTIONS: Final = 64
 
 # Parts of a stream under way at once; with the one being read and some blocks that is less than 32 MiB.
 _STREAM_AHEAD: Final = 2
+# "Naming Amazon S3 objects" in its User Guide: in UTF-8.
+_MAX_KEY_BYTES: Final = 1024
 
 
 class S3Store(PayloadStore):
@@ -248,6 +250,8 @@ class S3Store(PayloadStore):
     def _below(self, reference: str, *, own_only: bool = False) -> tuple[references.Location, references.Location]:
         """Where a reference points, and the prefix below which that is."""
         location = references.parse(self, reference)
+        if len("/".join(location.segments).encode()) > _MAX_KEY_BYTES:
+            raise self.untrusted(reference, f"its path has more than the {_MAX_KEY_BYTES} bytes of S3's keys")
         own = references.Location(self.scheme, self._bucket, self._own)
         for root in (own,) if own_only else (own, *self._trusted):
             if location.host == root.host and references.starts_with(location.segments, root.segments):

@@ -141,6 +141,8 @@ class Deserializer(Stage, Generic[Out]):
             :class:`serde_chain.batch.BatchForm`, imported, and called with the stage, for the first batch.
             Without one, the stage is called record by record.
         message_format: As of serializers. Records that a header calls something else are not given to the stage.
+        authenticates: Whether the stage refuses what was not written by those who have a key, as ``encrypt`` does. A
+            chain with such a stage hands nothing over that has not been through it, whatever a header says.
         arrow_type_name: For stages without a batch form, name of the ``pyarrow`` factory of the type of what they give,
             such as ``int64``. Without either, pyarrow infers the type.
     """
@@ -150,6 +152,7 @@ class Deserializer(Stage, Generic[Out]):
     reads_before_large_message: ClassVar[bool] = False
     batch_form: ClassVar[str | None] = None
     message_format: str | None = None
+    authenticates: ClassVar[bool] = False
     arrow_type_name: ClassVar[str | None] = None
 
     @abstractmethod

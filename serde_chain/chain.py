@@ -75,6 +75,8 @@ class _Chain(Stage):
         self._names = tuple(names)
         self._labels = tuple(f"{name} ({at} of {len(names)})" for at, name in enumerate(names, 1))
         self._source: tuple[dict[str, object], bool] | None = None
+        # A header, which anybody can write, must not lead around these.
+        self._authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in self._stages)
         _check_neighbours(self._stages, self._labels)
         for at, stage in enumerate(self._stages):
             if isinstance(stage, Stage) and stage.moves_payloads:
@@ -214,7 +216,9 @@ class _Chain(Stage):
                 data = stage(data, ctx)
         except Exception as error:
             if isinstance(error, ForeignFormatError):
-                return error.data
+                if not self._authenticates:
+                    return error.data
+                error.data = None
             failure = self._error(stage, error, ctx)
             if failure is error:
                 raise

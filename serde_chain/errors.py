@@ -208,6 +208,11 @@ _NOT_THERE: Final = (
     ("requests", "ConnectionError"),
     ("requests", "Timeout"),
 )
+# What they raise where it is there and refuses, by where the error has the status.
+_ANSWERED: Final = (("httpx", "HTTPStatusError"), ("httpx2", "HTTPStatusError"), ("requests", "HTTPError"))
+_ANSWERED_URLLIB: Final = (("urllib.error", "HTTPError"),)
+# Of HTTP (RFC 9110): about who asks, how often, or the server; those from 500 on as well.
+_REFUSED: Final = frozenset({401, 403, 407, 408, 429})
 _REGISTRY_CLIENT: Final = (("confluent_kafka.schema_registry.error", "SchemaRegistryError"),)
 # A registry's own codes: it knows no such subject, version or schema.
 UNKNOWN_SCHEMA: Final = frozenset({40401, 40402, 40403})
@@ -220,7 +225,7 @@ def is_about_record(error: BaseException) -> bool:
         error: The error. What it was raised from counts as well: wrappers are common.
 
     Returns:
-        False where a connection, a file, memory or a schema registry is at fault; True otherwise.
+        False where a connection, a file, memory, a schema registry or another HTTP server is at fault; True otherwise.
     """
     seen: list[Any] = []
     cause: Any = error
@@ -232,12 +237,24 @@ def is_about_record(error: BaseException) -> bool:
             return refused.http_status_code == 404 and refused.error_code in UNKNOWN_SCHEMA
         if isinstance(cause, (ConnectionError, TimeoutError, MemoryError, *_kinds(_NOT_THERE))):
             return False
+        status = _http_status(cause)
+        if status is not None and (status in _REFUSED or status >= 500):
+            return False
         # Without a number it is no answer of the system: gzip, bz2 and Pillow call corrupt data an OSError.
         if isinstance(cause, OSError) and cause.errno is not None:
             return False
         seen.append(cause)
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return True
+
+
+def _http_status(error: Any) -> int | None:
+    """The status of the answer that an error of an HTTP client is about."""
+    if isinstance(error, _kinds(_ANSWERED_URLLIB)):
+        found: int = error.code  # type: ignore[attr-defined]
+        return found
+    answer: Any = error.response if isinstance(error, _kinds(_ANSWERED)) else None  # type: ignore[attr-defined]
+    return None if answer is None else int(answer.status_code)
 
 
 def _kinds(names: tuple[tuple[str, str], ...]) -> tuple[type[BaseException], ...]:

@@ -4,6 +4,8 @@ import copy
 import gzip
 import pickle
 from collections.abc import Callable
+from email.message import Message
+from urllib.error import HTTPError
 
 import pytest
 
@@ -139,7 +141,7 @@ def raised_from(error: Exception, cause: BaseException | None) -> Exception:
 
 def test_what_other_packages_raise_is_the_records_fault_unless_a_service_or_the_machine_is_at_fault() -> None:
     from confluent_kafka.schema_registry.error import SchemaRegistryError
-    from httpx2 import ConnectError
+    from httpx2 import ConnectError, HTTPStatusError, Request, Response
 
     world = [
         ConnectionRefusedError(111, "refused"),
@@ -163,5 +165,11 @@ def test_what_other_packages_raise_is_the_records_fault_unless_a_service_or_the_
     for error in records:
         assert is_about_record(error)
         assert is_about_record(raised_from(RuntimeError("wrapped"), error))
+    for status, is_the_records in ((400, True), (404, True), (401, False), (403, False), (429, False), (503, False)):
+        answer = Response(status, request=Request("GET", "http://localhost/"))
+        refused = HTTPStatusError("refused", request=answer.request, response=answer)
+        plain = HTTPError("http://localhost/", status, "refused", Message(), None)
+        assert [is_about_record(refused), is_about_record(plain)] == [is_the_records] * 2
+        plain.close()
     circle = ValueError("round")
     assert is_about_record(raised_from(circle, raised_from(ValueError("and round"), circle)))

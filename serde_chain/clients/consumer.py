@@ -180,6 +180,9 @@ class Consumer:
             failure = confluent_kafka.KafkaException(ready[0].error())
             self._window.passed = [*ends, ready[0]]
             raise failure
+        # At once: a record that cannot be read for now is waited for while it is the first of the window.
+        self._window.passed = ends
+        self._window.settle()
         ready = ready[: min(num_messages, failed)]
         for record in ready:
             # What a call that was interrupted had decoded goes through the chains once more, as a column.
@@ -194,9 +197,7 @@ class Consumer:
         if error is not None and not len(table):
             self._give_up(ready[0], error)
             raise error
-        given = ready[: len(table)]
-        self._window.passed = ends
-        self._window.given = given
+        self._window.given = ready[: len(table)]
         return table
 
     def _poll(self, timeout: float) -> None:
@@ -280,11 +281,13 @@ class Consumer:
         """Subscribe to topics; callbacks are called with this consumer and the partitions."""
 
         def revoke(_consumer: object, partitions: list[TopicPartition]) -> None:
+            self._stall.let_go(set(map(_place, partitions)))
             self._drop(partitions)
             if on_revoke is not None:
                 on_revoke(self, partitions)
 
         def lose(_consumer: object, partitions: list[TopicPartition]) -> None:
+            self._stall.let_go(set(map(_place, partitions)))
             self._drop(partitions)
             if on_lost is not None:
                 on_lost(self, partitions)
@@ -298,6 +301,7 @@ class Consumer:
 
     def unsubscribe(self) -> None:
         """End the subscription."""
+        self._stall.let_go()
         self._consumer.unsubscribe()
         self._drop()
 
@@ -309,6 +313,7 @@ class Consumer:
 
     def unassign(self) -> None:
         """Give all partitions back."""
+        self._stall.let_go()
         self._consumer.unassign()
         self._drop()
 
@@ -318,6 +323,7 @@ class Consumer:
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Give some partitions back."""
+        self._stall.let_go(set(map(_place, partitions)))
         self._consumer.incremental_unassign(partitions)
         self._drop(partitions)
 

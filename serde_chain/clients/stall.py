@@ -69,14 +69,22 @@ class Stall:
             if time.monotonic() >= until:
                 return False
 
-    def let_go(self) -> None:
-        """Let the client fetch again."""
-        assigned = self._client.assignment() if self._held else []
-        held = self._held - self._window.paused
-        free = [partition for partition in assigned if (partition.topic, partition.partition) in held]
+    def let_go(self, places: Collection[Place] | None = None) -> None:
+        """Let the client fetch again from some partitions; from all where none are named.
+
+        Also before it gives partitions back: librdkafka remembers that they are paused, and would fetch nothing from
+        them when they are assigned again.
+        """
+        letting = self._held if places is None else self._held.intersection(places)
+        assigned = self._client.assignment() if letting else []
+        free = [
+            partition
+            for partition in assigned
+            if (place := (partition.topic, partition.partition)) in letting and place not in self._window.paused
+        ]
         if free:
             self._client.resume(free)
-        self._held.clear()
+        self._held = self._held - letting
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Take note that the client fetches from partitions again, or has lost them; all where none are named."""

@@ -46,7 +46,11 @@ VALIDATE: Final = Option(
 )
 
 
+# Schemas that come with records: how many are remembered, and of how many characters. Parsed, one takes 10 to 20 times
+# as much memory as its text.
 _MAX_SCHEMAS: Final = 100
+_LONGEST_REMEMBERED: Final = 1 << 16
+_TYPE: Final = "AVRO"
 
 
 class _Writer(NamedTuple):
@@ -148,7 +152,7 @@ class AvroSerializer(Serializer[Any]):
         """Ask the registry, once per topic."""
         registry = cast(SchemaRegistry, self._registry)  # without one, there is a writer for any topic
         subject = registry.subject(ctx, self._schema.name if self._schema is not None else "")
-        found = registry.schema_for(subject, self._schema.text if self._schema else None, "AVRO")
+        found = registry.schema_for(subject, self._schema.text if self._schema else None, _TYPE)
         own = self._schema is not None and found.text == self._schema.text
         schema = self._schema if own and self._schema is not None else _parse_registered(found)
         prefix, header = frame_of(found, self._framing, is_key=self._is_key)
@@ -285,7 +289,7 @@ class AvroDeserializer(Deserializer[Any]):
         reader = self._readers.get(text)
         if reader is None:
             reader = self._reader(parse_schema(text))
-            if len(self._readers) < _MAX_SCHEMAS:
+            if len(text) <= _LONGEST_REMEMBERED and len(self._readers) < _MAX_SCHEMAS:
                 self._readers[text] = reader
         return reader
 
@@ -298,8 +302,10 @@ class AvroDeserializer(Deserializer[Any]):
             raise DecodeError(str(error), hint="Was it written without a schema registry? See avro.framing") from error
         reader = self._readers.get(key)
         if reader is None:
-            found = cast(SchemaRegistry, self._registry).get(key)
-            reader = self._reader(_parse_registered(found))._replace(registered=key if isinstance(key, int) else None)
+            found = cast(SchemaRegistry, self._registry).get(key, _TYPE)
+            reader = self._reader(_parse_registered(found, named_by_record=True))._replace(
+                registered=key if isinstance(key, int) else None
+            )
             self._readers[key] = reader
         return reader, 0 if in_header is not None else size
 
@@ -327,11 +333,13 @@ class AvroDeserializer(Deserializer[Any]):
         )
 
 
-def _parse_registered(found: RegisteredSchema) -> AvroSchema:
+def _parse_registered(found: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:
     try:
         return AvroSchema.parse(found.text, found.references)
     except ValueError as error:
-        raise SchemaRegistryError(f"schema {found.key} of the registry is {error}") from error
+        failure = SchemaRegistryError(f"schema {found.key} of the registry is {error}")
+        failure.about_record = named_by_record  # the registry has answered, and other records name other schemas
+        raise failure from error
 
 
 def _check_depth(data: Any) -> None:

@@ -141,6 +141,7 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
 
     takes = Data.BYTES
     gives = Data.BYTES
+    authenticates = True
     options = (TOPIC, *encryption_keys.OPTIONS)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:

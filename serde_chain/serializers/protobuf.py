@@ -218,11 +218,11 @@ def _references(registry: SchemaRegistry, file: Any) -> list[Any]:
 
 def _registered_class(registry: SchemaRegistry, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
     """The class of a message that a registry describes: stored as a descriptor, or made one by Confluent's registry."""
-    found = registry.get(key)
+    found = registry.get(key, _TYPE)
     try:
         return _class_at(found, indexes)
     except _NotADescriptor:
-        found = registry.get(key, "serialized")
+        found = registry.get(key, _TYPE, "serialized")
     try:
         return _class_at(found, indexes)
     except _NotADescriptor as error:
@@ -246,6 +246,6 @@ def _class_at(found: RegisteredSchema, indexes: tuple[int, ...]) -> Any:
     try:
         return protobuf_schema.class_at(files, indexes)
     except (ValueError, RecursionError) as error:
-        raise SchemaRegistryError(
-            f"schema {found.key} of the registry does not describe the record: {error}"
-        ) from error
+        failure = SchemaRegistryError(f"schema {found.key} of the registry does not describe the record: {error}")
+        failure.about_record = True  # which says itself where in the schema its message is
+        raise failure from error

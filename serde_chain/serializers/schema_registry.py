@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
@@ -34,6 +35,7 @@ SubjectStrategy = Callable[[str, str, str], str]
 
 # Confluent's client waits for ever unless told otherwise.
 _TIMEOUT_S: Final = 10
+_NO_SCHEMA: Final = (1 << 31) - 1
 
 
 def _strategy(value: object) -> SubjectStrategy:
@@ -172,18 +174,33 @@ class SchemaRegistry:
             self._register(name, wanted)
         return self._library.SchemaReference(name, name, self._look_up(name, wanted).version)
 
-    def get(self, key: SchemaKey, form: str | None = None) -> RegisteredSchema:
-        """The schema with an id or GUID.
+    def get(self, key: SchemaKey, schema_type: str, form: str | None = None) -> RegisteredSchema:
+        """The schema with an id or GUID that a record names.
 
         Args:
             key: The id or GUID.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
             form: What Confluent's registry calls the format: ``serialized`` for Protobuf in base64.
 
         Raises:
-            SchemaRegistryError: The registry is down or refuses, or does not know it.
+            SchemaRegistryError: The registry is down or refuses, does not know the schema, or has it as one of another
+                type; the last two are about the record, which may name what it likes.
         """
         method = self._client.get_schema if isinstance(key, int) else self._client.get_schema_by_guid
-        schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key), fmt=form)
+        try:
+            schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key), fmt=form)
+        except SchemaRegistryError as error:
+            # Of GUIDs where there are none, and of numbers that are no ids to them, registries say what any server says
+            # of an address that it does not have.
+            error.about_record = error.about_record or (_is_not_found(error.__cause__) and self._is_there())
+            raise
+        if (found := schema.schema_type or "AVRO") != schema_type:
+            failure = SchemaRegistryError(
+                f"schema {key} of the registry is of the type {found}, not {schema_type}",
+                hint="Was the record written by another kind of serializer, or with another registry?",
+            )
+            failure.about_record = True
+            raise failure
         return self._with_references(key, schema, form)
 
     def subjects(self, topics: Iterable[str], record_name: str) -> list[str]:
@@ -210,6 +227,14 @@ class SchemaRegistry:
     def close(self) -> None:
         """Close the client's connections."""
         self._client.close()
+
+    def _is_there(self) -> bool:
+        """Whether there is a registry at its address: it says itself that it has no schema of the highest number."""
+        try:
+            self._ask("a schema that is not there", self._client.get_schema, _NO_SCHEMA)
+        except SchemaRegistryError as error:
+            return error.about_record
+        return True
 
     def _register(self, subject: str, schema: Any) -> Any:
         method = self._client.register_schema_full_response
@@ -255,7 +280,7 @@ class SchemaRegistry:
         try:
             return method(*arguments, **options)
         except self._library.SchemaRegistryError as error:
-            unknown = error.http_status_code == 404
+            unknown = _is_not_found(error)
             failure = SchemaRegistryError(
                 f"the schema registry refused {what}: {error.error_message} (HTTP {error.http_status_code})",
                 hint="Was it written with another registry? Check schema.registry.url" if unknown else None,
@@ -271,6 +296,13 @@ class SchemaRegistry:
             )
             failure.transient = True
             raise failure from error
+
+
+def _is_not_found(error: Any) -> bool:
+    """Whether an error of the registry's client is the status 404; its other errors have no status."""
+    return isinstance(error, require("confluent_kafka.schema_registry", "registry").SchemaRegistryError) and bool(
+        error.http_status_code == HTTPStatus.NOT_FOUND
+    )
 
 
 class SchemaFrame(NamedTuple):

@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -199,6 +200,77 @@ def test_the_record_can_be_left(
         assert consumer.poll(0.2) is None
         consumer.resume([both[0]])
         assert everything(consumer, "poll") == (VALUES, [])
+
+
+@pytest.mark.parametrize("way", ["unassign", "unsubscribe", "incremental", "rebalance"])
+def test_partitions_that_were_given_back_while_a_record_could_not_be_read_are_read_when_they_come_again(
+    broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", store: FaultyStore, way: str
+) -> None:
+    topic = new_topic(2)
+    fill(broker, topic, store, 0)
+    fill(broker, topic, store, 1)
+    config = {**config_of(store), "value.deserializers": "large-message", "group.id": topic}
+    consumer = new_consumer(config)
+    both = [TopicPartition(topic, at, 0) for at in (0, 1)]
+    if way in {"unassign", "incremental"}:
+        consumer.assign(both)
+    else:
+        consumer.subscribe([topic])
+    store.fail(PayloadStoreUnavailableError("down"), times=1)
+    with pytest.raises(PayloadStoreUnavailableError):
+        consumer.poll(20)
+    assert consumer.poll(0) is None  # waits, and fetches nothing meanwhile
+    if way == "unassign":
+        consumer.unassign()
+        consumer.assign(both)
+    elif way == "incremental":
+        consumer.incremental_unassign(both)
+        consumer.incremental_assign(both)
+    elif way == "unsubscribe":
+        consumer.unsubscribe()
+        consumer.subscribe([topic])
+    else:
+        store.fail(PayloadStoreUnavailableError("down"), times=1_000)
+        with new_consumer(config) as other:
+            other.subscribe([topic])
+            until = time.monotonic() + 60
+            while not (len(other.assignment()) == len(consumer.assignment()) == 1) and time.monotonic() < until:
+                if not other.assignment():
+                    other.poll(0.05)
+                with suppress(PayloadStoreUnavailableError):
+                    consumer.poll(0.05)
+            assert len(other.assignment()) == len(consumer.assignment()) == 1
+        while len(consumer.assignment()) < 2 and time.monotonic() < until:
+            with suppress(PayloadStoreUnavailableError):
+                consumer.poll(0.05)
+        store._errors.clear()
+    values, _ = everything(consumer, "poll", 2 * len(VALUES))
+    assert sorted(values) == sorted(VALUES * 2)
+
+
+def test_the_end_of_another_partition_in_front_does_not_end_the_wait(
+    broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", store: FaultyStore
+) -> None:
+    topic = new_topic(2)
+    consumer = new_consumer({**config_of(store), "value.deserializers": "large-message", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 1, 0)])
+    assert consumer._fetch_several(1, 20)
+    fill(broker, topic, store, 0)
+    consumer.incremental_assign([TopicPartition(topic, 0, 0)])
+    until = time.monotonic() + 60
+    while len(list(consumer._window.waiting())) < 2 and time.monotonic() < until:
+        consumer._window.fetch(consumer._consumer.poll, 0.5)
+    assert [message.error() is None for message in consumer._window.waiting()] == [False, True]
+    store.fail(PayloadStoreUnavailableError("down"), times=1_000)
+    tries = []
+    for _ in range(4):
+        with pytest.raises(PayloadStoreUnavailableError):
+            consumer.consume_arrow(1, 20)
+        tries.append(time.monotonic())
+    waits = [after - before for before, after in itertools.pairwise(tries)]
+    assert all(wait >= least for wait, least in zip(waits, (0.1, 0.2, 0.4), strict=True))
+    store._errors.clear()
+    assert everything(consumer, "arrow") == (VALUES, [])
 
 
 def test_an_answer_that_another_package_did_not_get_is_not_the_records_fault(

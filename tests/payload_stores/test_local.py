@@ -284,7 +284,7 @@ def test_a_content_that_was_cut_off_is_written_again(store: LocalStore, root: Pa
         (errno.ESTALE, PayloadStoreUnavailableError),
         (errno.EMFILE, PayloadStoreUnavailableError),
         (errno.EFBIG, PayloadTooLargeError),
-        (errno.ENAMETOOLONG, PayloadStoreError),
+        (errno.EINVAL, PayloadStoreError),
     ],
 )
 def test_errors_of_the_system_are_typed(

@@ -152,6 +152,24 @@ def test_parts_count_for_every_record_and_block() -> None:
         tracemalloc.stop()
 
 
+def test_large_schemas_that_come_with_records_are_not_held() -> None:
+    def of(number: int) -> bytes:
+        fields = [{"name": f"a{at}", "type": ["null", "int"]} for at in range(3000)]
+        record = dict.fromkeys(field["name"] for field in fields)
+        return file([record], {"type": "record", "name": f"R{number}", "fields": fields})
+
+    files = [of(number) for number in range(12)]
+    with DeserializerChain.from_config(READ) as chain:
+        chain(files[0])
+        tracemalloc.start()
+        try:
+            for data in files:
+                chain(data)
+            assert tracemalloc.get_traced_memory()[0] < 4 << 20
+        finally:
+            tracemalloc.stop()
+
+
 def test_schemas_that_name_types_many_times_are_bounded_by_their_own_length() -> None:
     with pytest.raises(DecodeError, match="characters"):
         read(header(json.dumps(doubling(14))) + b"\x02\x00" + bytes(16))

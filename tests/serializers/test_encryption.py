@@ -170,6 +170,22 @@ class TestWhatIsRefused:
             read(write(PLAIN, ctx()))
 
 
+def test_a_header_does_not_lead_around_it() -> None:
+    """hop's ``_format`` ends a chain with the bytes as they are; who writes a record writes its headers."""
+    config = {"encryption.keys": {"k": KEY}, "large.message.payload.store.class": "memory"}
+    for stages in ("large-message, encrypt", "large-message, encrypt, json"):
+        read = DeserializerChain.from_config(
+            {**config, "large.message.accept": "kip1159, hop", "value.deserializers": stages}
+        )
+        record = RecordContext("payments", "value", [("_format", b"other")])
+        with pytest.raises(DecodeError, match="format 'other'") as caught:
+            read(PLAIN, record)
+        assert caught.value.about_record
+        assert_no_leak(caught.value)
+        assert getattr(caught.value, "data", None) is None
+        read.close()
+
+
 def assert_refused(record: bytes, at: RecordContext, **config: object) -> None:
     with pytest.raises(DecryptionError) as caught:
         deserializer(**config)(record, at)

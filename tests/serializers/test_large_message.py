@@ -29,6 +29,7 @@ from serde_chain import (
     SerializerChain,
     UntrustedReferenceError,
 )
+from serde_chain.batch import Batch
 from serde_chain.testing.services import S3Server
 
 STORE = "large.message.payload.store.class"
@@ -329,6 +330,27 @@ def test_a_store_that_hangs_is_given_up(store: FaultyStore) -> None:
             with pytest.raises(PayloadStoreUnavailableError, match="did not finish within 200 ms"):
                 chain(data, context(list(headers)))
             assert time.monotonic() - started < 10
+    assert read(reference.encode(), context(headers)) == PAYLOAD
+
+
+def test_a_system_that_starts_no_more_threads_is_not_the_records_fault(
+    store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls that hang keep their threads, as many as a container may have in the end."""
+    write, read = chains(store)
+    reference, headers = offloaded(write)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("payload_stores.middleware._idle", [])
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(PayloadStoreUnavailableError, match="no thread") as caught:
+            read(reference.encode(), context(list(headers)))
+        assert not caught.value.about_record
+        result = read.read_batch(Batch([reference.encode()], [headers], topic="topic", field="value"))
+        assert [error.about_record for error in result.errors.values()] == [False]
     assert read(reference.encode(), context(headers)) == PAYLOAD
 
 

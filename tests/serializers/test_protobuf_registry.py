@@ -158,8 +158,19 @@ def test_indexes_that_lead_nowhere_are_an_error(chains: tuple[Make, Make], topic
     write, read = chains
     ctx = RecordContext(topic, "value")
     data = write(FIRST)(MESSAGES[0], ctx)
-    with pytest.raises(SchemaRegistryError, match="no message 9"):
+    with pytest.raises(SchemaRegistryError, match="no message 9") as caught:
         read()(data[:5] + b"\x02\x12", ctx)
+    assert caught.value.about_record
+
+
+def test_a_schema_of_another_kind_is_the_records_fault(
+    client: SchemaRegistryClient, chains: tuple[Make, Make], topic: str
+) -> None:
+    number = client.register_schema(f"{topic}-value", Schema('"string"', "AVRO"))
+    _, read = chains
+    with pytest.raises(SchemaRegistryError, match="of the type AVRO, not PROTOBUF") as caught:
+        read()(b"\x00" + number.to_bytes(4, "big") + b"\x00", RecordContext(topic, "value"))
+    assert caught.value.about_record
 
 
 def test_a_schema_as_text_needs_a_class(client: SchemaRegistryClient, chains: tuple[Make, Make], topic: str) -> None:

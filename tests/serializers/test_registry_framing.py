@@ -266,18 +266,30 @@ def test_an_incompatible_schema_is_refused(client: SchemaRegistryClient, writer:
         writer(V1.replace("long", "string"))({"id": "a"}, ctx)
 
 
-@pytest.mark.parametrize("prefix", [b"\x00\x7f\xff\xff\xff", b"\x01" + bytes(15) + b"\x09"])
+@pytest.mark.parametrize("prefix", [b"\x00\x7f\xff\xff\xff", b"\x00\xff\xff\xff\xff", b"\x01" + bytes(15) + b"\x09"])
 def test_an_unknown_id_is_said(reader: Make, topic: str, prefix: bytes) -> None:
-    with pytest.raises(SchemaRegistryError, match=r"schema (2147483647|00000000-0000-0000-0000-000000000009)"):
+    named = r"schema (2147483647|4294967295|00000000-0000-0000-0000-000000000009)"
+    with pytest.raises(SchemaRegistryError, match=named) as caught:
         reader()(prefix + b"\x02", RecordContext(topic, "value", []))
+    assert caught.value.about_record
+
+
+def test_an_unknown_guid_is_not_the_records_fault_where_there_is_no_registry(
+    registry: SchemaRegistry, topic: str
+) -> None:
+    config = {"value.deserializers": "avro", "schema.registry.url": f"{registry.url}/elsewhere"}
+    with DeserializerChain.from_config(config) as chain, pytest.raises(SchemaRegistryError) as caught:
+        chain(b"\x01" + bytes(17), RecordContext(topic, "value", []))
+    assert not caught.value.about_record
 
 
 def test_a_schema_of_another_kind_is_said(client: SchemaRegistryClient, reader: Make, topic: str) -> None:
     number = client.register_schema(
         f"{topic}-json", Schema('{"$schema": "http://json-schema.org/draft-07/schema#"}', "JSON")
     )
-    with pytest.raises(SchemaRegistryError, match=f"schema {number} of the registry is not an Avro schema"):
+    with pytest.raises(SchemaRegistryError, match=f"schema {number} of the registry is of the type JSON") as caught:
         reader()(b"\x00" + number.to_bytes(4, "big") + b"\x02", RecordContext(topic, "value", []))
+    assert caught.value.about_record  # a record of six bytes would stop all readers of the topic
 
 
 def test_bytes_without_a_framing_are_said(reader: Make) -> None:
