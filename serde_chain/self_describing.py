@@ -55,6 +55,8 @@ class DescribeSerializer(Serializer[Any]):
     there.
     """
 
+    takes = None  # what the stage behind it takes
+    gives = None
     options = (DESCRIBE,)
     max_overhead = 0
 

@@ -278,6 +278,8 @@ def test_stages_are_closed_when_a_later_one_refuses_its_configuration() -> None:
     closed: list[str] = []
 
     class First(Serializer[Any]):
+        gives = Data.OBJECT
+
         def __call__(self, data: Any, ctx: Any = None, /) -> Any:
             return data
 
