@@ -54,7 +54,7 @@ def stamp(
     Args:
         config: Client configuration: a mapping, or the path of a file; what belongs to chains is not used.
         source: Topic to read.
-        target: Topic to write, with as many partitions; nobody else may write to it.
+        target: Topic to write, with as many partitions; nothing else may write to it.
         until_end: Return when all that was there is relayed.
         stop: Set by another thread to end the relay after the transaction under way.
         progress: Told after each transaction how many records were relayed.
@@ -111,14 +111,15 @@ class _Relay:
             raise
 
     def open(self) -> None:
-        """End what a relay of this name has left open, then find out where it stood."""
-        self._call("the broker begins no transactions", self._producer.init_transactions, self._timeout_s)
+        """Look for the topics, end what a relay of this name has left open, then find out where it stood."""
+        # A broker or topic that is not there is told by what asks for it; a transaction would only say that it took long.
         count, other = self._partitions.count(self._source), self._partitions.count(self._target)
         if other < count:
             raise StampError(
                 f"it has {other} partitions, {self._source} has {count}: each is copied to the one of its number",
                 topic=self._target,
             )
+        self._call("the broker begins no transactions", self._producer.init_transactions, self._timeout_s)
         for place in self._partitions.committed(self._source, count):
             self._states[place.partition] = self._recover(place)
         self._assign()
@@ -205,7 +206,7 @@ class _Relay:
         if found is None or found.index is None:
             raise StampError(
                 "its last record has no index",
-                hint="Relay into a topic of its own, to which nobody else writes",
+                hint="Relay into a topic of its own, to which nothing else writes",
                 topic=self._target,
                 partition=partition,
             )
