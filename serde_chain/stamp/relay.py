@@ -112,7 +112,7 @@ class _Relay:
 
     def open(self) -> None:
         """Look for the topics, end what a relay of this name has left open, then find out where it stood."""
-        # A broker or topic that is not there is told by what asks for it; a transaction would only say that it took long.
+        # First: a broker that is not there is told by what asks for topics; a transaction only says that it took long.
         count, other = self._partitions.count(self._source), self._partitions.count(self._target)
         if other < count:
             raise StampError(
