@@ -307,7 +307,11 @@ def _parse(data: bytes) -> tuple[frozenset[str], list[Rule]]:
     rules = []
     for user, lists in users.items():
         if not isinstance(lists, dict) or lists.keys() - _LISTS:
-            raise ConfigError(f"the user {user} has something else than {', '.join(_LISTS)}")
+            strange = ", ".join(sorted(map(str, lists.keys() - _LISTS))) if isinstance(lists, dict) else "no table"
+            raise ConfigError(
+                f"the user {user} has {strange}, where only {', '.join(_LISTS)} are known",
+                hint=f'Write [users.{user}] and below it, for instance, read = ["alerts"]',
+            )
         for name, topics in lists.items():
             operation, allow = _LISTS[name]
             for topic in _names(topics, f"{name} of {user}"):

@@ -166,7 +166,7 @@ class _Relay:
         if last is not None and last.index is not None:
             if place.offset < 0:
                 raise StampError(
-                    f"{self._target} has records up to index {last.index}, but nobody knows from which offset to go on",
+                    f"{self._target} has records up to index {last.index}, but the offset to go on from is not known",
                     hint="The group's offsets have expired, or a relay of another name wrote them: relay into a new "
                     "topic, or commit the offset for the group",
                     topic=self._source,
@@ -175,7 +175,7 @@ class _Relay:
             if state is not None and state.index != last.index + 1:
                 raise StampError(
                     f"its last index is {last.index}, but this relay wrote up to {state.index - 1}",
-                    hint="Somebody else writes to it",
+                    hint="Something else writes to it: the relay needs the topic to itself",
                     topic=self._target,
                     partition=partition,
                 )

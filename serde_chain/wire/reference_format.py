@@ -160,7 +160,8 @@ def tell_placeholder(error: SerializationError, ctx: Context | None) -> Serializ
     if mark is None:
         return error
     text = (
-        f"the record is a reference to a payload, as its header {mark} says, and no stage follows it: {error.message}"
+        f"the record is a reference to a payload, as its header {mark} says, and no stage of this chain fetches that: "
+        f"{error.message}"
     )
     told = DecodeError(text, hint=_ADD_STAGE, **error.context)
     told.__cause__ = error

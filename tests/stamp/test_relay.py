@@ -199,7 +199,7 @@ class TestWhatIsRefused:
         source, target = new_topic(), new_topic()
         fill(config, source, [{"value": b"1"}])
         stamp(config, source, target, until_end=True)
-        with pytest.raises(StampError, match="up to index 0, but nobody knows"):
+        with pytest.raises(StampError, match="up to index 0, but the offset to go on from is not known"):
             stamp(config, source, target, until_end=True, transactional_id=f"other-{source}")
 
     def test_an_index_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic) -> None:
