@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores.errors import ConfigError, MissingDependencyError
 from payload_stores.options import nearest
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 __all__ = ["Catalogue", "import_object", "require"]
+
+_NEAR_ALIAS: Final = 0.9
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,17 @@ class Catalogue:
         if registered:
             return import_object(f"{registered[0].module}:{registered[0].attr}", self.kind)
         if "." in name or ":" in name:
-            return import_object(name, self.kind)
+            return self._import(name)
         raise self._unknown(name)
+
+    def _import(self, path: str) -> object:
+        try:
+            return import_object(path, self.kind)
+        except ConfigError as error:
+            # A class name of Java's looks like a dotted path.
+            if near := nearest(path, self.aliases, cutoff=_NEAR_ALIAS):
+                error.hint = f"Did you mean {near}?"
+            raise
 
     def names(self) -> Iterable[str]:
         """All short names, built-in and registered."""

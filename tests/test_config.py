@@ -137,7 +137,7 @@ def test_both_forms_exclude_each_other(field: str, side: str) -> None:
         ({"value.serializers": "json", "json.validate": True}, "json.validate needs a schema"),
         ({"value.serializers": "json", "json.schema": "{"}, "json.schema is not a JSON Schema"),
         ({"value.serializers": "json", "json.schema": '{"type": "thing"}'}, "json.schema is not a JSON Schema"),
-        ({**LARGE, STORE_CLASS: "s4"}, "no payload store 's4'.*s3"),
+        ({**LARGE, STORE_CLASS: "s4"}, "no payload store 's4' \\[key=large.message.payload.store.class\\].*s3"),
         ({**LARGE, STORE_CLASS: "json.loads"}, "not a payload store"),
         ({**LARGE, "large.message.format": "kip"}, "no large-message format 'kip'"),
         ({**LARGE, "large.message.id": "uuid"}, "expected one of random, content"),
