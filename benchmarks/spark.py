@@ -1,4 +1,4 @@
-"""Spark: ``deserialize`` by engine against ``from_avro`` and a pandas UDF, and ``resolve`` by share of references."""
+"""Spark: ``deserialize`` against ``from_avro`` and a pandas UDF, bad records, ``resolve`` by share of references."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from serde_chain.testing.services import KafkaBroker, spark_session
 ROUNDS: Final = 5
 CACHED: Final = 200_000
 SENT: Final = 100_000
+BAD: Final = 20_000
 SHARES: Final = ((0, 300_000), (1, 300_000), (10, 100_000), (100, 10_000))
 PAYLOAD_BYTES: Final = 16_384
 SCHEMA: Final = json.dumps(
@@ -49,8 +50,8 @@ FRAMED: Final = {**CONFIG, "avro.framing": "single-object"}
 def run() -> bool:
     """Print the tables; returns whether the targets are reached."""
     with KafkaBroker() as broker, spark_session("benchmark") as spark:
-        reached = _deserialize(spark, broker)
-        return _resolve(spark, broker) and reached
+        reached = [_deserialize(spark, broker), _bad_records(spark), _resolve(spark, broker)]
+    return all(reached)
 
 
 def _deserialize(spark: SparkSession, broker: KafkaBroker) -> bool:
@@ -101,6 +102,26 @@ def _deserialize(spark: SparkSession, broker: KafkaBroker) -> bool:
         for name in ("native", "arrow")
     ]
     return print_table("Spark deserialize, per record of 5 fields and 20 doubles", results)
+
+
+def _bad_records(spark: SparkSession) -> bool:
+    with SerializerChain.from_config({"value.serializer": "avro", **_without_side(CONFIG)}) as chain:
+        good = [chain(_record(at), None) for at in range(BAD)]
+    shares = {"all are cut off": 1, "one in ten": 10, "one in a thousand": 1000}
+    rows = [
+        (data, *(data[: -3 if at % every == 0 else None] for every in shares.values())) for at, data in enumerate(good)
+    ]
+    names = ["good", *(f"every_{every}" for every in shares.values())]
+    cached = spark.createDataFrame(rows, ", ".join(f"{name} binary" for name in names)).coalesce(1).cache()
+    cached.count()
+    ways = {name: deserialize(name, None, CONFIG, engine="arrow", mode="PERMISSIVE") for name in names}
+    times = _rounds({name: lambda way=way: _read(cached, way) for name, way in ways.items()})  # type: ignore[misc]
+    cached.unpersist()
+    results = [
+        _result(share, times[f"every_{every}"], times["good"], "good records", 3, count=BAD)
+        for share, every in shares.items()
+    ]
+    return print_table("Spark deserialize with the engine arrow, per record: records that cannot be read", results)
 
 
 def _resolve(spark: SparkSession, broker: KafkaBroker) -> bool:

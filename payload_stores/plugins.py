@@ -6,17 +6,19 @@ Stages and stores are looked up by the same rules. Only what is asked for is imp
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores.errors import ConfigError, MissingDependencyError
 from payload_stores.options import nearest
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+    from importlib.metadata import EntryPoint
 
 __all__ = ["Catalogue", "import_object", "require"]
 
@@ -91,11 +93,32 @@ class Catalogue:
 
 
 @cache
-def _entry_points(group: str, _path: tuple[str, ...]) -> EntryPoints:
+def _entry_points(group: str, path: tuple[str, ...]) -> Iterable[EntryPoint]:
     """The entry points of a group; looking through all installed packages takes some milliseconds, so once a path."""
+    if not any(_may_register(group, folder or ".") for folder in path):
+        return ()
     from importlib.metadata import entry_points  # takes longer to import than all else that a chain needs
 
     return entry_points(group=group)
+
+
+def _may_register(group: str, folder: str) -> bool:
+    """Whether a package in a folder of ``sys.path`` may register under a group."""
+    try:
+        with os.scandir(folder) as entries:
+            packages = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+    except NotADirectoryError:
+        return True  # an archive, which importlib.metadata can look into
+    except OSError:
+        return False
+    name = group.encode()
+    for package in packages:
+        try:
+            if name in Path(package, "entry_points.txt").read_bytes():
+                return True
+        except OSError:
+            continue  # most packages register nothing
+    return False
 
 
 def import_object(path: str, kind: str = "object") -> object:

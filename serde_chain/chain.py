@@ -358,20 +358,30 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         if self._forms is None:
             self._forms = tuple(find_form(stage) for stage in self._stages)
         for part in run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, most_bytes):
-            part.errors |= {row: self._explained(error, part.context(row)) for row, error in part.errors.items()}
+            self._explain(part)
             yield part
+
+    def _explain(self, batch: Batch) -> None:
+        """Say of the records of a batch that are placeholders what they are."""
+        if not batch.errors or self._follows_references:
+            return
+        from serde_chain.wire.reference_format import marker_headers, tell_placeholder
+
+        marked = batch.rows_with_header(marker_headers(is_key=batch.field == KEY))
+        for row in batch.errors.keys() & set(marked):
+            batch.errors[row] = tell_placeholder(batch.errors[row], batch.context(row))
 
     def _error(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
         failure = super()._error(stage, error, ctx)
-        return self._explained(failure, ctx) if isinstance(failure, DecodeError) else failure
-
-    def _explained(self, error: SerializationError, ctx: Context | None) -> SerializationError:
-        follows = any(isinstance(stage, Stage) and stage.moves_payloads for stage in self._stages)
-        if follows:
-            return error
+        if ctx is None or not isinstance(failure, DecodeError) or self._follows_references:
+            return failure
         from serde_chain.wire.reference_format import tell_placeholder  # not needed before something fails
 
-        return tell_placeholder(error, ctx)
+        return tell_placeholder(failure, ctx)
+
+    @property
+    def _follows_references(self) -> bool:
+        return any(isinstance(stage, Stage) and stage.moves_payloads for stage in self._stages)
 
     def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
         at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)

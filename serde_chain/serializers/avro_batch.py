@@ -213,9 +213,14 @@ class _Grouping:
             self._group(None, rows, column)
             return
         encoded = self._compute.binary_slice(column, 0, size).dictionary_encode()
-        for at, prefix in enumerate(encoded.dictionary.to_pylist()):
-            whole = len(encoded.dictionary) == 1
-            places = None if whole else self._where(self._compute.equal(encoded.indices, at))
+        prefixes = encoded.dictionary.to_pylist()
+        # Sorted once, and not searched for each prefix: each bad record may have one of its own.
+        order = self._compute.sort_indices(encoded.indices).cast(self._arrow.int64())
+        counts = self._compute.value_counts(encoded.indices).field("counts").to_pylist()
+        stop = 0
+        for prefix, count in zip(prefixes, counts, strict=True):
+            start, stop = stop, stop + count
+            places = None if len(prefixes) == 1 else order.slice(start, count)
             if prefix[:1] == b"\1" and size == 5 and self._stage.framing in {CONFLUENT, HEADER}:
                 # A GUID, of which this is only the beginning.
                 inner = column if places is None else column.take(places)

@@ -47,11 +47,13 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
 
 def _make(name: str, plan: Plan, returns: DataType) -> Callable[..., Any]:
     spark: Any = functions  # what it has depends on the version
-    run = _arrow_function(pickled(plan), plan.python)
+    shipped = pickled(plan)
     if hasattr(spark, "arrow_udf"):
         array = require("pyarrow", "spark").Array
+        run = _arrow_function(_InWorkers(plan.python, "pyarrow"), shipped)
         return _once(spark.arrow_udf, _named(run, name, array, array), returns)
     pandas: Any = require("pandas", "spark")
+    run = _arrow_function(_InWorkers(plan.python, "pyarrow", "pandas"), shipped)
     # In a struct, since a pandas.DataFrame, which stands for a struct, has no way to say that a whole row is null.
     function = _once(
         spark.pandas_udf,
@@ -79,32 +81,58 @@ def _once(udf: Any, run: Callable[..., Any], returns: DataType) -> Callable[...,
     return function
 
 
-def _arrow_function(pickled: bytes, python: str) -> Callable[..., Iterator[Any]]:
-    # A nested function is pickled as code, not by its module's name. So it also arrives in an interpreter that lacks
-    # this package, and can say so.
+def _arrow_function(decode: Any, pickled: bytes) -> Callable[..., Iterator[Any]]:
     def run(batches: Iterator[Any]) -> Iterator[Any]:
-        try:
-            from serde_chain.spark.worker import decode_batches
-        except ImportError as error:
-            import sys
-
-            raise ImportError(
-                f"the interpreter of Spark's workers, {sys.executable}, cannot load serde-chain ({error}). "
-                f"Set PYSPARK_PYTHON to an interpreter that has 'serde-chain[spark]'; the driver's is {python}"
-            ) from error
-        yield from decode_batches(pickled, batches)
+        yield from decode(pickled, batches)
 
     return run
 
 
 def _pandas_function(run: Callable[..., Iterator[Any]], columns: tuple[str, ...]) -> Callable[..., Iterator[Any]]:
     def run_pandas(batches: Iterator[Any]) -> Iterator[Any]:
-        # Imported when it runs: where this package is missing, this says so.
-        first = run(iter(()))
-        next(first, None)
         from serde_chain.spark.pandas_edge import to_arrow, to_frame
 
         arrays = (to_arrow(columns, batch if isinstance(batch, tuple) else (batch,)) for batch in batches)
         yield from map(to_frame, run(arrays))
 
     return run_pandas
+
+
+class _InWorkers:
+    """Stands for :func:`serde_chain.spark.worker.decode_batches`, which a worker has in its place.
+
+    A worker unpickles a function before pyspark prepares to call it, which takes pyarrow: where that is missing,
+    pyspark's own error says neither in which interpreter nor what to do. So all is loaded while this is unpickled.
+
+    Args:
+        python: The driver's interpreter.
+        packages: What pyspark needs there for functions of this kind.
+    """
+
+    def __init__(self, python: str, *packages: str) -> None:
+        self._given = (python, packages)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        return _loader(), self._given
+
+
+def _loader() -> Callable[[str, tuple[str, ...]], Any]:
+    # A nested function is pickled as code, not by its module's name. So it also arrives in an interpreter that lacks
+    # this package, and can say so.
+    def load(driver: str, packages: tuple[str, ...]) -> Any:
+        import sys
+        from importlib import import_module
+
+        try:
+            for package in packages:
+                import_module(package)
+            from serde_chain.spark.worker import decode_batches
+        except ImportError as error:
+            raise ImportError(
+                f"the interpreter of Spark's workers, {sys.executable}, cannot load what it needs ({error}). "
+                "pip install 'serde-chain[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it; "
+                f"the driver's is {driver}"
+            ) from error
+        return decode_batches
+
+    return load

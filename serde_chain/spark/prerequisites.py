@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from pyspark import SparkFiles
 
 from payload_stores.plugins import require
 from serde_chain.errors import MissingDependencyError
@@ -56,7 +60,7 @@ def check_worker_python(session: Any) -> None:
     python = shutil.which(str(context.pythonExec))
     if python is None or Path(python).absolute() == Path(sys.executable).absolute():
         return
-    problem = _probe(python)
+    problem = _probe(python, _python_path(context))
     if problem:
         raise MissingDependencyError(
             f"Spark's workers run {python}, which cannot load what they need ({problem})",
@@ -65,12 +69,43 @@ def check_worker_python(session: Any) -> None:
         )
 
 
+def _python_path(context: Any) -> str:
+    """Where the workers look for modules besides their own packages.
+
+    Args:
+        context: The ``SparkContext``.
+
+    Returns:
+        A ``PYTHONPATH``: files added by ``addPyFile`` or ``--py-files``, then what the context and this process's
+        environment name.
+    """
+    found = []
+    if context.listFiles:
+        added = {Path(unquote(urlsplit(file).path)).name for file in context.listFiles}
+        packages = sorted(name for name in added if name.lower().endswith(context.PACKAGE_EXTENSIONS))
+        # Single modules lie in the folder itself.
+        found = [*map(SparkFiles.get, packages), SparkFiles.getRootDirectory()]
+    found += [paths["PYTHONPATH"] for paths in (context.environment, os.environ) if paths.get("PYTHONPATH")]
+    return os.pathsep.join(found)
+
+
 @cache
-def _probe(python: str) -> str:
-    """What an interpreter says when it loads the worker's modules; empty when it can."""
-    modules = "serde_chain.spark.worker, pyspark, pandas, pyarrow"
+def _probe(python: str, path: str) -> str:
+    """What an interpreter says when it loads the worker's modules; empty when it can.
+
+    Args:
+        python: The interpreter.
+        path: Its ``PYTHONPATH``.
+    """
+    # Not pyspark, which Spark brings along for its workers.
+    modules = "serde_chain.spark.worker, pandas, pyarrow"
     done = subprocess.run(
-        [python, "-c", f"import {modules}"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        [python, "-c", f"import {modules}"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=_PROBE_SECONDS,
+        check=False,
     )
     lines = done.stderr.strip().splitlines()
     return "" if done.returncode == 0 else lines[-1] if lines else f"exit code {done.returncode}"

@@ -58,7 +58,25 @@ def parse(schema: DataType | str) -> DataType:
 
 def spark_of(kind: Any) -> DataType:
     """The Spark type of an Arrow type."""
-    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+    return _as_strict(from_arrow_type(kind, prefer_timestamp_ntz=True), kind)
+
+
+def _as_strict(schema: DataType, kind: Any) -> DataType:
+    """A type whose lists and maps may hold null where the Arrow type's may; pyspark 4.0 says that all of them may."""
+    if isinstance(schema, StructType):
+        fields = zip(schema, kind, strict=True)
+        return StructType(
+            [
+                StructField(field.name, _as_strict(field.dataType, found.type), field.nullable, field.metadata)
+                for field, found in fields
+            ]
+        )
+    if isinstance(schema, ArrayType):
+        return ArrayType(_as_strict(schema.elementType, kind.value_type), kind.value_field.nullable)
+    if isinstance(schema, MapType):
+        key, value = _as_strict(schema.keyType, kind.key_type), _as_strict(schema.valueType, kind.item_type)
+        return MapType(key, value, kind.item_field.nullable)
+    return schema
 
 
 def as_nullable(schema: DataType) -> DataType:

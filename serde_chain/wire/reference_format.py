@@ -16,7 +16,7 @@ from serde_chain.base import Buffer
 from serde_chain.errors import DecodeError, SerializationError
 from serde_chain.record import KEY, Context
 
-__all__ = ["FORMATS", "Reference", "ReferenceFormat", "find_format", "tell_placeholder"]
+__all__ = ["FORMATS", "Reference", "ReferenceFormat", "find_format", "marker_headers", "tell_placeholder"]
 
 _ADD_STAGE: Final = (
     "Put large-message first in the deserializers, and set large.message.payload.store.class to the writer's store"
@@ -141,6 +141,11 @@ FORMATS: Final = Catalogue(
 def find_format(name: str) -> ReferenceFormat:
     """The format of a name; raises ConfigError if there is none."""
     return cast(ReferenceFormat, FORMATS.find(name))
+
+
+def marker_headers(*, is_key: bool) -> frozenset[str]:
+    """Headers of which a record has at least one if :func:`tell_placeholder` has something to say of it."""
+    return frozenset(header for name in FORMATS.builtins for header in find_format(name).headers(is_key=is_key))
 
 
 def tell_placeholder(error: SerializationError, ctx: Context | None) -> SerializationError:

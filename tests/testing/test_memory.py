@@ -24,7 +24,7 @@ def test_the_peak_of_a_process() -> None:
     before = reset_peak()
     # Of its own pages: the allocator may have as much in hand.
     with mmap.mmap(-1, 40 * MIB) as block:
-        block.write(b"x" * block.size())
+        block.write(b"x" * len(block))
     assert peak_bytes() - before > 39 * MIB
     assert reset_peak() <= resident_bytes() + MIB
     assert peak_bytes(os.getpid()) == peak_bytes()
