@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Catalogue", "import_object", "require"]
 
 _NEAR_ALIAS: Final = 0.9
+_NAMESPACES: Final = frozenset({"google"})
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,13 @@ def import_object(path: str, kind: str = "object") -> object:
     return found
 
 
+def _package(missing: str, module: str) -> str:
+    """What a missing module belongs to; of a namespace that many packages share, what was looked for in it."""
+    name = missing.partition(".")[0]
+    shared = name in _NAMESPACES and module.startswith(f"{name}.")
+    return ".".join(module.split(".")[:2]) if shared else name
+
+
 def require(module: str, extra: str) -> Any:
     """Import a third-party module that an extra brings.
 
@@ -162,6 +170,6 @@ def require(module: str, extra: str) -> Any:
     except ImportError as error:
         raise MissingDependencyError(
             # The module may be there, and miss one that the same extra brings.
-            f"{(error.name or module).partition('.')[0]} is not installed",
+            f"{_package(error.name or module, module)} is not installed",
             hint=f"pip install 'serde-chain[{extra}]'",
         ) from error
