@@ -184,7 +184,13 @@ def _parse(path: Path, content: bytes) -> dict[str, object]:
     if path.suffix == ".toml":
         import tomllib
 
-        return dict(_flatten(tomllib.loads(text)))
+        try:
+            return dict(_flatten(tomllib.loads(text)))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(
+                f"the configuration {path} cannot be read: {error}",
+                hint='In TOML, text stands in quotes: key = "value"',
+            ) from error
     properties: Any = require("javaproperties", "config")
     return dict(properties.loads(text))
 
