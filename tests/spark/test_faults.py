@@ -107,10 +107,16 @@ def test_a_registry_that_is_not_there_or_is_no_registry() -> None:
     all_end({**AVRO, "schema.registry.url": "http://127.0.0.1:1", "schema.registry.max.retries": "0"}, FRAMED)
     with answering(404, b"<html>no such page</html>", "text/html") as url:
         all_end({**AVRO, "schema.registry.url": url}, FRAMED)
+        guid = [("__value_schema_id", b"\1" + bytes(range(16)))]
+        all_end({**AVRO, "schema.registry.url": url, "avro.framing": "header"}, b"\2", guid)
 
 
 def test_a_registry_that_does_not_know_the_schema(registry: SchemaRegistry) -> None:
     is_passed_over({**AVRO, "schema.registry.url": registry.url}, b"\0\x7f\xff\xff\xff\2")
+    # A GUID that is none, asked of a registry that has no GUIDs: its 404 has no code.
+    config = {**AVRO, "schema.registry.url": registry.url, "avro.framing": "header"}
+    is_passed_over(config, b"\2", [("__value_schema_id", b"\1" + bytes(range(16)))])
+    is_passed_over({**AVRO, "schema.registry.url": registry.url}, b"\1" + bytes(range(16)) + b"\2")
 
 
 def offloaded(config: Mapping[str, object]) -> tuple[bytes, list[Any]]:
