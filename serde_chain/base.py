@@ -141,7 +141,7 @@ class Deserializer(Stage, Generic[Out]):
         batch_form: For whole Arrow columns (``DeserializerChain.to_arrow``): ``module:Name`` of a
             :class:`serde_chain.batch.BatchForm`, imported, and called with the stage, for the first batch.
             Without one, the stage is called record by record.
-        message_format: As of serializers. Records that a header calls something else are not given to the stage.
+        message_format: As for serializers. Records that a header calls something else are not given to the stage.
         arrow_type_name: For stages without a batch form, name of the ``pyarrow`` factory of the type of what they give,
             such as ``int64``. Without either, pyarrow infers the type.
     """

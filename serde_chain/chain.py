@@ -161,7 +161,7 @@ class _Chain(Stage):
         _close_all(self._stages)
 
     async def aclose(self) -> None:
-        """Close all stages from a coroutine, awaiting those that close asynchronously; errors as of :meth:`close`."""
+        """Close all stages from a coroutine, awaiting those that close asynchronously; errors as in :meth:`close`."""
         first: Exception | None = None
         for stage in self._stages:
             close = getattr(stage, "aclose", None) or getattr(stage, "close", None)
@@ -277,7 +277,7 @@ class SerializerChain(_Chain, Serializer[Any]):
 
     @property
     def varies(self) -> str | None:  # type: ignore[override]
-        """As of its stages; foreign callables are taken at their word."""
+        """As its stages say; foreign callables are taken at their word."""
         return next((varies for stage in self._stages if (varies := getattr(stage, "varies", None))), None)
 
     def _check_key(self) -> None:

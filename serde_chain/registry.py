@@ -189,7 +189,7 @@ def _wrong_side(item: StageItem, side: Side) -> ConfigError:
 
 
 def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, side: Side) -> Callable[..., Any]:
-    """Make and configure one stage. Instances and functions are used as they are: whoever made them configured them.
+    """Make and configure one stage. Instances and functions are used as they are: their maker configured them.
 
     Args:
         item: The item of the list.

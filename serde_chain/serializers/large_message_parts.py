@@ -179,7 +179,7 @@ class LargeMessage(Stage):
 
 
 class ReferenceTopics:
-    """Whose payloads a record may refer to: a reader follows references that anybody may write.
+    """Whose payloads a record may refer to: a reader follows references that every writer may make.
 
     Args:
         topics: What :data:`REFERENCE_TOPICS` says.

@@ -1,7 +1,7 @@
 """The relay: copies a topic partition by partition, with time stamp and index in front of each value, exactly once.
 
-Records, the group's position in the source, and so the index are committed in one Kafka transaction. Whoever starts a
-relay with the same transactional id ends what another one left open, and fences that one off (KIP-98). The index goes
+Records, the group's position in the source, and so the index are committed in one Kafka transaction. A relay that is
+started with the same transactional id ends what another one left open, and fences that one off (KIP-98). The index goes
 on from the last frame in the target; the metadata of the committed position say the same, for a target that retention
 has emptied.
 """
@@ -240,7 +240,7 @@ class _Relay:
                 self._is_open = False
                 break
             except self._kafka.KafkaException as error:
-                # Nobody knows whether it is committed, until the same call says so.
+                # It is not known whether it is committed, until the same call says so.
                 if not error.args[0].retriable() or attempt == _MOST_FAILURES - 1:
                     raise
 

@@ -78,7 +78,7 @@ class ReferenceFormat(Protocol):
 
         Args:
             ctx: The record.
-            content: What the stage before gives, by its ``message_format``; None if nobody says.
+            content: What the stage before gives, by its ``message_format``; None if it does not say.
             sender: The user as whom the store publishes.
             is_key: Whether the record's key is about to be written.
 
