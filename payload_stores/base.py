@@ -39,7 +39,7 @@ class PublishContext:
     Attributes:
         id_strategy: How ids are made; ``content`` and ``keyed`` are deterministic.
         key: The record's encoded key, needed for ``keyed``.
-        digest: ``sha256:<hex>`` of the payload if it is known already, so that nobody computes it twice.
+        digest: ``sha256:<hex>`` of the payload if it is known already, so that it is not computed twice.
         is_key: Whether the payload is a record's key rather than its value.
         payload_id: The id itself, where the reference's format makes it.
     """
@@ -295,7 +295,7 @@ class SupportsStreaming(Protocol):
         """Store all that a binary reader gives; as :meth:`PayloadStore.publish` otherwise."""
 
     def open(self, reference: str) -> BinaryIO:
-        """Open a payload for reading; the caller closes it. Errors as of :meth:`PayloadStore.download`."""
+        """Open a payload for reading; the caller closes it. Errors as in :meth:`PayloadStore.download`."""
 
 
 @runtime_checkable

@@ -51,17 +51,21 @@ class HopStore(PayloadStore):
 
     scheme = "https"
 
-    URL: ClassVar[Option[str]] = Option("hop.offload.url", text, "", doc="the endpoint, else what the broker announces")
-    USERNAME: ClassVar[Option[str]] = Option("hop.username", text, "", doc="user name, else sasl.username")
-    PASSWORD: ClassVar[Option[str]] = Option("hop.password", text, "", secret=True, doc="password, else sasl.password")
+    URL: ClassVar[Option[str]] = Option(
+        "hop.offload.url", text, "", doc="the endpoint; default: what the broker announces"
+    )
+    USERNAME: ClassVar[Option[str]] = Option("hop.username", text, "", doc="user name; default: sasl.username")
+    PASSWORD: ClassVar[Option[str]] = Option(
+        "hop.password", text, "", secret=True, doc="password; default: sasl.password"
+    )
     MECHANISM: ClassVar[Option[str]] = Option(
         "hop.scram.mechanism",
         choice(*_MECHANISMS),
         "",
-        doc="SCRAM-SHA-256 or SCRAM-SHA-512, else sasl.mechanism, else SCRAM-SHA-512",
+        doc="SCRAM-SHA-256 or SCRAM-SHA-512; default: sasl.mechanism, then SCRAM-SHA-512",
     )
     TOKEN: ClassVar[Option[str]] = Option(
-        "hop.token", text, "", secret=True, doc="bearer token, else from oauth_cb or sasl.oauthbearer.*"
+        "hop.token", text, "", secret=True, doc="bearer token; default: from oauth_cb or sasl.oauthbearer.*"
     )
     ALLOW_HTTP: ClassVar[Option[bool]] = Option(
         "hop.allow.http", boolean, True, doc="an endpoint without TLS is used; for tokens only if set"
@@ -75,10 +79,16 @@ class HopStore(PayloadStore):
     )
     ATTEMPTS: ClassVar[Option[int]] = Option("hop.retry.attempts", integer(1), 3, doc="attempts per request, in all")
     AUTOMATIC_OFFLOAD: ClassVar[Option[bool | None]] = Option(
-        "automatic_offload", boolean, None, doc="else HOP_AUTOMATIC_OFFLOAD, else hop's config.toml, else true"
+        "automatic_offload",
+        boolean,
+        None,
+        doc="whether large messages are offloaded; default: HOP_AUTOMATIC_OFFLOAD, then hop's config.toml, then true",
     )
     FETCH_EXTERNAL: ClassVar[Option[bool | None]] = Option(
-        "fetch_external", boolean, None, doc="else HOP_FETCH_EXTERNAL, else hop's config.toml, else true"
+        "fetch_external",
+        boolean,
+        None,
+        doc="whether placeholders are followed; default: HOP_FETCH_EXTERNAL, then hop's config.toml, then true",
     )
     options = (
         URL, USERNAME, PASSWORD, MECHANISM, TOKEN, ALLOW_HTTP, DISCOVERY_MS, CONNECT_MS, REQUEST_MS, ATTEMPTS,

@@ -99,7 +99,7 @@ class Endpoint:
         """The address of a record of this endpoint; None if the reference names anything else.
 
         Args:
-            reference: What a placeholder says; nobody vouches for it.
+            reference: What a placeholder says, which is not to be trusted.
         """
         before, slash, message_id = reference.rpartition("/")
         prefix, separator, word = before.rpartition("/")

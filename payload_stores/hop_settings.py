@@ -1,7 +1,7 @@
 """The switches that hop's users know: ``automatic_offload`` and ``fetch_external``.
 
 What the client's configuration says comes first, then the environment (``HOP_AUTOMATIC_OFFLOAD``,
-``HOP_FETCH_EXTERNAL``), then hop's own ``config.toml``. Both are on where nobody says anything.
+``HOP_FETCH_EXTERNAL``), then hop's own ``config.toml``. Both are on where nothing is said.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores.errors import ConfigError, MissingDependencyError
 from payload_stores.options import nearest
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = ["Catalogue", "import_object", "require"]
+
+_NEAR_ALIAS: Final = 0.9
+_NAMESPACES: Final = frozenset({"google"})
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,17 @@ class Catalogue:
         if registered:
             return import_object(f"{registered[0].module}:{registered[0].attr}", self.kind)
         if "." in name or ":" in name:
-            return import_object(name, self.kind)
+            return self._import(name)
         raise self._unknown(name)
+
+    def _import(self, path: str) -> object:
+        try:
+            return import_object(path, self.kind)
+        except ConfigError as error:
+            # A class name of Java's looks like a dotted path.
+            if near := nearest(path, self.aliases, cutoff=_NEAR_ALIAS):
+                error.hint = f"Did you mean {near}?"
+            raise
 
     def names(self) -> Iterable[str]:
         """All short names, built-in and registered."""
@@ -133,6 +145,13 @@ def import_object(path: str, kind: str = "object") -> object:
     return found
 
 
+def _package(missing: str, module: str) -> str:
+    """What a missing module belongs to; of a namespace that many packages share, what was looked for in it."""
+    name = missing.partition(".")[0]
+    shared = name in _NAMESPACES and module.startswith(f"{name}.")
+    return ".".join(module.split(".")[:2]) if shared else name
+
+
 def require(module: str, extra: str) -> Any:
     """Import a third-party module that an extra brings.
 
@@ -151,6 +170,6 @@ def require(module: str, extra: str) -> Any:
     except ImportError as error:
         raise MissingDependencyError(
             # The module may be there, and miss one that the same extra brings.
-            f"{(error.name or module).partition('.')[0]} is not installed",
+            f"{_package(error.name or module, module)} is not installed",
             hint=f"pip install 'serde-chain[{extra}]'",
         ) from error

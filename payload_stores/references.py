@@ -1,6 +1,6 @@
 """References taken apart and put together, by the same rules in every store.
 
-A reference comes from the wire, so it is data that nobody vouches for. What is not exactly
+A reference comes from the wire, so it is data that is not to be trusted. What is not exactly
 ``scheme://host/segment/…/segment`` is refused here, before a store looks at it; whether a store follows the rest is
 the store's own decision.
 """

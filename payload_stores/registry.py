@@ -48,8 +48,8 @@ def open_store(name_or_class: str | type[PayloadStore] | PayloadStore, config: M
     """Open a payload store.
 
     Args:
-        name_or_class: Anything that :func:`store_class` takes, or an instance, which is returned as it is: whoever
-            made it configured it.
+        name_or_class: Anything that :func:`store_class` takes, or an instance, which is returned as it is: its
+            maker configured it.
         config: Flat mapping of dotted keys.
 
     Returns:

@@ -65,8 +65,8 @@ class S3Store(PayloadStore):
     BUCKET: ClassVar[Option[str]] = Option("s3.bucket", text, "", required=True, doc="bucket for the payloads")
     PREFIX: ClassVar[Option[str]] = Option("s3.prefix", text, "", doc="folder in the bucket, such as payloads/")
     ENDPOINT: ClassVar[Option[str]] = Option("s3.endpoint.url", text, "", doc="server, if it is not Amazon's")
-    REGION: ClassVar[Option[str]] = Option("s3.region", text, "", doc="region, else boto3's, else us-east-1")
-    ACCESS_KEY: ClassVar[Option[str]] = Option("s3.access.key", text, "", doc="access key, else boto3's")
+    REGION: ClassVar[Option[str]] = Option("s3.region", text, "", doc="region; default: boto3's, then us-east-1")
+    ACCESS_KEY: ClassVar[Option[str]] = Option("s3.access.key", text, "", doc="access key; default: boto3's")
     SECRET_KEY: ClassVar[Option[str]] = Option("s3.secret.key", text, "", secret=True, doc="its secret")
     SESSION_TOKEN: ClassVar[Option[str]] = Option("s3.session.token", text, "", secret=True, doc="its session token")
     PATH_STYLE: ClassVar[Option[bool | None]] = Option(
@@ -87,7 +87,7 @@ class S3Store(PayloadStore):
         doc="when_required for servers that do not know Amazon's newer checksums",
     )
     ENCRYPTION: ClassVar[Option[str]] = Option(
-        "s3.server.side.encryption", choice(*_ENCRYPTION), "", doc="else the bucket's default"
+        "s3.server.side.encryption", choice(*_ENCRYPTION), "", doc="encryption of payloads; default: the bucket's own"
     )
     KMS_KEY: ClassVar[Option[str]] = Option("s3.kms.key.id", text, "", doc="implies aws:kms")
     options = (

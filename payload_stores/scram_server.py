@@ -77,7 +77,7 @@ class Credentials(Protocol):
     def find(self, user: str, mechanism: str) -> Credential:
         """The user's credential for a mechanism.
 
-        For a user who is not known, an :func:`invented` one, so that nobody learns who is.
+        For a user who is not known, an :func:`invented` one, so that it does not show who is.
         """
         ...
 

@@ -127,7 +127,7 @@ def header_lists(column: Any) -> list[list[Header] | None]:
 
 
 class Headers:
-    """Headers of a batch; those of a row become a list only when somebody asks for them.
+    """Headers of a batch; those of a row become a list only when they are asked for.
 
     Args:
         source: A list of headers, a mapping or None for each record; or an Arrow column ``list<struct<key, value>>``;

@@ -36,15 +36,16 @@ class Stage(ABC):
     stage by a chain.
 
     Attributes:
-        takes: What the stage takes. A stage that takes objects can only be the first serializer.
-        gives: What the stage gives. A stage that gives objects can only be the last deserializer.
+        takes: What the stage takes. A stage that takes objects can only be the first serializer. An order is checked
+            before stages are made, so what the class says holds; None there if only ``configure`` finds out.
+        gives: What the stage gives, likewise. A stage that gives objects can only be the last deserializer.
         options: The configuration keys that the stage reads, for misspelling checks and documentation.
         moves_payloads: Whether the stage puts references in place of payloads, as ``large-message`` does; chains then
             check what stands around it.
     """
 
-    takes: Data
-    gives: Data
+    takes: Data | None
+    gives: Data | None
     options: ClassVar[tuple[Option[Any], ...]] = ()
     moves_payloads: ClassVar[bool] = False
 
@@ -108,8 +109,8 @@ class Serializer(Stage, Generic[In]):
             partitions and compaction go by the bytes of a key. None for all others.
     """
 
-    takes: Data = Data.OBJECT
-    gives: Data = Data.BYTES
+    takes: Data | None = Data.OBJECT
+    gives: Data | None = Data.BYTES
     max_overhead: ClassVar[int | None] = None
     message_format: str | None = None
     varies: str | None = None
@@ -140,15 +141,15 @@ class Deserializer(Stage, Generic[Out]):
         batch_form: For whole Arrow columns (``DeserializerChain.to_arrow``): ``module:Name`` of a
             :class:`serde_chain.batch.BatchForm`, imported, and called with the stage, for the first batch.
             Without one, the stage is called record by record.
-        message_format: As of serializers. Records that a header calls something else are not given to the stage.
+        message_format: As for serializers. Records that a header calls something else are not given to the stage.
         authenticates: Whether the stage refuses what was not written by those who have a key, as ``encrypt`` does. A
             chain with such a stage hands nothing over that has not been through it, whatever a header says.
         arrow_type_name: For stages without a batch form, name of the ``pyarrow`` factory of the type of what they give,
             such as ``int64``. Without either, pyarrow infers the type.
     """
 
-    takes: Data = Data.BYTES
-    gives: Data = Data.OBJECT
+    takes: Data | None = Data.BYTES
+    gives: Data | None = Data.OBJECT
     reads_before_large_message: ClassVar[bool] = False
     batch_form: ClassVar[str | None] = None
     message_format: str | None = None

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeGuard
 
 from payload_stores.errors import drop_data
 from serde_chain import config as configuration
@@ -31,7 +31,7 @@ from serde_chain.errors import (
     is_about_record,
 )
 from serde_chain.record import KEY, VALUE, Context
-from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, make_stage
+from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
 
 __all__ = ["DeserializerChain", "SerializerChain"]
 
@@ -73,14 +73,11 @@ class _Chain(Stage):
         calls = (stage if inspect.isroutine(stage) else stage.__call__ for stage in self._stages)
         self._run = (*calls, *self._ending)
         self._names = tuple(names)
-        self._labels = tuple(f"{name} ({at} of {len(names)})" for at, name in enumerate(names, 1))
+        self._labels = _numbered(names)
         self._source: tuple[dict[str, object], bool] | None = None
         # A header, which anybody can write, must not lead around these.
         self._authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in self._stages)
-        _check_neighbours(self._stages, self._labels)
-        for at, stage in enumerate(self._stages):
-            if isinstance(stage, Stage) and stage.moves_payloads:
-                self._check_large_message(at)
+        self._check_order(self._stages, self._labels)
         if self._stages:
             self.takes = getattr(self._stages[0], "takes", type(self).takes)
             self.gives = getattr(self._stages[-1], "gives", type(self).gives)
@@ -103,6 +100,7 @@ class _Chain(Stage):
         loaded = configuration.load(config)
         items = configuration.stage_items(loaded, cls.side, is_key=is_key)
         configuration.check_keys(loaded)
+        cls.check_order(items)
         stages: list[Callable[..., Any]] = []
         try:
             stages += (make_stage(item, loaded, is_key=is_key, side=cls.side) for item in items)
@@ -115,6 +113,27 @@ class _Chain(Stage):
             raise
         chain._source = (loaded, is_key)
         return chain
+
+    @classmethod
+    def check_order(cls, items: Iterable[StageItem]) -> None:
+        """Refuse an order that cannot work, before a stage is made and looks for its settings, files and stores.
+
+        Args:
+            items: The items of a configuration's list.
+
+        Raises:
+            ConfigError: Two stages do not fit, or one of them is unknown.
+        """
+        items = list(items)
+        cls._check_order([stage_type(item, cls.side) for item in items], _numbered(item.label for item in items))
+
+    @classmethod
+    def _check_order(cls, stages: Sequence[object], labels: Sequence[str]) -> None:
+        """The same for stages, or classes of stages where they are not made yet."""
+        _check_neighbours(stages, labels)
+        for at, stage in enumerate(stages):
+            if _is_stage(stage) and stage.moves_payloads:
+                cls._check_large_message(stages, labels, at)
 
     def _flat(self, stages: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
         """The stages, with those of chains among them in their place: so all rules hold for them as well."""
@@ -144,7 +163,7 @@ class _Chain(Stage):
         _close_all(self._stages)
 
     async def aclose(self) -> None:
-        """Close all stages from a coroutine, awaiting those that close asynchronously; errors as of :meth:`close`."""
+        """Close all stages from a coroutine, awaiting those that close asynchronously; errors as in :meth:`close`."""
         first: Exception | None = None
         for stage in self._stages:
             close = getattr(stage, "aclose", None) or getattr(stage, "close", None)
@@ -189,7 +208,8 @@ class _Chain(Stage):
         # Never the configuration: it holds secrets.
         return f"{type(self).__name__}([{', '.join(self._labels)}])"
 
-    def _check_large_message(self, at: int) -> None:
+    @classmethod
+    def _check_large_message(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
         """Refuse what cannot stand around the large-message stage at an index."""
 
     def _check_key(self) -> None:
@@ -261,7 +281,7 @@ class SerializerChain(_Chain, Serializer[Any]):
 
     @property
     def varies(self) -> str | None:  # type: ignore[override]
-        """As of its stages; foreign callables are taken at their word."""
+        """As its stages say; foreign callables are taken at their word."""
         return next((varies for stage in self._stages if (varies := getattr(stage, "varies", None))), None)
 
     def _check_key(self) -> None:
@@ -273,11 +293,12 @@ class SerializerChain(_Chain, Serializer[Any]):
                     hint=varies,
                 )
 
-    def _check_large_message(self, at: int) -> None:
-        for after, label in zip(self._stages[at + 1 :], self._labels[at + 1 :], strict=True):
+    @classmethod
+    def _check_large_message(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
+        for after, label in zip(stages[at + 1 :], labels[at + 1 :], strict=True):
             if getattr(after, "max_overhead", None) is None:
                 raise ConfigError(
-                    f"{label} cannot come after {self._labels[at]}",
+                    f"{label} cannot come after {labels[at]}",
                     hint="Put large-message last: after it may come only stages that declare the most bytes they add "
                     "(max_overhead), since others could lift the record above the broker's limit",
                 )
@@ -374,11 +395,12 @@ class DeserializerChain(_Chain, Deserializer[Any]):
     def _field(self) -> str:
         return KEY if self._source is not None and self._source[1] else VALUE
 
-    def _check_large_message(self, at: int) -> None:
-        for before, label in zip(self._stages[:at], self._labels[:at], strict=True):
+    @classmethod
+    def _check_large_message(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
+        for before, label in zip(stages[:at], labels[:at], strict=True):
             if not getattr(before, "reads_before_large_message", False):
                 raise ConfigError(
-                    f"{label} cannot come before {self._labels[at]}",
+                    f"{label} cannot come before {labels[at]}",
                     hint="Deserializers are listed in the order as applied to what came from the broker, "
                     "so large-message comes first",
                 )
@@ -391,17 +413,28 @@ def _bound(stages: list[Any]) -> tuple[Any, ...]:
     return tuple(stage.bind(before, after) if isinstance(stage, Stage) else stage for before, stage, after in around)
 
 
-def _check_neighbours(stages: tuple[object, ...], labels: tuple[str, ...]) -> None:
+def _is_stage(stage: object) -> TypeGuard[Stage | type[Stage]]:
+    """Whether it says what it takes and gives; classes do so as well as what is made of them."""
+    return isinstance(stage, Stage) or (isinstance(stage, type) and issubclass(stage, Stage))
+
+
+def _check_neighbours(stages: Sequence[object], labels: Sequence[str]) -> None:
     """Refuse neighbours that do not fit; foreign callables are taken at their word."""
     for at, (stage, following) in enumerate(itertools.pairwise(stages)):
-        gives = stage.gives if isinstance(stage, Stage) else None
-        takes = following.takes if isinstance(following, Stage) else None
+        gives = stage.gives if _is_stage(stage) else None
+        takes = following.takes if _is_stage(following) else None
         if gives is not None and takes is not None and gives is not takes:
             raise ConfigError(
                 f"{labels[at + 1]} cannot come after {labels[at]}: it takes {_plural(takes)}, "
                 f"and {labels[at]} gives {_plural(gives)}",
                 hint="Serializers go from object to bytes, deserializers from bytes to object",
             )
+
+
+def _numbered(names: Iterable[str]) -> tuple[str, ...]:
+    """What messages call the stages: name and position."""
+    names = list(names)
+    return tuple(f"{name} ({at} of {len(names)})" for at, name in enumerate(names, 1))
 
 
 def _plural(data: Data) -> str:

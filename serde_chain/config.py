@@ -184,7 +184,13 @@ def _parse(path: Path, content: bytes) -> dict[str, object]:
     if path.suffix == ".toml":
         import tomllib
 
-        return dict(_flatten(tomllib.loads(text)))
+        try:
+            return dict(_flatten(tomllib.loads(text)))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(
+                f"the configuration {path} cannot be read: {error}",
+                hint='In TOML, text stands in quotes: key = "value"',
+            ) from error
     properties: Any = require("javaproperties", "config")
     return dict(properties.loads(text))
 
@@ -229,13 +235,14 @@ def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
             raise ConfigError(f"{single} = {one!r} names several stages", hint=f"Set {several}", key=single)
         if isinstance(one, (list, tuple)):
             raise ConfigError(f"{single} is a list", hint=f"Set {several}", key=single)
-        return _described([StageItem.of(one)], config, side)
+        return _described([StageItem.of(one, single)], config, side)
     if many is None:
         return []
     items = [part for part in many.split(",") if part.strip()] if isinstance(many, str) else many
     if not isinstance(items, (list, tuple)) or not items:
-        raise ConfigError(f"{several} is not a list of stages", hint='Write for instance "avro, zstd, large-message"')
-    return _described([StageItem.of(item) for item in items], config, side)
+        example = "avro, zstd, large-message" if side is SERIALIZE else "large-message, zstd, avro"
+        raise ConfigError(f"{several} is not a list of stages", hint=f'Write for instance "{example}"', key=several)
+    return _described([StageItem.of(item, several) for item in items], config, side)
 
 
 def _described(items: list[StageItem], config: Config, side: Side) -> list[StageItem]:

@@ -118,7 +118,7 @@ def require_headers(ctx: Context | None) -> Headers:
     """The record's headers, for a stage that is about to write some.
 
     Raises:
-        EncodeError: The context has nowhere to put headers; as of :func:`set_header`.
+        EncodeError: The context has nowhere to put headers; as in :func:`set_header`.
     """
     if ctx is not None and ctx.headers is None and isinstance(ctx, RecordContext):
         ctx.headers = []

@@ -115,29 +115,36 @@ class StageItem:
     Attributes:
         target: Short name, Java class name, dotted path, class, instance or callable.
         options: Options of this stage only; they come before those of the whole configuration.
+        key: The configuration key that names it, for messages; None where it is named elsewhere.
     """
 
     target: object
     options: Mapping[str, object] = field(repr=False)
+    key: str | None = None
 
     @classmethod
-    def of(cls, item: object) -> StageItem:
+    def of(cls, item: object, key: str | None = None) -> StageItem:
         """Read an item as the configuration gives it; a mapping names the stage under ``class``.
+
+        Args:
+            item: The item.
+            key: The configuration key that it stands under.
 
         Raises:
             ConfigError: A mapping without ``class``.
         """
         if not isinstance(item, Mapping):
-            return cls(item.strip() if isinstance(item, str) else item, {})
+            return cls(item.strip() if isinstance(item, str) else item, {}, key)
         if "class" not in item:
             # Only the keys: among the values may be an encryption key.
-            keys = [str(key) for key in item]
-            near = nearest("class", keys)
+            names = [str(name) for name in item]
+            near = nearest("class", names)
             raise ConfigError(
-                f"a stage with the keys {', '.join(keys) or '(none)'} names no class",
+                f"a stage with the keys {', '.join(names) or '(none)'} names no class",
                 hint=f"Did you mean class by {near}?" if near else 'Write {"class": "avro", …}',
+                key=key,
             )
-        return cls(item["class"], {key: value for key, value in item.items() if key != "class"})
+        return cls(item["class"], {name: value for name, value in item.items() if name != "class"}, key)
 
     @property
     def label(self) -> str:
@@ -162,7 +169,11 @@ def stage_type(item: StageItem, side: Side) -> object:
     """
     if isinstance(item.target, str) and item.target in side.other_catalogue.aliases:
         raise _wrong_side(item, side)
-    found = side.catalogue.find(item.target) if isinstance(item.target, str) else item.target
+    try:
+        found = side.catalogue.find(item.target) if isinstance(item.target, str) else item.target
+    except ConfigError as error:
+        error.add_context(key=item.key)
+        raise
     if isinstance(found, tuple) and len(found) == 2:
         found = found[side.pair_index]
     kind = found if isinstance(found, type) else type(found)
@@ -172,11 +183,13 @@ def stage_type(item: StageItem, side: Side) -> object:
 
 
 def _wrong_side(item: StageItem, side: Side) -> ConfigError:
-    return ConfigError(f"{item.label} is a {side.other.__name__.lower()}, but a {side.word} is needed here")
+    return ConfigError(
+        f"{item.label} is a {side.other.__name__.lower()}, but a {side.word} is needed here", key=item.key
+    )
 
 
 def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, side: Side) -> Callable[..., Any]:
-    """Make and configure one stage. Instances and functions are used as they are: whoever made them configured them.
+    """Make and configure one stage. Instances and functions are used as they are: their maker configured them.
 
     Args:
         item: The item of the list.

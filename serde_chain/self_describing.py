@@ -35,7 +35,10 @@ ALLOW: Final[Option[tuple[str, ...]]] = Option(
     doc="stages that auto undoes, by their names, in any order; once each, or as often as named",
 )
 DEFAULT: Final[Option[tuple[str, ...] | None]] = Option(
-    "serde.chain.default", listing, None, doc="stages, as written, of records that do not list theirs; else refused"
+    "serde.chain.default",
+    listing,
+    None,
+    doc="stages, as written, of records that list none; without it, these are refused",
 )
 
 _HEADER: Final = re.compile(rb"(\d{1,9}):(.*)", re.DOTALL)
@@ -55,6 +58,8 @@ class DescribeSerializer(Serializer[Any]):
     there.
     """
 
+    takes = None  # what the stage behind it takes
+    gives = None
     options = (DESCRIBE,)
     max_overhead = 0
 
@@ -86,8 +91,8 @@ class AutoDeserializer(Deserializer[Any]):
     """Undoes the stages that a record's header lists.
 
     Fails closed: an unknown version, a stage that is not allowed, an order that cannot be, and a record without the
-    header are errors; the last is read with ``serde.chain.default`` if that is set. Whoever may write to the topic
-    chooses among the allowed stages, so it takes a fixed list to refuse, say, what is not encrypted.
+    header are errors; the last is read with ``serde.chain.default`` if that is set. Every writer of the
+    topic chooses among the allowed stages, so it takes a fixed list to refuse, say, what is not encrypted.
     """
 
     options = (ALLOW, DEFAULT)
@@ -139,7 +144,7 @@ class AutoDeserializer(Deserializer[Any]):
         if header is None:
             if self._default is None:
                 raise DecodeError(
-                    f"the record has no header {self._header}, so nobody knows how it was written",
+                    f"the record has no header {self._header}, so it is not known how it was written",
                     hint=f"If such records are expected, set {DEFAULT.name} to their stages",
                 )
             chain = self._in_order(self._default)

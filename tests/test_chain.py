@@ -274,10 +274,18 @@ def test_a_chain_is_a_context_manager() -> None:
     assert stage.closed == 1
 
 
+def test_a_wrong_order_is_told_before_a_setting_that_is_missing() -> None:
+    names = "json, large-message, zstd"
+    with pytest.raises(ConfigError, match=r"zstd \(3 of 3\) cannot come after large-message \(2 of 3\)"):
+        SerializerChain.from_config({"value.serializers": names, "large.message.payload.store.class": "s3"})
+
+
 def test_stages_are_closed_when_a_later_one_refuses_its_configuration() -> None:
     closed: list[str] = []
 
     class First(Serializer[Any]):
+        gives = Data.OBJECT
+
         def __call__(self, data: Any, ctx: Any = None, /) -> Any:
             return data
 

@@ -68,6 +68,7 @@ def test_toml_tables_are_dotted_keys(tmp_path: Path) -> None:
     [
         ("missing.toml", None, "missing.toml cannot be read: .*No such file"),
         ("bad.toml", b"a = ", r"bad\.toml cannot be read: Invalid value"),
+        ("bare.toml", b"local.path = /data", r"bare\.toml cannot be read: .*line 1.*text stands in quotes"),
         ("latin.toml", b"a = '\xe4'", r"latin\.toml cannot be read: .*utf-8"),
         ("bad.properties", b"a = \\u12", r"bad\.properties cannot be read"),
         ("client.yaml", b"a: 1", "neither TOML nor properties"),
@@ -137,7 +138,7 @@ def test_both_forms_exclude_each_other(field: str, side: str) -> None:
         ({"value.serializers": "json", "json.validate": True}, "json.validate needs a schema"),
         ({"value.serializers": "json", "json.schema": "{"}, "json.schema is not a JSON Schema"),
         ({"value.serializers": "json", "json.schema": '{"type": "thing"}'}, "json.schema is not a JSON Schema"),
-        ({**LARGE, STORE_CLASS: "s4"}, "no payload store 's4'.*s3"),
+        ({**LARGE, STORE_CLASS: "s4"}, "no payload store 's4' \\[key=large.message.payload.store.class\\].*s3"),
         ({**LARGE, STORE_CLASS: "json.loads"}, "not a payload store"),
         ({**LARGE, "large.message.format": "kip"}, "no large-message format 'kip'"),
         ({**LARGE, "large.message.id": "uuid"}, "expected one of random, content"),

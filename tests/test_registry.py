@@ -95,6 +95,7 @@ def test_options_of_one_stage_come_first() -> None:
     [
         ("zstandard", r"there is no stage 'zstandard'.*Did you mean zstd\?"),
         ("nothing.like.This", r"the stage 'nothing\.like\.This' cannot be imported: No module named 'nothing'"),
+        (KAFKA + "StringSerialzer", rf"cannot be imported.*Did you mean {KAFKA}StringSerializer\?"),
         ("json.NoSuchThing", r"the stage 'json\.NoSuchThing' cannot be imported: .*NoSuchThing"),
         ("json:", r"cannot be imported"),
         ({"level": 3}, r"names no class.*Write \{\"class\""),

@@ -76,6 +76,32 @@ except serde_chain.MissingDependencyError as error:
     assert f"pip install 'serde-chain[{extra}]'" in run(python, program)
 
 
+def test_a_missing_part_of_a_shared_namespace_is_named_in_full(python: Path) -> None:
+    program = """
+import serde_chain
+try:
+    serde_chain.SerializerChain.from_config({"value.serializers": "protobuf", "protobuf.message.class": "a.B"})
+except serde_chain.MissingDependencyError as error:
+    print(error)
+"""
+    assert run(python, program) == "google.protobuf is not installed. pip install 'serde-chain[protobuf]'\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["from serde_chain.testing import SerializerTests", "from payload_stores.testing import PayloadStoreTests"],
+)
+def test_suites_name_their_extra(python: Path, line: str) -> None:
+    program = f"""
+from payload_stores import MissingDependencyError
+try:
+    {line}
+except MissingDependencyError as error:
+    print(error)
+"""
+    assert run(python, program) == "pytest is not installed. pip install 'serde-chain[testing]'\n"
+
+
 @pytest.mark.parametrize("name", ["Producer", "Consumer"])
 def test_clients_name_their_extra(python: Path, name: str) -> None:
     program = f"""

@@ -35,7 +35,7 @@ WRITE: Final = "WRITE"
 _ANYBODY: Final = "*"
 _ANSWER_SECONDS: Final = 10.0
 _FAILED_SECONDS: Final = 1.0
-# What was asked for so lately is not asked for again because somebody is refused.
+# What was asked for so lately is not asked for again because a user is refused.
 _FRESH_SECONDS: Final = 1.0
 
 
@@ -71,7 +71,7 @@ class SupportsRefresh(Protocol):
     """An authorizer that remembers answers for a while, and can ask again."""
 
     def refresh(self) -> None:
-        """Ask again, unless that was done a moment ago; called before somebody is refused.
+        """Ask again, unless that was done a moment ago; called before a user is refused.
 
         Raises:
             PayloadStoreUnavailableError: There is no answer.
@@ -97,7 +97,7 @@ class Rule:
     """One permission or prohibition, as Kafka has them.
 
     Attributes:
-        user: A name, or ``*`` for anybody.
+        user: A name, or ``*`` for all.
         operation: ``READ``, ``WRITE`` or ``ALL``.
         topic: A topic's name or the beginning of one; the name ``*`` is any topic.
         prefix: Whether ``topic`` is the beginning of names.
@@ -307,7 +307,11 @@ def _parse(data: bytes) -> tuple[frozenset[str], list[Rule]]:
     rules = []
     for user, lists in users.items():
         if not isinstance(lists, dict) or lists.keys() - _LISTS:
-            raise ConfigError(f"the user {user} has something else than {', '.join(_LISTS)}")
+            strange = ", ".join(sorted(map(str, lists.keys() - _LISTS))) if isinstance(lists, dict) else "no table"
+            raise ConfigError(
+                f"the user {user} has {strange}, where only {', '.join(_LISTS)} are known",
+                hint=f'Write [users.{user}] and below it, for instance, read = ["alerts"]',
+            )
         for name, topics in lists.items():
             operation, allow = _LISTS[name]
             for topic in _names(topics, f"{name} of {user}"):

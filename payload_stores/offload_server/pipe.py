@@ -42,7 +42,7 @@ class Pipe:
         """Put a piece in; waits while the pipe is full.
 
         Raises:
-            PipeClosedError: Nobody reads any more.
+            PipeClosedError: The reader has gone.
         """
         with self._changed:
             if not self._closed:
@@ -86,7 +86,7 @@ class Pipe:
         return b"".join(taken)
 
     def close(self) -> None:
-        """Nobody reads any more; called in a thread."""
+        """Note that the reader has gone; called in a thread."""
         with self._changed:
             self._closed = True
             self._pieces.clear()

@@ -1,4 +1,4 @@
-"""What may happen as often as somebody likes is said once in a while: a log belongs to its operator."""
+"""Lines of the log that clients could cause without end are written once in a while: a log belongs to its operator."""
 
 from __future__ import annotations
 

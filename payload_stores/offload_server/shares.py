@@ -1,4 +1,4 @@
-"""What one user and one address may have of the server, and how slow a client may be: nobody gets all of it."""
+"""Shares of users and addresses in the server, and how slow a client may be: none of them gets all of it."""
 
 from __future__ import annotations
 

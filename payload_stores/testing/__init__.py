@@ -17,10 +17,10 @@ A new store is tested against the whole contract with a few lines::
 What a store cannot do (delete, list, stream) is skipped; what it can do has to work.
 """
 
-import pytest
+from payload_stores.plugins import require
 
 # Before the import, so that a failed assert shows its values.
-pytest.register_assert_rewrite("payload_stores.testing.suite")
+require("pytest", "testing").register_assert_rewrite("payload_stores.testing.suite")
 
 from payload_stores.testing.faults import FaultyStore  # noqa: E402
 from payload_stores.testing.suite import PayloadStoreTests  # noqa: E402

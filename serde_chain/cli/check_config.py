@@ -85,7 +85,7 @@ def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
     options = found.options_for(merged)
     secret = {key for key in merged if configuration.is_secret(key, options)}
     settings = {key: value for option in options for key, value in _settings(option, merged, secret)}
-    return {"takes": str(found.takes), "gives": str(found.gives), "settings": settings}
+    return {"takes": str(found.takes or "any"), "gives": str(found.gives or "any"), "settings": settings}
 
 
 def _settings(option: Option[Any], config: Config, secret: Collection[str]) -> list[tuple[str, object]]:

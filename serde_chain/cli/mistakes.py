@@ -55,7 +55,8 @@ def _all(config: Config) -> Iterator[ContextualError]:
     usable = {key: value for key, value in usable.items() if key not in {error.key for error in unknown}}
     clean = not unknown
     for chain, is_key in sound:
-        errors = list(_of_options(usable, chain, is_key=is_key)) or list(_of_chain(usable, chain, is_key=is_key))
+        wrong = [*_of_order(usable, chain, is_key=is_key), *_of_options(usable, chain, is_key=is_key)]
+        errors = wrong or list(_of_chain(usable, chain, is_key=is_key))
         yield from errors
         clean = clean and not errors
     if clean and len(sound) == 4:
@@ -82,6 +83,14 @@ def _options(item: StageItem, chain: _Chain, config: Config) -> tuple[Any, ...]:
     if isinstance(found, type) and issubclass(found, Stage):
         return found.options_for({**config, **item.options})
     return ()
+
+
+def _of_order(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
+    """Stages that do not fit each other."""
+    try:
+        chain.check_order(configuration.stage_items(config, chain.side, is_key=is_key))
+    except ContextualError as error:
+        yield error
 
 
 def _of_options(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:

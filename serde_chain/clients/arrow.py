@@ -12,13 +12,13 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.errors import SerializationError
 from serde_chain.record import VALUE
 
-__all__ = ["ArrowReader", "Decoded"]
+__all__ = ["ArrowReader", "Rows"]
 
 # Records that are read at once after one that could not be read: what stands behind the next is read again.
 _CAREFUL: Final = 64
 
 
-class Decoded(NamedTuple):
+class Rows(NamedTuple):
     """What became of messages.
 
     Attributes:
@@ -43,7 +43,7 @@ class ArrowReader:
         self._value = value or DeserializerChain([])
         self._careful = False
 
-    def read(self, messages: Sequence[Any], seconds: float) -> Decoded:
+    def read(self, messages: Sequence[Any], seconds: float) -> Rows:
         """Decode messages into a ``pyarrow.Table``.
 
         Args:
@@ -58,12 +58,12 @@ class ArrowReader:
             more, error = self._table(messages[len(table) : len(table) + most])
             if more.schema != table.schema:
                 # Without a schema of the reader's own a batch has the type of its records.
-                return Decoded(table, None)
+                return Rows(table, None)
             table = require("pyarrow", "arrow").concat_tables([table, more])
         self._careful = error is not None or len(table) < len(messages)
-        return Decoded(table, error)
+        return Rows(table, error)
 
-    def _table(self, messages: Sequence[Any]) -> Decoded:
+    def _table(self, messages: Sequence[Any]) -> Rows:
         """As :meth:`read`, in one step."""
         arrow: Any = require("pyarrow", "arrow")
         topics = [message.topic() for message in messages]
@@ -103,4 +103,4 @@ class ArrowReader:
                 "value": value.column,
             }
         )
-        return Decoded(table if bad is None else table.slice(0, bad), error)
+        return Rows(table if bad is None else table.slice(0, bad), error)

@@ -96,7 +96,7 @@ class TopicLimit(NamedTuple):
     """What a broker says about a topic.
 
     Attributes:
-        max_bytes: Its ``max.message.bytes``, the largest batch; None if there is no such topic, or nobody says.
+        max_bytes: Its ``max.message.bytes``, the largest batch; None if there is no such topic, or if it is not told.
         compacted: Whether its ``cleanup.policy`` has ``compact``; None likewise.
         denied: Whether this user may not ask.
     """

@@ -181,7 +181,11 @@ class Negotiation:
             self._finish(key, record)
 
     def _resend(self, key: int, record: Record) -> int:
-        """Send a refused record; 1, or 0 if that was done before an interrupt. Unlisted once the client has it."""
+        """Send a refused record, and take it off the list once the client has it.
+
+        Returns:
+            1, or 0 if it was sent before an interrupt, and only had to be taken off the list.
+        """
         done = 0
         try:
             if not record.accepted:
@@ -220,6 +224,7 @@ class Negotiation:
             *(record.topic, record.value, record.key, record.partition, delivered, None),
             *(record.timestamp, record.headers or None),
         )
+        # For map, which calls produce once, in C: see Window.fetch.
         once = [(argument,) for argument in arguments]
         try:
             with self._lock:

@@ -124,12 +124,12 @@ class Producer:
         else:
             encoded = _copy(headers)
             at = None if partition < 0 else partition
-            time = timestamp or None
+            moment = timestamp or None
             if self._key is not None:
-                key = self._key(key, RecordContext(topic, KEY, encoded, None, at, time))
+                key = self._key(key, RecordContext(topic, KEY, encoded, None, at, moment))
             if self._value is not None:
                 bare_key = key.encode() if isinstance(key, str) else key
-                value = self._value(value, RecordContext(topic, VALUE, encoded, bare_key, at, time))
+                value = self._value(value, RecordContext(topic, VALUE, encoded, bare_key, at, moment))
         if self._negotiation is not None:
             bare_key = key.encode() if isinstance(key, str) else key
             callback = on_delivery or callback

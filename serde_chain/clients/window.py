@@ -42,6 +42,8 @@ class Window:
 
     def fetch(self, poll: Callable[[float], Any], timeout: float) -> None:
         """Add what the client's ``poll`` returns, if it is a message."""
+        # extend, filter and map call each other in C, where no signal handler runs: an assignment in between could be
+        # interrupted with the message in no list.
         self._messages.extend(filter(_IS_THERE, map(poll, (timeout,))))
 
     def fetch_several(self, consume: Callable[[int, float], Iterable[Any]], most: int, timeout: float) -> None:

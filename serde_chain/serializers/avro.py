@@ -42,7 +42,7 @@ FRAMING: Final = Option(
 # fastavro writes some values that do not fit: 1.5 as the int 1, an int beyond 32 bits. To look at every value takes
 # about as long as to write it.
 VALIDATE: Final = Option(
-    "avro.validate", boolean, False, doc="check every value before it is written; else fastavro takes some misfits"
+    "avro.validate", boolean, False, doc="check every value before it is written; otherwise fastavro takes some misfits"
 )
 
 

@@ -120,7 +120,7 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
         if buffer.tell() != len(block):
             raise ValueError(f"{len(block) - buffer.tell()} bytes follow the records of a block")
     if not records:
-        raise ValueError("it has no record: cut off, or of no use to anybody")
+        raise ValueError("it has no record: cut off, or of no use")
     return records
 
 

@@ -66,7 +66,7 @@ class Downloads:
         """The payload of the next reference.
 
         Raises:
-            PayloadStoreError: As of the download; another object for every record, since each has its own place.
+            PayloadStoreError: As in the download; another object for every record, since each has its own place.
             PayloadStoreUnavailableError: The time is up.
         """
         try:
@@ -87,7 +87,7 @@ class Downloads:
         self._until = None
 
     def close(self) -> None:
-        """Start no more downloads; nobody waits for those that run."""
+        """Start no more downloads; those that run are not waited for."""
         self._ahead.clear()
 
     def __enter__(self) -> Self:

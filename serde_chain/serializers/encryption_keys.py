@@ -43,7 +43,7 @@ class KeyProvider(Protocol):
 
         Args:
             key_id: 1 to 128 letters, digits and ``. _ : / -``. Readers take it from the record, where its writer put
-                whatever he liked: it is no path and no URL to be followed.
+                whatever they liked: it is not a path or URL to be followed.
 
         Raises:
             KeyError: There is none, or not for this reader. That is about the record; any other error is about the

@@ -199,7 +199,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return self._format.write_reference(reference, ctx, is_key=self._is_key)
 
     def _inline_after_all(self, data: Buffer, ctx: Context | None, reason: str) -> Buffer:
-        """What to do with a large payload where nothing can be offloaded: the client sends it, or nobody does."""
+        """What to do with a large payload where nothing can be offloaded: the client sends it, or it is not sent."""
         limit = None if self._client_limit is None else self._client_limit(ctx)
         if limit is not None and len(data) + self._format.inline_overhead > limit:
             field = "key" if self._is_key else "value"
@@ -338,7 +338,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
 
         Args:
             reference: What a placeholder refers to.
-            deadline: Whether to keep the deadline here; else whoever waits for it has one.
+            deadline: Whether to keep the deadline here; otherwise what waits for it has one.
 
         Raises:
             PayloadStoreError: It is gone, out of reach, or not what was published.

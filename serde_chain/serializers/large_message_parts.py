@@ -110,6 +110,17 @@ DOWNLOADS_BYTES: Final = Option(
 )
 
 
+def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
+    """The options of a store, by what stands under a key."""
+    if isinstance(spec, PayloadStore):
+        return spec.options
+    try:
+        return store_class(spec).options
+    except ConfigError as error:
+        error.add_context(key=key)
+        raise
+
+
 class LargeMessage(Stage):
     """What both directions share: stores behind a deadline."""
 
@@ -122,8 +133,8 @@ class LargeMessage(Stage):
     @classmethod
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
         """The stage's own keys, and those of the stores that the configuration names."""
-        specs = [spec for spec in (STORE.read({STORE.name: "memory", **config}), *STORES.read(config)) if spec]
-        found = [spec.options if isinstance(spec, PayloadStore) else store_class(spec).options for spec in specs]
+        named = {STORE.name: (STORE.read({STORE.name: "memory", **config}),), STORES.name: STORES.read(config)}
+        found = [_options(spec, key) for key, specs in named.items() for spec in specs if spec]
         return (*cls.options, *PayloadStore.options, *(option for options in found for option in options))
 
     def _with_content(self, content: str | None) -> Self:
@@ -168,7 +179,7 @@ class LargeMessage(Stage):
 
 
 class ReferenceTopics:
-    """Whose payloads a record may refer to: a reader follows references that anybody may write.
+    """Whose payloads a record may refer to: a reader follows references that every writer may make.
 
     Args:
         topics: What :data:`REFERENCE_TOPICS` says.

@@ -115,7 +115,6 @@ class SchemaRegistry:
         self._auto_register = AUTO_REGISTER.read(config)
         self.use_latest = USE_LATEST.read(config)
         self._normalize = NORMALIZE.read(config)
-        self._has_answered = False
         settings = {"timeout": _TIMEOUT_S, **CLIENT.select(config)}
         if user_info := USER_INFO.read(config):
             settings.setdefault("basic.auth.user.info", user_info)
@@ -263,19 +262,6 @@ class SchemaRegistry:
                 found.pop(at)
                 found[at] = (reference.name, registered.schema.schema_str)
 
-    def _is_registry(self) -> bool:
-        """Whether a registry answers at the address: one without GUIDs has no code of its own for an unknown one."""
-        if not self._has_answered:
-            try:
-                self._client.get_compatibility()
-            except self._library.SchemaRegistryError as error:
-                self._has_answered = error.error_code > 0
-            except Exception:  # noqa: BLE001, as in _ask
-                return False
-            else:
-                self._has_answered = True
-        return self._has_answered
-
     def _ask(self, what: str, method: Callable[..., Any], *arguments: object, **options: object) -> Any:
         try:
             return method(*arguments, **options)
@@ -286,8 +272,8 @@ class SchemaRegistry:
                 hint="Was it written with another registry? Check schema.registry.url" if unknown else None,
             )
             failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
-            # The registry itself says that it knows no such schema; another 404 may come from something else there.
-            failure.about_record = unknown and (error.error_code in UNKNOWN_SCHEMA or self._is_registry())
+            # The registry itself says that it knows no such schema; other 404s are of something else at this address.
+            failure.about_record = unknown and error.error_code in UNKNOWN_SCHEMA
             raise failure from error
         except Exception as error:  # the client lets errors of its HTTP and authentication libraries through
             failure = SchemaRegistryError(

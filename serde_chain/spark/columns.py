@@ -55,8 +55,8 @@ def deserialize(
             names of fields. JSON without it stays text.
         mode: ``FAILFAST`` ends the query with an error; ``PERMISSIVE`` and ``DROPMALFORMED`` give null for a record
             that cannot be read (:func:`serde_chain.spark.decode` also drops rows, and says what was wrong).
-        engine: As of :func:`serde_chain.spark.decode`.
-        topics: As of :func:`serde_chain.spark.decode`.
+        engine: As in :func:`serde_chain.spark.decode`.
+        topics: As in :func:`serde_chain.spark.decode`.
 
     Returns:
         A column of the type that the schema has in ``from_avro``. Where it calls Python it counts as not deterministic,
@@ -112,9 +112,9 @@ def deserialize_udf(
     """Make :func:`deserialize` as a function of columns: an Arrow UDF, or a pandas UDF before pyspark 4.1.
 
     Args:
-        config: As of :func:`deserialize`.
-        schema: As of :func:`deserialize`.
-        mode: As of :func:`deserialize`.
+        config: As in :func:`deserialize`.
+        schema: As in :func:`deserialize`.
+        mode: As in :func:`deserialize`.
 
     Returns:
         A user-defined function that takes columns in this order, all but the first optional: value, headers, topic,

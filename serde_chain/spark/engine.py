@@ -282,7 +282,7 @@ def explain(
     """Say which engine reads a configuration's chains, and why.
 
     Args:
-        config: As of :func:`serde_chain.spark.decode`, as are the others.
+        config: As in :func:`serde_chain.spark.decode`, as are the others.
         engine: The engine.
         mode: The mode.
         topics: The topics.
@@ -291,7 +291,7 @@ def explain(
         A line each for keys and values that have a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``.
 
     Raises:
-        ConfigError: As of :func:`serde_chain.spark.decode`.
+        ConfigError: As in :func:`serde_chain.spark.decode`.
     """
     loaded, mode, engine = load(config), check_mode(mode), check_engine(engine)
     lines = []

@@ -95,7 +95,9 @@ def decode(
     key = plan_field(loaded, is_key=True)
     if value is None and key is None:
         raise ConfigError(
-            "the configuration names neither value.deserializers nor key.deserializers", key="value.deserializers"
+            "the configuration names neither value.deserializers nor key.deserializers",
+            hint='Set value.deserializers, for instance to "large-message, zstd, avro"',
+            key="value.deserializers",
         )
 
     def transform(frame: DataFrame) -> DataFrame:

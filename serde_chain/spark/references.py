@@ -116,15 +116,15 @@ def resolve_record(
     """Put stored records in place of references: value, headers, key and timestamp as they were before.
 
     Args:
-        value: As of :func:`resolve`.
-        headers: As of :func:`resolve`.
+        value: As in :func:`resolve`.
+        headers: As in :func:`resolve`.
         key: The binary column with the keys; resolved too where ``key.deserializers`` has ``large-message``.
-        config: As of :func:`resolve`, for values, keys or both.
-        topic: As of :func:`resolve`.
-        partition: As of :func:`resolve`.
-        offset: As of :func:`resolve`.
+        config: As in :func:`resolve`, for values, keys or both.
+        topic: As in :func:`resolve`.
+        partition: As in :func:`resolve`.
+        offset: As in :func:`resolve`.
         timestamp: Column with the timestamps, for formats that do not store one.
-        mode: As of :func:`resolve`; null is then the field that cannot be had.
+        mode: As in :func:`resolve`; null is then the field that cannot be had.
 
     Returns:
         A column ``struct<value: binary, headers: array<struct<key: string, value: binary>>, key: binary, timestamp:

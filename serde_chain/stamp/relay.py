@@ -1,7 +1,7 @@
 """The relay: copies a topic partition by partition, with time stamp and index in front of each value, exactly once.
 
-Records, the group's position in the source, and so the index are committed in one Kafka transaction. Whoever starts a
-relay with the same transactional id ends what another one left open, and fences that one off (KIP-98). The index goes
+Records, the group's position in the source, and so the index are committed in one Kafka transaction. A relay that is
+started with the same transactional id ends what another one left open, and fences that one off (KIP-98). The index goes
 on from the last frame in the target; the metadata of the committed position say the same, for a target that retention
 has emptied.
 """
@@ -54,7 +54,7 @@ def stamp(
     Args:
         config: Client configuration: a mapping, or the path of a file; what belongs to chains is not used.
         source: Topic to read.
-        target: Topic to write, with as many partitions; nobody else may write to it.
+        target: Topic to write, with as many partitions; nothing else may write to it.
         until_end: Return when all that was there is relayed.
         stop: Set by another thread to end the relay after the transaction under way.
         progress: Told after each transaction how many records were relayed.
@@ -111,14 +111,15 @@ class _Relay:
             raise
 
     def open(self) -> None:
-        """End what a relay of this name has left open, then find out where it stood."""
-        self._call("the broker begins no transactions", self._producer.init_transactions, self._timeout_s)
+        """Look for the topics, end what a relay of this name has left open, then find out where it stood."""
+        # First: a broker that is not there is told by what asks for topics; a transaction only says that it took long.
         count, other = self._partitions.count(self._source), self._partitions.count(self._target)
         if other < count:
             raise StampError(
                 f"it has {other} partitions, {self._source} has {count}: each is copied to the one of its number",
                 topic=self._target,
             )
+        self._call("the broker begins no transactions", self._producer.init_transactions, self._timeout_s)
         for place in self._partitions.committed(self._source, count):
             self._states[place.partition] = self._recover(place)
         self._assign()
@@ -165,7 +166,7 @@ class _Relay:
         if last is not None and last.index is not None:
             if place.offset < 0:
                 raise StampError(
-                    f"{self._target} has records up to index {last.index}, but nobody knows from which offset to go on",
+                    f"{self._target} has records up to index {last.index}, but the offset to go on from is not known",
                     hint="The group's offsets have expired, or a relay of another name wrote them: relay into a new "
                     "topic, or commit the offset for the group",
                     topic=self._source,
@@ -174,7 +175,7 @@ class _Relay:
             if state is not None and state.index != last.index + 1:
                 raise StampError(
                     f"its last index is {last.index}, but this relay wrote up to {state.index - 1}",
-                    hint="Somebody else writes to it",
+                    hint="Something else writes to it: the relay needs the topic to itself",
                     topic=self._target,
                     partition=partition,
                 )
@@ -205,7 +206,7 @@ class _Relay:
         if found is None or found.index is None:
             raise StampError(
                 "its last record has no index",
-                hint="Relay into a topic of its own, to which nobody else writes",
+                hint="Relay into a topic of its own, to which nothing else writes",
                 topic=self._target,
                 partition=partition,
             )
@@ -239,7 +240,7 @@ class _Relay:
                 self._is_open = False
                 break
             except self._kafka.KafkaException as error:
-                # Nobody knows whether it is committed, until the same call says so.
+                # It is not known whether it is committed, until the same call says so.
                 if not error.args[0].retriable() or attempt == _MOST_FAILURES - 1:
                     raise
 

@@ -18,10 +18,10 @@ if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of t
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import pytest
+        from payload_stores.plugins import require
 
         # Before the import, so that a failed assert shows its values.
-        pytest.register_assert_rewrite("serde_chain.testing.serializers")
+        require("pytest", "testing").register_assert_rewrite("serde_chain.testing.serializers")
         from serde_chain.testing import serializers
 
         return getattr(serializers, name)

@@ -78,7 +78,7 @@ class ReferenceFormat(Protocol):
 
         Args:
             ctx: The record.
-            content: What the stage before gives, by its ``message_format``; None if nobody says.
+            content: What the stage before gives, by its ``message_format``; None if it does not say.
             sender: The user as whom the store publishes.
             is_key: Whether the record's key is about to be written.
 
@@ -165,7 +165,8 @@ def tell_placeholder(error: SerializationError, ctx: Context | None) -> Serializ
     if mark is None:
         return error
     text = (
-        f"the record is a reference to a payload, as its header {mark} says, and no stage follows it: {error.message}"
+        f"the record is a reference to a payload, as its header {mark} says, and no stage of this chain fetches that: "
+        f"{error.message}"
     )
     told = DecodeError(text, hint=_ADD_STAGE, **error.context)
     told.__cause__ = error

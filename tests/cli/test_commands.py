@@ -115,7 +115,9 @@ def test_check_config_prints_markup_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("value.serializers = avro, zstdd", "there is no stage 'zstdd'. Did you mean zstd?"),
+        ("value.serializers = avro, zstdd", "there is no stage 'zstdd' [key=value.serializers]. Did you mean zstd?"),
+        ("key.deserializer = strng", "there is no stage 'strng' [key=key.deserializer]. Did you mean string?"),
+        ("value.deserializers =", 'Write for instance "large-message, zstd, avro"'),
         ("value.serializers = zstd, json", "json (2 of 2) cannot come after zstd (1 of 2)"),
         ("value.serializer = json\nvalue.serializers = json", "exclude each other"),
         ("value.serializers = json\njson.shema = {}", "Did you mean json.schema?"),
@@ -156,7 +158,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     done = run("check-config", path, code=1)
     lines = done.stderr.splitlines()
     for expected in (
-        "there is no stage 'zstdd'. Did you mean zstd?",
+        "there is no stage 'zstdd' [key=value.serializers]. Did you mean zstd?",
         "'avro.shema' is not a configuration key",
         "'s3.bukket' is not a configuration key",
         "s3.bucket is required",
@@ -171,6 +173,39 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     assert len(set(lines)) == len(lines)
     assert done.stdout == ""
     assert "hush" not in done.stderr
+
+
+def test_a_wrong_order_is_told_beside_missing_settings(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "value.serializers = large-message, zstd, avro\nvalue.deserializers = zstd, large-message, avro\n"
+        "large.message.payload.store.class = s3\n"
+    )
+    lines = run("check-config", path, code=1).stderr.splitlines()
+    assert any("avro (3 of 3) cannot come after zstd (2 of 3)" in line for line in lines)
+    assert any("zstd (1 of 3) cannot come before large-message (2 of 3)" in line for line in lines)
+    assert any("s3.bucket is required" in line for line in lines)
+
+
+def test_a_wrong_order_is_refused_before_a_store_is_looked_for(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "value.serializers = json, large-message, zstd\nlarge.message.payload.store.class = local\n"
+        f"local.path = {tmp_path}/nowhere\n"
+    )
+    (line,) = run("check-config", path, code=1).stderr.splitlines()
+    assert "zstd (3 of 3) cannot come after large-message (2 of 3)" in line
+
+
+def test_a_chain_that_describes_itself_is_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("value.serializers = json, zstd\nserde.chain.describe = true\n")
+    stages = json.loads(run("check-config", "--json", path).stdout)["chains"]["value.serializers"]
+    assert [(stage["stage"], stage["takes"]) for stage in stages] == [
+        ("describe", "any"),
+        ("json", "object"),
+        ("zstd", "bytes"),
+    ]
 
 
 def test_a_file_without_chains_is_said(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from serde_chain.errors import MissingDependencyError
+from serde_chain.errors import ConfigError, MissingDependencyError
 from serde_chain.spark import decode, deserialize
 from serde_chain.spark.prerequisites import check_worker_python
 from tests.environments import Environment
@@ -41,6 +41,11 @@ def test_no_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependencyError, match=r"pyarrow is not installed. pip install 'serde-chain\[spark\]'"):
         decode(CONFIG)
+
+
+def test_a_configuration_of_a_producer_says_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match=r"names neither value\.deserializers .* Set value\.deserializers, for"):
+        decode({"value.serializers": "json"})
 
 
 def session(python: str, master: str = "local[2]") -> SimpleNamespace:

@@ -199,7 +199,7 @@ class TestWhatIsRefused:
         source, target = new_topic(), new_topic()
         fill(config, source, [{"value": b"1"}])
         stamp(config, source, target, until_end=True)
-        with pytest.raises(StampError, match="up to index 0, but nobody knows"):
+        with pytest.raises(StampError, match="up to index 0, but the offset to go on from is not known"):
             stamp(config, source, target, until_end=True, transactional_id=f"other-{source}")
 
     def test_an_index_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic) -> None:
@@ -248,7 +248,7 @@ class TestWhatIsRefused:
         assert check(config, target).counts == {}
 
     def test_a_broker_that_does_not_answer(self) -> None:
-        with pytest.raises(StampError, match="begins no transactions"):
+        with pytest.raises(StampError, match=r"the broker did not answer: .*Check bootstrap\.servers"):
             stamp({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "a", "b", until_end=True, timeout_s=1)
 
     def test_a_wrong_configuration(self) -> None:

@@ -173,6 +173,13 @@ def test_permissions_of_a_file(tmp_path: Path) -> None:
             FileAcls(path)
 
 
+def test_a_misspelt_permission_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "acl.toml"
+    path.write_text('[users.alice]\nwrit = ["alerts"]\n')
+    with pytest.raises(ConfigError, match=r"the user alice has writ, where only .*write.* Write \[users\.alice\]"):
+        FileAcls(path)
+
+
 def entry(**more: Any) -> Entry:
     return Entry(**{
         "id": uuid.uuid4(), "topic": "t", "reference": "memory:///t/1", "size": 5, "headers": b"h", "key": None,
