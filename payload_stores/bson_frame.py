@@ -184,7 +184,7 @@ class _Source:
         """A binary value that may be large."""
         size = self._payload_size()
         check(size)
-        # In CPython, BytesIO takes and gives its bytes without a copy while nobody else holds them.
+        # In CPython, BytesIO takes and gives its bytes without a copy while nothing else holds them.
         buffer = io.BytesIO(bytes(size))
         for view in self._views(size):
             buffer.write(view)

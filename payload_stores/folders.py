@@ -94,7 +94,7 @@ def made(root: int, *names: str, durable: bool) -> Iterator[int]:
                 os.mkdir(name, dir_fd=here)
             below = _open(name, _FOLDER, here)
             if durable:
-                # Also where the folder was there already: whoever made it may not have got this far.
+                # Also where the folder was there already: its maker may not have got this far.
                 sync_folder(here)
             os.close(here)
             here = below

@@ -231,7 +231,7 @@ class HopStore(PayloadStore):
             return None
         if not self._allow_http:
             return f"plain http, and {self.ALLOW_HTTP.name} = false"
-        # A proof is good for one request; a token, for whoever has copied it.
+        # A proof is good for one request; a token serves everyone who has copied it.
         if self._sends_token and self.ALLOW_HTTP.name not in self._config and not endpoint.is_loopback:
             return f"plain http, over which a token can be copied: {self.ALLOW_HTTP.name} = true sends it all the same"
         return None

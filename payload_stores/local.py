@@ -69,7 +69,7 @@ class LocalStore(PayloadStore):
     Any number of threads and processes may use one folder at once. The folder is made when the first payload is
     published; until then, and while its file system is not mounted, the store is not there, and every operation on it
     raises the transient :class:`~payload_stores.PayloadStoreUnavailableError`. Trusted references may be read, but are
-    not deleted: they belong to somebody else.
+    not deleted: they belong to another program.
     """
 
     scheme = "file"
@@ -201,7 +201,7 @@ class LocalStore(PayloadStore):
     def remove_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
         """Remove what killed writers have left in the whole folder. See :class:`~payload_stores.SupportsLeftovers`.
 
-        What is older than a day is removed whenever the store is opened by somebody who may; this also looks among the
+        What is older than a day is removed whenever the store is opened by a process that may write; this also looks among the
         payloads, where earlier versions wrote, and so takes as long as listing all of them.
         """
         with self._errors(), folders.entered(self.path) as root:
@@ -237,7 +237,7 @@ class LocalStore(PayloadStore):
             _log.warning(
                 "%s = %s is not there: the first large message that is sent makes it", self.PATH.name, self.path
             )
-        except OSError as error:  # as of a file system that is away for now; whoever uses it is told
+        except OSError as error:  # such as a file system that is away for now; its user is told
             _log.warning("%s = %s: %s", self.PATH.name, self.path, error.strerror)
 
     @contextmanager

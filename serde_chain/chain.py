@@ -75,7 +75,7 @@ class _Chain(Stage):
         self._names = tuple(names)
         self._labels = _numbered(names)
         self._source: tuple[dict[str, object], bool] | None = None
-        # A header, which anybody can write, must not lead around these.
+        # A header, which any writer can add, must not lead around these.
         self._authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in self._stages)
         self._check_order(self._stages, self._labels)
         if self._stages:

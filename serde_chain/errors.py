@@ -240,7 +240,7 @@ def is_about_record(error: BaseException) -> bool:
         status = _http_status(cause)
         if status is not None and (status in _REFUSED or status >= 500):
             return False
-        # Without a number it is no answer of the system: gzip, bz2 and Pillow call corrupt data an OSError.
+        # Without a number the system did not say it: gzip, bz2 and Pillow call corrupt data an OSError.
         if isinstance(cause, OSError) and cause.errno is not None:
             return False
         seen.append(cause)

@@ -31,7 +31,7 @@ _OPEN: Final = frozenset({HEALTH, LIVE, METRICS})
 
 _BEARER: Final = "bearer "
 _LONGEST_TOKEN: Final = 8192
-# Of those who come with a token that is nobody's.
+# Of those who come with a token that belongs to no user.
 _NO_NAME: Final = ""
 
 Call = Callable[..., Awaitable[Any]]

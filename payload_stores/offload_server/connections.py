@@ -102,7 +102,7 @@ class Connections:
             seconds = None if tls is None else self._handshake_seconds
             await loop.connect_accepted_socket(lambda: make(lost), connection, ssl=tls, ssl_handshake_timeout=seconds)
         except (OSError, TimeoutError):
-            # Cut off, silent, or no TLS: what anybody can do is no event for the log.
+            # Cut off, silent, or no TLS: what any client can do is not an event for the log.
             with suppress(OSError):
                 connection.close()
             lost()

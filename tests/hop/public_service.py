@@ -30,7 +30,7 @@ class PublicService:
 
     Attributes:
         messages: Documents by id, as they are handed out.
-        requests: Method, status, and user of each request; the user is None where nobody was looked at.
+        requests: Method, status, and user of each request; the user is None where no user was looked at.
         may_read: Users who may read what is not public.
     """
 

@@ -53,7 +53,7 @@ def test_a_busy_server_need_not_look_at_the_user(status: int) -> None:
 
 @pytest.mark.parametrize("path", ["/private", "/public"])
 def test_what_is_public_after_one_round(path: str) -> None:
-    """A proof that nobody looked at is no reason to forget what authentication in one round needs."""
+    """A proof that the server did not look at is not a reason to forget what authentication in one round needs."""
     site = Site()
 
     def answer(request: httpx2.Request) -> httpx2.Response:

@@ -286,7 +286,7 @@ class Counting:
 
 
 def forged(record: bytes, key_id: bytes = b"k") -> bytes:
-    """A record with another salt or key id, as whoever may write to the topic can make it."""
+    """A record with another salt or key id, as any writer to the topic can make it."""
     end = 4 + record[3]
     return record[:3] + bytes([len(key_id)]) + key_id + os.urandom(16) + record[end + 16 :]
 
