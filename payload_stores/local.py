@@ -201,8 +201,8 @@ class LocalStore(PayloadStore):
     def remove_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
         """Remove what killed writers have left in the whole folder. See :class:`~payload_stores.SupportsLeftovers`.
 
-        What is older than a day is removed whenever the store is opened by a process that may write; this also looks among the
-        payloads, where earlier versions wrote, and so takes as long as listing all of them.
+        What is older than a day is removed whenever a process that may write opens the store; this also looks among
+        the payloads, where earlier versions wrote, and so takes as long as listing all of them.
         """
         with self._errors(), folders.entered(self.path) as root:
             return folders.remove_temporary(root, older_than_ms, below=True)
