@@ -23,12 +23,10 @@ def _points(code: CodeType) -> frozenset[int]:
     found = set()
     before = None
     for instruction in dis.get_instructions(code):
-        if instruction.opname == "RESUME" or (
-            before is not None and (before.startswith("CALL") or "JUMP_BACKWARD" in before)
-        ):
+        if instruction.opname == "RESUME" or (before is not None and before.startswith("CALL")):
             found.add(instruction.offset)
         if "JUMP_BACKWARD" in instruction.opname:
-            found.add(int(instruction.argval))
+            found.add(int(instruction.argval))  # at its target; what stands behind it is the end of the loop
         before = instruction.opname
     return frozenset(found)
 
