@@ -12,7 +12,7 @@ SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long
 
 
 def some(consumer: Consumer) -> Any:
-    while not (table := consumer.consume_arrow(10, 10)).num_rows:
+    while not (table := consumer.consume_arrow(10, 1)).num_rows:
         pass
     return table
 

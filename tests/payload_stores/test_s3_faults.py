@@ -261,9 +261,10 @@ def lying(body: bytes, said: int, total: int | None, cut: int | None = None) -> 
         request.send_header("Content-Length", str(said))
         if total is not None:
             request.send_header("Content-Range", f"bytes 0-{said - 1}/{total}")
+        # Said, so that the client sends its next request over another connection: this one is about to end.
+        request.send_header("Connection", "close")
         request.end_headers()
         request.wfile.write(body[:cut])
-        request.close_connection = True
 
     return answer
 
@@ -275,7 +276,7 @@ def lying(body: bytes, said: int, total: int | None, cut: int | None = None) -> 
         (lying(b"whole", 5, 5), None),
         (lying(b"broken off", 10, 10, cut=4), PayloadStoreUnavailableError),
         (lying(b"", 10, 10), PayloadStoreUnavailableError),
-        (lying(b"longer than it says", 3, 3), None),  # what comes after belongs to nobody
+        (lying(b"longer than it says", 3, 3), None),  # what comes after belongs to no answer
         (lying(b"longer than the object", 22, 3), PayloadIntegrityError),
         (lying(b"x" * 50, 50, 500), PayloadStoreUnavailableError),  # it gives no more when asked for the rest
         (lying(b"x" * 50, 50, 60), PayloadIntegrityError),  # it gives more when asked for the rest
