@@ -19,8 +19,9 @@ BIN := $(VENV)/bin
 PIP_QUIET := --quiet --disable-pip-version-check
 # More arguments for pytest, the demo or the benchmarks: make test ARGS="-k avro".
 ARGS ?=
-# Processes for the tests, each with servers of its own, which take up to 4 GiB; 0 for none but pytest's own.
-WORKERS ?= 2
+# Processes for the tests, each with servers of its own, which take up to 4 GiB; 0 for none but pytest's own. Most tests
+# wait for servers, so a third process helps on two cores as well, where there is memory for it.
+WORKERS ?= $(shell awk '/^MemAvailable/ { enough = $$2 > 16000000 } END { print enough ? 3 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
 
 IS_PYTHON_311 := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))'
 # The first interpreter that is new enough and can make virtual environments.
