@@ -13,6 +13,7 @@ from payload_stores.errors import (
     PayloadStoreError,
     PayloadStoreUnavailableError,
     PayloadTooLargeError,
+    UntrustedReferenceError,
 )
 from payload_stores.plugins import require
 
@@ -46,6 +47,8 @@ THROTTLED: Final = frozenset(
         "ThrottlingException", "TooManyRequests", "TooManyRequestsException",
     }
 )  # fmt: skip
+# Servers that keep objects in files refuse a part of a path where Amazon takes up to 1,024 bytes in all.
+KEY_TOO_LONG: Final = frozenset({"KeyTooLongError", "KeyTooLong"})
 TOO_LARGE: Final = frozenset({"EntityTooLarge", "413", "MaxMessageLengthExceeded"})
 DAMAGED: Final = frozenset({"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"})
 # A conditional write (If-None-Match: *) found an object; a conditional read (If-Match) found another one.
@@ -113,6 +116,7 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
         PayloadAccessDeniedError,
         f"{_CREDENTIALS}, and what they may do. Without s3:ListBucket S3 also answers so for what is gone",
     ),
+    (KEY_TOO_LONG, UntrustedReferenceError, "No payload can lie there; if it was to be published, shorten s3.prefix"),
     (TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
     (EXISTS, PayloadIntegrityError, "The object was replaced while it was read"),
     (THROTTLED | CONFLICT | DAMAGED, PayloadStoreUnavailableError, None),

@@ -23,6 +23,7 @@ from payload_stores import (
     PayloadStoreUnavailableError,
     PayloadTooLargeError,
     PublishContext,
+    UntrustedReferenceError,
     open_store,
 )
 from payload_stores.s3 import S3Store
@@ -101,6 +102,7 @@ def uploads_left(store: S3Store) -> int:
         (404, "NoSuchKey", PayloadNotFoundError),
         (404, "NoSuchBucket", PayloadStoreError),
         (400, "EntityTooLarge", PayloadTooLargeError),
+        (400, "KeyTooLongError", UntrustedReferenceError),
         (503, "SlowDown", PayloadStoreUnavailableError),
         (500, "InternalError", PayloadStoreUnavailableError),
         (429, "TooManyRequests", PayloadStoreUnavailableError),
