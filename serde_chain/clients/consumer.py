@@ -73,7 +73,7 @@ class Consumer:
         setup = ClientSetup.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
         try:
             self._stores_offsets = _STORE.read(setup.config)
-            # Offsets are stored as records are handed over, not as they are fetched: see _store_given.
+            # Offsets are stored once records were handed over, not as they are fetched: see _store_given.
             self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)
         except BaseException:

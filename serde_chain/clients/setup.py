@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from payload_stores.options import Option, integer
 from serde_chain import config as configuration
+from serde_chain.base import Stage
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
@@ -159,7 +160,7 @@ class ClientSetup(Generic[ChainT]):
     @property
     def _moving(self) -> list[Any]:
         stages = [stage for chain in (self.key, self.value) if chain for stage in chain.stages]
-        return [stage for stage in stages if getattr(stage, "moves_payloads", False)]
+        return [stage for stage in stages if isinstance(stage, Stage) and stage.moves_payloads]
 
     def check_times(self, limit: Option[int]) -> None:
         """Refuse store settings with which one record could block for longer than the client may.
