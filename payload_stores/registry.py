@@ -18,9 +18,9 @@ STORES: Final = Catalogue(
     group="payload_stores.stores",
     builtins={
         "memory": "payload_stores.memory:MemoryStore",
-        "local": "payload_stores.local:LocalStore",
-        "s3": "payload_stores.s3:S3Store",
-        "hop": "payload_stores.hop:HopStore",
+        "local": "payload_stores.local.store:LocalStore",
+        "s3": "payload_stores.s3.store:S3Store",
+        "hop": "payload_stores.hop.store:HopStore",
     },
     aliases={_KIP + "S3PayloadStore": "s3", _KIP + "store.S3PayloadStore": "s3"},
 )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from serde_chain.base import Data, Deserializer, Serializer, StagePair
     from serde_chain.chain import DeserializerChain, SerializerChain
-    from serde_chain.clients.consumer import Consumer
-    from serde_chain.clients.producer import Producer
+    from serde_chain.clients.confluent.consumer import Consumer
+    from serde_chain.clients.confluent.producer import Producer
     from serde_chain.errors import (
         ConfigError,
         DecodeError,
@@ -71,11 +71,11 @@ if not TYPE_CHECKING and find_spec("confluent_kafka") is None:
     __all__ = [name for name in __all__ if name not in {"Consumer", "Producer"}]
 
 _MODULES = {
-    "Consumer": "clients.consumer",
+    "Consumer": "clients.confluent.consumer",
     "Data": "base",
     "Deserializer": "base",
     "DeserializerChain": "chain",
-    "Producer": "clients.producer",
+    "Producer": "clients.confluent.producer",
     "RecordContext": "record",
     "Serializer": "base",
     "SerializerChain": "chain",

@@ -139,7 +139,7 @@ class Deserializer(Stage, Generic[Out]):
         reads_before_large_message: Whether the stage may stand before ``large-message``, because it reads what was
             put around a placeholder.
         batch_form: For whole Arrow columns (``DeserializerChain.to_arrow``): ``module:Name`` of a
-            :class:`serde_chain.batch.BatchForm`, imported, and called with the stage, for the first batch.
+            :class:`serde_chain.arrow.batch.BatchForm`, imported, and called with the stage, for the first batch.
             Without one, the stage is called record by record.
         message_format: As for serializers. Records that a header calls something else are not given to the stage.
         authenticates: Whether the stage refuses what was not written by those who have a key, as ``encrypt`` does. A

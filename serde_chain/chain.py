@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Self, TypeGuard
 
 from payload_stores.errors import drop_data
 from serde_chain import config as configuration
+from serde_chain.arrow.batch import Batch, BatchForm, BatchResult, find_form, run
 from serde_chain.base import Data, Deserializer, Serializer, Stage
-from serde_chain.batch import Batch, BatchForm, BatchResult, find_form, run
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
 from serde_chain.config import Config
 from serde_chain.errors import (
     ConfigError,
@@ -31,7 +32,6 @@ from serde_chain.errors import (
     is_about_record,
 )
 from serde_chain.record import KEY, VALUE, Context
-from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
 
 __all__ = ["DeserializerChain", "SerializerChain"]
 

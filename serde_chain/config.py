@@ -18,8 +18,8 @@ from payload_stores.plugins import import_object, require
 from payload_stores.registry import STORES
 from serde_chain import bakdata
 from serde_chain.base import Stage
+from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 from serde_chain.errors import ConfigError
-from serde_chain.registry import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 
 __all__ = [
     "DESCRIBE",

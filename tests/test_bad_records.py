@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from serde_chain import DeserializerChain, RecordContext, batch
-from serde_chain.batch import Batch
-from serde_chain.serializers.avro import AvroDeserializer
-from serde_chain.serializers.avro_batch import AvroBatch
+from serde_chain import DeserializerChain, RecordContext
+from serde_chain.arrow import batch
+from serde_chain.arrow.batch import Batch
+from serde_chain.stages.avro.arrow.batch import AvroBatch
+from serde_chain.stages.avro.stage import AvroDeserializer
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}'
 COUNT = 2000

@@ -10,7 +10,7 @@ import pytest
 
 from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain, bakdata
 from serde_chain import config as configuration
-from serde_chain.registry import DESERIALIZERS, SERIALIZERS
+from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
 from serde_chain.testing.services import S3Server
 
 SHA256 = "260679791fa8da4dddc6aa3b243c514025e83d3a2f60800b9734b990be5d11a0"

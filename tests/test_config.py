@@ -8,8 +8,8 @@ import pytest
 
 from payload_stores.options import Option
 from serde_chain import ConfigError, DeserializerChain, EncodeError, SerializerChain
+from serde_chain.catalogue import StageItem
 from serde_chain.config import check_keys, client_config, is_secret, load
-from serde_chain.registry import StageItem
 from serde_chain.testing.services import S3Server
 
 STORE_CLASS = "large.message.payload.store.class"

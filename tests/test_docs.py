@@ -6,7 +6,7 @@ from pathlib import Path
 from payload_stores.base import PayloadStore
 from payload_stores.plugins import import_object
 from payload_stores.registry import STORES
-from serde_chain.registry import DESERIALIZERS, SERIALIZERS
+from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,10 +11,10 @@ import pytest
 
 from payload_stores.memory import MemoryStore
 from serde_chain import Consumer, Producer
-from serde_chain.registry import DESERIALIZERS, SERIALIZERS
+from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
+from serde_chain.schemas.schema_id import VALUE_HEADER
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
-from serde_chain.wire.schema_id import VALUE_HEADER
-from tests.serializers.protobuf_messages import ALERT, POSITION
+from tests.stages.protobuf.protobuf_messages import ALERT, POSITION
 
 SCHEMA = """{"type": "record", "name": "R", "fields": [
     {"name": "id", "type": "long"}, {"name": "blob", "type": "bytes"}]}"""

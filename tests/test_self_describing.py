@@ -172,7 +172,7 @@ def lower(data: bytes, _ctx: object) -> bytes:
     ("config", "message"),
     [
         ({"value.serializers": ["string", lower]}, "lower has no short name"),
-        ({"value.serializers": ["serde_chain.serializers.json.JsonSerializer"]}, "has no short name"),
+        ({"value.serializers": ["serde_chain.stages.json.stage.JsonSerializer"]}, "has no short name"),
         ({"value.serializers": "json, large-message", "large.message.format": "hop"}, "whole records"),
         ({"value.serializers": "json", "serde.chain.describe": "perhaps"}, "expected true or false"),
         ({"value.serializers": "json", "serde.chain.descrieb": "true"}, "Did you mean serde.chain.describe"),

@@ -25,7 +25,7 @@ from payload_stores.offload_server.acls import (
     SupportsRefresh,
 )
 from payload_stores.offload_server.authentication import HEALTH, LIVE, USER, Authentication
-from payload_stores.offload_server.bson import MAX_DOCUMENT
+from payload_stores.offload_server.documents import MAX_DOCUMENT
 from payload_stores.offload_server.errors import ForbiddenError, RefusedError, TooLargeError
 from payload_stores.offload_server.files import SupportsReload, Taken
 from payload_stores.offload_server.index import Entry, Index
@@ -33,7 +33,7 @@ from payload_stores.offload_server.metrics import METRICS, Metered, Metrics
 from payload_stores.offload_server.requests import Limits, Sender, address_of, answer, content_length
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.offload_server.transfers import Transfers
-from payload_stores.scram_server import Credentials, ScramServer
+from payload_stores.scram.server import Credentials, ScramServer
 
 __all__ = ["OffloadApp"]
 

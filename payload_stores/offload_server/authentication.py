@@ -15,7 +15,7 @@ from payload_stores.offload_server.rarely import Rarely
 from payload_stores.offload_server.refusals import Refusals
 from payload_stores.offload_server.requests import GoneError, address_of, answer, header, is_loopback
 from payload_stores.offload_server.tokens import TokenVerifier
-from payload_stores.scram_server import Outcome, ScramServer
+from payload_stores.scram.server import Outcome, ScramServer
 
 __all__ = ["HEALTH", "LIVE", "USER", "Authentication"]
 

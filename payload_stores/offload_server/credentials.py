@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from payload_stores.errors import ConfigError
 from payload_stores.offload_server.files import Watched, replace, warn_if_readable
-from payload_stores.scram_server import ITERATIONS, Credential, derive, invented
-from payload_stores.scram_wire import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
+from payload_stores.scram.server import ITERATIONS, Credential, derive, invented
+from payload_stores.scram.wire import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
 __all__ = ["FileCredentials", "add_user", "list_users", "remove_user"]
 
@@ -27,7 +27,7 @@ _LONGEST_NAME: Final = 200
 
 
 class FileCredentials:
-    """Users of a file, which is read again when it changes; a :class:`~payload_stores.scram_server.Credentials`.
+    """Users of a file, which is read again when it changes; a :class:`~payload_stores.scram.server.Credentials`.
 
     Args:
         path: What :func:`add_user` writes.

@@ -16,14 +16,14 @@ from uuid import UUID
 
 from starlette.types import Receive, Send
 
-from payload_stores import bson_write
 from payload_stores.base import PayloadStore, SupportsDelete, SupportsStreaming
 from payload_stores.errors import (
     PayloadIntegrityError,
     PayloadStoreError,
     PayloadStoreUnavailableError,
 )
-from payload_stores.offload_server import bson
+from payload_stores.hop import bson_write
+from payload_stores.offload_server import documents as bson
 from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import Metrics

@@ -15,9 +15,9 @@ from payload_stores.errors import ContextualError
 from payload_stores.options import Option
 from serde_chain import config as configuration
 from serde_chain.base import Stage
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
 from serde_chain.cli.mistakes import mistakes
 from serde_chain.config import Config
-from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
 
 __all__ = ["print_config"]
 

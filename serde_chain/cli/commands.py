@@ -63,7 +63,7 @@ def inspect(  # noqa: PLR0917, click passes them by name
     file: Path, topic: str, partition: int, offset: int | None, count: int, timeout: float, as_json: bool
 ) -> None:
     """Show records as they lie in the topic, without downloading payloads."""
-    from serde_chain.cli.inspect import print_records
+    from serde_chain.cli.inspect_topic import print_records
 
     print_records(file, topic, partition, offset, count, timeout=timeout, as_json=as_json)
 

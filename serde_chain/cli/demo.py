@@ -21,7 +21,7 @@ from rich.table import Table
 
 from payload_stores.plugins import require
 from serde_chain.chain import SerializerChain
-from serde_chain.cli import inspect
+from serde_chain.cli import inspect_topic as inspect
 from serde_chain.errors import ContextualError
 from serde_chain.testing.alerts import ALERT_SCHEMA, alert, demo_sizes
 

@@ -9,11 +9,11 @@ from payload_stores.errors import ContextualError
 from payload_stores.plugins import require
 from serde_chain import config as configuration
 from serde_chain.base import Stage
+from serde_chain.catalogue import StageItem, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.confluent.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
-from serde_chain.registry import StageItem, stage_type
 
 __all__ = ["mistakes"]
 

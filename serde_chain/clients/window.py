@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from serde_chain.clients.messages import Decoded
+from serde_chain.clients.confluent.messages import Decoded
 
 __all__ = ["Place", "Window", "place"]
 

@@ -8,9 +8,9 @@ from payload_stores.plugins import require
 if TYPE_CHECKING:
     from serde_chain.spark.columns import deserialize, deserialize_udf
     from serde_chain.spark.connectors import packages
-    from serde_chain.spark.engine import explain
-    from serde_chain.spark.frames import decode
+    from serde_chain.spark.dataframes import decode
     from serde_chain.spark.metadata import entry_metadata
+    from serde_chain.spark.plan.engine import explain
     from serde_chain.spark.references import resolve, resolve_record
 
 __all__ = [
@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 _MODULES = {
-    "decode": "frames",
+    "decode": "dataframes",
     "deserialize": "columns",
     "deserialize_udf": "columns",
     "entry_metadata": "metadata",
-    "explain": "engine",
+    "explain": "plan.engine",
     "packages": "connectors",
     "resolve": "references",
     "resolve_record": "references",

@@ -13,13 +13,13 @@ from pyspark.sql.types import DataType
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import VALUE
-from serde_chain.spark.engine import as_topics, check_engine, choose
-from serde_chain.spark.functions import make_function
-from serde_chain.spark.native import bind, read_natively
-from serde_chain.spark.plan import PERMISSIVE, FieldPlan, Plan, check_mode, load, plan_field
-from serde_chain.spark.prerequisites import check_packages
+from serde_chain.spark.jvm.columns import bind, read_natively
+from serde_chain.spark.plan.engine import as_topics, check_engine, choose
+from serde_chain.spark.plan.plan import PERMISSIVE, FieldPlan, Plan, check_mode, load, plan_field
+from serde_chain.spark.plan.prerequisites import check_packages
+from serde_chain.spark.plan.schemas import HEADERS, ColumnOrName, arrow_of, as_column, as_nullable, spark_of
 from serde_chain.spark.references import plan_references, read_bytes
-from serde_chain.spark.schemas import HEADERS, ColumnOrName, arrow_of, as_column, as_nullable, spark_of
+from serde_chain.spark.udfs import make_function
 
 __all__ = ["ColumnOrName", "deserialize", "deserialize_udf"]
 

@@ -10,10 +10,10 @@ from pyspark.sql import Column, functions
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer
 from serde_chain.record import Context
-from serde_chain.spark.functions import make_function
-from serde_chain.spark.plan import FieldPlan, Plan, check_mode
-from serde_chain.spark.prerequisites import check_packages
-from serde_chain.spark.schemas import ColumnOrName, as_column, spark_of
+from serde_chain.spark.plan.plan import FieldPlan, Plan, check_mode
+from serde_chain.spark.plan.prerequisites import check_packages
+from serde_chain.spark.plan.schemas import ColumnOrName, as_column, spark_of
+from serde_chain.spark.udfs import make_function
 from serde_chain.wire.entry_metadata import MAGIC, peek
 
 __all__ = ["entry_metadata"]

@@ -14,11 +14,11 @@ from payload_stores.plugins import require
 from serde_chain.chain import DeserializerChain
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
-from serde_chain.serializers.large_message import LargeMessageDeserializer
-from serde_chain.spark.functions import make_function
-from serde_chain.spark.plan import FieldPlan, Plan, check_mode, load
-from serde_chain.spark.prerequisites import check_packages
-from serde_chain.spark.schemas import HEADERS, ColumnOrName, as_column
+from serde_chain.spark.plan.plan import FieldPlan, Plan, check_mode, load
+from serde_chain.spark.plan.prerequisites import check_packages
+from serde_chain.spark.plan.schemas import HEADERS, ColumnOrName, as_column
+from serde_chain.spark.udfs import make_function
+from serde_chain.stages.large_message.read import LargeMessageDeserializer
 
 __all__ = ["marked", "plan_references", "read_bytes", "resolve", "resolve_record"]
 

@@ -27,9 +27,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, StagePair
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, PayloadStoreError, SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
-from serde_chain.registry import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage
 
 __all__ = ["SerializerTests"]
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from serde_chain.registry import DESERIALIZERS
+from serde_chain.catalogue import DESERIALIZERS
 from tests.fuzz.decoders import Target, mutations, one, targets
 
 TARGETS = targets()

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 from hop.auth import Auth
 from hop.io import StartPosition, Stream
 
-from payload_stores.hop_endpoint import METADATA_KEY, METADATA_TOPIC
+from payload_stores.hop.endpoint import METADATA_KEY, METADATA_TOPIC
 from serde_chain import Consumer, Producer
 from serde_chain.testing.services import KafkaBroker, OffloadServer
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import bson
 
-from payload_stores.scram_server import Credential, ScramServer, derive, invented
-from payload_stores.scram_wire import MECHANISMS
+from payload_stores.scram.server import Credential, ScramServer, derive, invented
+from payload_stores.scram.wire import MECHANISMS
 
 SUFFIX: Final = "+oversized"
 

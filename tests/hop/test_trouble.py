@@ -24,7 +24,7 @@ from payload_stores import (
     UntrustedReferenceError,
     open_store,
 )
-from payload_stores.hop_endpoint import METADATA_KEY
+from payload_stores.hop.endpoint import METADATA_KEY
 from serde_chain import MessageTooLargeError, Producer, TopicLimitError
 from serde_chain.testing.services import KafkaBroker, OffloadServer
 from tests.hop.conftest import Announce, Clients, NewHop, NewTopic

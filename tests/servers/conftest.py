@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serde_chain.testing.services import Proxy, Toxiproxy, VersityGateway
+from tests.servers.toxiproxy import Proxy, Toxiproxy
+from tests.servers.versitygw import VersityGateway
 
 HERE = Path(__file__).parent
 

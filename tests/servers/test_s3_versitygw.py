@@ -17,7 +17,8 @@ from payload_stores import (
 )
 from payload_stores.s3 import S3Store
 from payload_stores.testing import PayloadStoreTests
-from serde_chain.testing.services import Proxy, VersityGateway
+from tests.servers.toxiproxy import Proxy
+from tests.servers.versitygw import VersityGateway
 
 CONTENT = PublishContext("content")
 LARGE = 17 << 20

@@ -8,7 +8,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 
-from serde_chain.testing.services import Proxy, ServiceError, Toxiproxy, VersityGateway
+from serde_chain.testing.services import ServiceError
+from tests.servers.toxiproxy import Proxy, Toxiproxy
+from tests.servers.versitygw import VersityGateway
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

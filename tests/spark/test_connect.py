@@ -18,10 +18,10 @@ TESTS = [
     "test_resolve.py::test_resolve_record[arrow]",
     "test_resolve.py::test_payloads_that_cannot_be_had",
     "test_resolve.py::test_mistakes_are_found_on_the_driver",
-    "test_native.py::test_decode_gives_what_the_other_engine_gives[avro, large-message-FAILFAST]",
-    "test_native.py::test_a_payload_that_is_gone",
-    "test_native.py::test_columns",
-    "test_native.py::test_explain",
+    "jvm/test_native.py::test_decode_gives_what_the_other_engine_gives[avro, large-message-FAILFAST]",
+    "jvm/test_native.py::test_a_payload_that_is_gone",
+    "jvm/test_native.py::test_columns",
+    "jvm/test_native.py::test_explain",
     "test_from_avro.py::test_permissive_makes_all_nullable",
 ]
 

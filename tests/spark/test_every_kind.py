@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession, functions
 from serde_chain import RecordContext, SerializerChain
 from serde_chain.spark import deserialize
 from serde_chain.testing.services import S3Server, SchemaRegistry
-from tests.serializers.protobuf_messages import descriptor_set
+from tests.stages.protobuf.protobuf_messages import descriptor_set
 
 AVRO_SCHEMA = json.dumps(
     {

@@ -14,7 +14,8 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.pandas import types
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from serde_chain.spark import deserialize, schemas
+from serde_chain.spark import deserialize
+from serde_chain.spark.plan import schemas
 
 NOON = datetime(2024, 7, 1, 12, 30, 0, 123456, tzinfo=UTC)
 LONG_AGO = datetime(1812, 2, 29, 1, 2, 3, 4000, tzinfo=UTC)

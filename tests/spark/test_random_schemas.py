@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession, functions
 from pyspark.sql.avro.functions import from_avro
 
-from serde_chain.serializers import avro_batch
 from serde_chain.spark import deserialize
+from serde_chain.stages.avro.arrow import batch as avro_batch
 
 RECORDS = 400
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

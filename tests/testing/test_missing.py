@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from serde_chain.testing import services
-from serde_chain.testing.services import ServiceDownloadError, ServiceMissingError, golang, jars, java
+from serde_chain.testing.services import ServiceDownloadError, ServiceMissingError, jars, java
+from tests.servers import golang
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_chain import EncodeError, RecordContext
-from serde_chain.cli.inspect import describe
+from serde_chain.cli.inspect_topic import describe
 from serde_chain.wire.hop import FORMAT
 from serde_chain.wire.reference_format import Reference
 

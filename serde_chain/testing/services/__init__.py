@@ -1,4 +1,4 @@
-"""Real servers for tests and the demo: Kafka, a schema registry, S3, hop's offload API, Spark, network faults.
+"""Real servers for tests and the demo: Kafka, a schema registry, S3, hop's offload API, Spark.
 
 Nothing has to be installed or running beforehand but Python and a Java runtime; what is needed is
 fetched once into a cache folder, see `cache`. Everything listens on 127.0.0.1 and free ports, is a
@@ -26,25 +26,20 @@ from serde_chain.testing.services.errors import (
 if TYPE_CHECKING:
     from serde_chain.testing.services.kafka import KafkaBroker
     from serde_chain.testing.services.offload_server import OffloadServer
-    from serde_chain.testing.services.registry import SchemaRegistry
     from serde_chain.testing.services.s3 import S3Server
+    from serde_chain.testing.services.schema_registry import SchemaRegistry
     from serde_chain.testing.services.spark import spark_jars, spark_session
     from serde_chain.testing.services.spark_connect import spark_connect_session
-    from serde_chain.testing.services.toxiproxy import Proxy, Toxiproxy
-    from serde_chain.testing.services.versitygw import VersityGateway
 
 __all__ = [
     "KafkaBroker",
     "OffloadServer",
-    "Proxy",
     "S3Server",
     "SchemaRegistry",
     "ServiceDownloadError",
     "ServiceError",
     "ServiceMissingError",
     "ServiceStartError",
-    "Toxiproxy",
-    "VersityGateway",
     "spark_connect_session",
     "spark_jars",
     "spark_session",
@@ -53,11 +48,8 @@ __all__ = [
 _MODULES = {
     "KafkaBroker": "kafka",
     "OffloadServer": "offload_server",
-    "Proxy": "toxiproxy",
     "S3Server": "s3",
-    "SchemaRegistry": "registry",
-    "Toxiproxy": "toxiproxy",
-    "VersityGateway": "versitygw",
+    "SchemaRegistry": "schema_registry",
     "spark_connect_session": "spark_connect",
     "spark_jars": "spark",
     "spark_session": "spark",

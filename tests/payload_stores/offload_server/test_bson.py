@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload_stores import bson_write
-from payload_stores.offload_server.bson import Upload, UploadParser, frame
+from payload_stores.hop import bson_write
+from payload_stores.offload_server.documents import Upload, UploadParser, frame
 from payload_stores.offload_server.errors import MalformedUploadError, RefusedError, TooLargeError
 
 ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")

@@ -8,8 +8,9 @@ import click
 import httpx2
 import pytest
 
-from payload_stores.offload_server import Limits, acls, add_user, app, bson, files, protocol, refusals, runner
-from payload_stores.scram_server import ScramServer
+from payload_stores.offload_server import Limits, acls, add_user, app, files, protocol, refusals, runner
+from payload_stores.offload_server import documents as bson
+from payload_stores.scram.server import ScramServer
 from serde_chain.cli.commands import commands
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operators.md").read_text(encoding="utf-8")

@@ -15,8 +15,8 @@ from payload_stores.offload_server.acls import READ, WRITE, FileAcls, Rule, deci
 from payload_stores.offload_server.credentials import FileCredentials, add_user
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.tokens import FileTokens, add_token
-from payload_stores.scram_server import ScramServer
-from payload_stores.scram_wire import MECHANISMS
+from payload_stores.scram.server import ScramServer
+from payload_stores.scram.wire import MECHANISMS
 
 
 def test_users(tmp_path: Path) -> None:

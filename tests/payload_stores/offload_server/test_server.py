@@ -15,8 +15,8 @@ from payload_stores.errors import PayloadAccessDeniedError
 from payload_stores.memory import MemoryStore
 from payload_stores.offload_server import runner
 from payload_stores.offload_server.protocol import OffloadProtocol
-from payload_stores.scram import REPLAYABLE, ScramAuth
-from payload_stores.scram_wire import MECHANISMS
+from payload_stores.scram.auth import REPLAYABLE, ScramAuth
+from payload_stores.scram.wire import MECHANISMS
 from serde_chain.testing.services import OffloadServer, S3Server
 
 if TYPE_CHECKING:

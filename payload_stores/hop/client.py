@@ -1,0 +1,266 @@
+"""Requests to hop's offload API, with time limits and retries, and what its answers mean."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from payload_stores.base import StoredRecord
+from payload_stores.errors import (
+    ConfigError,
+    PayloadAccessDeniedError,
+    PayloadIntegrityError,
+    PayloadNotFoundError,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+    PayloadTooLargeError,
+)
+from payload_stores.hop import documents as bson_frame
+from payload_stores.hop.documents import Frame
+from payload_stores.plugins import require
+
+require("httpx2", "hop")
+
+import httpx2  # noqa: E402  after the check that it is there
+
+from payload_stores.scram.auth import REPLAYABLE  # noqa: E402
+
+__all__ = ["HopClient"]
+
+T = TypeVar("T")
+
+_CONNECTIONS: Final = 64
+_MAX_REASON: Final = 2048
+_FIRST_WAIT_S: Final = 0.1
+_MAX_WAIT_S: Final = 2.0
+
+_Kinds = dict[int, tuple[type[PayloadStoreError], str, "str | None"]]
+_KINDS: Final[_Kinds] = {
+    HTTPStatus.UNAUTHORIZED: (
+        PayloadAccessDeniedError,
+        "the offload server refused the user name or password",
+        "Check hop.username, hop.password (else sasl.username, sasl.password) and hop.scram.mechanism, or the token",
+    ),
+    HTTPStatus.FORBIDDEN: (
+        PayloadAccessDeniedError,
+        "this user may not do that on the offload server",
+        "The user needs the same permission for the topic as on the broker",
+    ),
+    HTTPStatus.NOT_FOUND: (PayloadNotFoundError, "the offload server has no such record", None),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (
+        PayloadTooLargeError,
+        "the record is larger than the offload server takes",
+        "Ask its operator for the limit, or send less",
+    ),
+    HTTPStatus.UNPROCESSABLE_ENTITY: (PayloadStoreError, "the offload server refused the record, or has its id", None),
+}
+# Where a 404 is about the address: nothing is known of the record yet.
+_UPLOADING: Final = _KINDS | {
+    HTTPStatus.NOT_FOUND: (
+        PayloadNotFoundError,
+        "the offload server takes no records at this address",
+        "Check hop.offload.url, or what the broker announces",
+    )
+}
+# 500 is not among them: it says that this request failed, not that the next one may work.
+_TRANSIENT: Final = frozenset({408, 429, 502, 503, 504})
+
+
+class HopClient:
+    """One pool of connections that are kept open; used by several threads at once.
+
+    Args:
+        auth: Credentials, sent to the endpoint only.
+        connect_ms: Time for a connection, in ms.
+        request_ms: Longest silence within a request, in ms.
+        attempts: Attempts per request, in all.
+        ca_file: Further certificate authorities to trust.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+
+    def __init__(
+        self, auth: httpx2.Auth | None, *, connect_ms: int, request_ms: int, attempts: int, ca_file: str | None
+    ) -> None:
+        tenacity: Any = require("tenacity", "retry")
+        self._auth = auth
+        silence = request_ms / 1000
+        self._client = httpx2.Client(
+            timeout=httpx2.Timeout(silence, connect=connect_ms / 1000),
+            limits=httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
+            verify=_trust(ca_file),
+            follow_redirects=False,  # credentials are for one endpoint only
+            headers={"Accept-Encoding": "identity", "User-Agent": "serde-chain"},
+        )
+        self._retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(attempts),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_MAX_WAIT_S),
+            retry=tenacity.retry_if_exception_type(PayloadStoreUnavailableError),
+            reraise=True,
+        )
+        waits = sum(min(_FIRST_WAIT_S * 2**number, _MAX_WAIT_S) for number in range(attempts - 1))
+        # Two requests, since the first round of SCRAM is one of its own.
+        self.worst_case_ms = attempts * (connect_ms + 2 * request_ms) + int(waits * 1000)
+
+    def upload(self, url: str, reference: str, record: StoredRecord, document: Frame, *, repeatable: bool) -> None:
+        """Post a record.
+
+        Args:
+            url: Where to.
+            reference: Where it will be found.
+            record: The record, with its id among the headers.
+            document: The same as BSON.
+            repeatable: Whether its id is made of all that it holds, so that it may be there already.
+        """
+
+        def attempt(number: int) -> None:
+            with self._request("POST", url, self._auth, reference, _Body(document)) as response:
+                # What an attempt whose answer was lost has stored is in the way of the next one.
+                taken = response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (repeatable or number > 1)
+                if not taken:
+                    _check(response, reference, _UPLOADING)
+                _rest(response)  # the connection can be used again when its answer is read
+            if taken:
+                self._check_same(reference, record)
+
+        self._retried(attempt)
+
+    def download(self, reference: str, check: Callable[[int], None], *, authenticated: bool = True) -> StoredRecord:
+        """Fetch a record.
+
+        Args:
+            reference: Its address.
+            check: Called with the size of the payload before memory is taken for it.
+            authenticated: Whether to send credentials.
+        """
+
+        def attempt(_number: int) -> StoredRecord:
+            with self._request("GET", reference, self._auth if authenticated else None, reference) as response:
+                _check(response, reference)
+                try:
+                    return bson_frame.read(response.iter_raw(), check)
+                except ValueError as error:
+                    raise PayloadIntegrityError(
+                        f"the offload server's document cannot be read: {error}", store="hop", reference=reference
+                    ) from error
+
+        return self._retried(attempt)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _check_same(self, reference: str, record: StoredRecord) -> None:
+        """Raise unless what has the record's id is the record itself: who knows an id can put another one there."""
+        with self._request("GET", reference, self._auth, reference) as response:
+            status = response.status_code
+            if status in _TRANSIENT:
+                _check(response, reference)
+            if status == HTTPStatus.OK and bson_frame.holds(response.iter_raw(), record):
+                return
+        raise PayloadStoreError(
+            "the record's id is taken on the offload server, and what has it is another record, or cannot be seen "
+            f"(HTTP 422, then {status})",
+            hint="Ids that are made of the content need READ on the topic; with large.message.id = random, ids cannot "
+            "be taken by others",
+            store="hop",
+            reference=reference,
+        )
+
+    def _retried(self, attempt: Callable[[int], T]) -> T:
+        for trial in self._retrying.copy():
+            with trial:
+                return attempt(trial.retry_state.attempt_number)
+        raise AssertionError("there is at least one attempt")
+
+    @contextmanager
+    def _request(
+        self, method: str, url: str, auth: httpx2.Auth | None, reference: str, body: _Body | None = None
+    ) -> Generator[httpx2.Response]:
+        headers = {} if body is None else {"Content-Type": "application/bson", "Content-Length": str(body.size)}
+        try:
+            with self._client.stream(
+                method, url, content=body, headers=headers, auth=auth, extensions={REPLAYABLE: True}
+            ) as response:
+                yield response
+        except httpx2.TransportError as error:
+            raise PayloadStoreUnavailableError(
+                f"the offload server did not answer: {type(error).__name__}: {error}",
+                hint="Check its address and that it is up",
+                store="hop",
+                reference=reference,
+            ) from error
+        except httpx2.HTTPError as error:
+            raise PayloadStoreError(
+                f"the request to the offload server failed: {error}", store="hop", reference=reference
+            ) from error
+        except PayloadStoreError as error:
+            error.add_context(store="hop", reference=reference)
+            raise
+
+
+class _Body:
+    """A document as httpx2 sends it: it can be iterated again, where a request is repeated."""
+
+    def __init__(self, document: Frame) -> None:
+        self._document = document
+        self.size = document.size
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._document.chunks()
+
+
+def _check(response: httpx2.Response, reference: str, kinds: _Kinds = _KINDS) -> None:
+    """Raise what an answer other than success means."""
+    status = response.status_code
+    if status in {HTTPStatus.OK, HTTPStatus.CREATED}:
+        return
+    error = _error(status, _rest(response).decode("utf-8", "replace"), reference, kinds)
+    if kinds is _UPLOADING and status == HTTPStatus.NOT_FOUND:
+        error.about_record = False
+    raise error
+
+
+def _rest(response: httpx2.Response) -> bytes:
+    """What an answer says, up to a bound."""
+    said = bytearray()
+    for chunk in response.iter_raw():
+        said += chunk
+        if len(said) >= _MAX_REASON:
+            break
+    return bytes(said[:_MAX_REASON])
+
+
+def _error(status: int, reason: str, reference: str, kinds: _Kinds) -> PayloadStoreError:
+    words = " ".join("".join(character if character.isprintable() else " " for character in reason).split())[:200]
+    said = f" (HTTP {status}{f': {words}' if words else ''})"
+    where: dict[str, Any] = {"store": "hop", "reference": reference}
+    if status in _TRANSIENT:
+        return PayloadStoreUnavailableError(f"the offload server is busy or down{said}", **where)
+    if status in kinds:
+        kind, message, hint = kinds[status]
+        return kind(message + said, hint=hint, **where)
+    if 300 <= status < 400:
+        return PayloadStoreError(
+            f"the offload server redirects, which is not followed{said}",
+            hint="Configure the address that it redirects to, if that is legitimate",
+            **where,
+        )
+    return PayloadStoreError(f"the offload server refused the request{said}", **where)
+
+
+def _trust(ca_file: str | None) -> ssl.SSLContext:
+    """The usual authorities, and those that the Kafka client trusts: a broker's own may be its server's too."""
+    context = httpx2.create_ssl_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:
+            raise ConfigError(
+                f"ssl.ca.location = {ca_file!r} cannot be read: {error}", key="ssl.ca.location"
+            ) from error
+    return context

@@ -1,0 +1,312 @@
+"""A payload store behind hop's offload API (SCiMMA Hopskotch): whole records, over HTTP.
+
+A record is posted to ``<endpoint>/topic/<topic>+oversized`` and found at ``<endpoint>/msg/<uuid>``, which is its
+reference. The endpoint is configured, or announced by the broker. Credentials are those of the Kafka client; they go to
+the endpoint only, and nothing else is fetched but trusted references, without them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from payload_stores.base import Buffer, PayloadStore, PublishContext, StoredRecord
+from payload_stores.errors import ConfigError, PayloadStoreError, PayloadTooLargeError
+from payload_stores.hop import documents as bson_frame
+from payload_stores.hop.endpoint import Endpoint, Unsupported, can_discover, discover
+from payload_stores.hop.settings import switch
+from payload_stores.ids import DIGEST_PREFIX, sha256_digest
+from payload_stores.options import Option, boolean, choice, integer, text
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from payload_stores.hop.client import HopClient
+
+__all__ = ["HopStore"]
+
+_log = logging.getLogger("payload_stores")
+
+_ID_HEADER: Final = "_id"
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_MECHANISMS: Final = ("scram-sha-256", "scram-sha-512")
+_BEARER: Final = "oauthbearer"
+_CREDENTIALS: Final = re.compile(r"//[^/]*@")
+
+
+class HopStore(PayloadStore):
+    """Keeps records on an offload server.
+
+    Where no ``hop.offload.url`` is set, the broker is asked when the first large message is met. One that announces no
+    endpoint has no large messages: a warning is logged, and records stay as they are.
+
+    Ids are UUIDs: random, or made of the digest of topic, headers, key and payload where ids are to be of the content.
+    """
+
+    scheme = "https"
+
+    URL: ClassVar[Option[str]] = Option(
+        "hop.offload.url", text, "", doc="the endpoint; default: what the broker announces"
+    )
+    USERNAME: ClassVar[Option[str]] = Option("hop.username", text, "", doc="user name; default: sasl.username")
+    PASSWORD: ClassVar[Option[str]] = Option(
+        "hop.password", text, "", secret=True, doc="password; default: sasl.password"
+    )
+    MECHANISM: ClassVar[Option[str]] = Option(
+        "hop.scram.mechanism",
+        choice(*_MECHANISMS),
+        "",
+        doc="SCRAM-SHA-256 or SCRAM-SHA-512; default: sasl.mechanism, then SCRAM-SHA-512",
+    )
+    TOKEN: ClassVar[Option[str]] = Option(
+        "hop.token", text, "", secret=True, doc="bearer token; default: from oauth_cb or sasl.oauthbearer.*"
+    )
+    ALLOW_HTTP: ClassVar[Option[bool]] = Option(
+        "hop.allow.http", boolean, True, doc="an endpoint without TLS is used; for tokens only if set"
+    )
+    DISCOVERY_MS: ClassVar[Option[int]] = Option(
+        "hop.discovery.timeout.ms", integer(1), 10_000, doc="for the broker to announce its endpoint"
+    )
+    CONNECT_MS: ClassVar[Option[int]] = Option("hop.connection.timeout.ms", integer(1), 2_000, doc="to connect")
+    REQUEST_MS: ClassVar[Option[int]] = Option(
+        "hop.request.timeout.ms", integer(1), 8_000, doc="for the server to answer, or to go on with its answer"
+    )
+    ATTEMPTS: ClassVar[Option[int]] = Option("hop.retry.attempts", integer(1), 3, doc="attempts per request, in all")
+    AUTOMATIC_OFFLOAD: ClassVar[Option[bool | None]] = Option(
+        "automatic_offload",
+        boolean,
+        None,
+        doc="whether large messages are offloaded; default: HOP_AUTOMATIC_OFFLOAD, then hop's config.toml, then true",
+    )
+    FETCH_EXTERNAL: ClassVar[Option[bool | None]] = Option(
+        "fetch_external",
+        boolean,
+        None,
+        doc="whether placeholders are followed; default: HOP_FETCH_EXTERNAL, then hop's config.toml, then true",
+    )
+    options = (
+        URL, USERNAME, PASSWORD, MECHANISM, TOKEN, ALLOW_HTTP, DISCOVERY_MS, CONNECT_MS, REQUEST_MS, ATTEMPTS,
+        AUTOMATIC_OFFLOAD, FETCH_EXTERNAL,
+    )  # fmt: skip
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        """Take the ``hop.*`` keys and the client's own; nothing is sent yet. See :meth:`PayloadStore.configure`."""
+        super().configure(config)
+        self._config = dict(config)
+        self._lock = threading.Lock()
+        self.offloads = switch(self.AUTOMATIC_OFFLOAD.name, self.AUTOMATIC_OFFLOAD.read(config))
+        self.fetches = switch(self.FETCH_EXTERNAL.name, self.FETCH_EXTERNAL.read(config))
+        self._allow_http = self.ALLOW_HTTP.read(config)
+        self._discovery_ms = self.DISCOVERY_MS.read(config)
+        self._trusted = [
+            self._parse(prefix, self.TRUSTED.name) for prefix in self.trusted_references if prefix.startswith("http")
+        ]
+        self._found: Endpoint | Unsupported | None = None
+        auth = self._credentials(config)
+        if url := self.URL.read(config):
+            endpoint = self._parse(url, self.URL.name)
+            if why_not := self._refuse(endpoint):
+                raise ConfigError(f"{self.URL.name} is {why_not}", key=self.URL.name)
+            self._accept(endpoint)
+        elif not can_discover(config):
+            raise ConfigError(
+                f"the hop store needs {self.URL.name}, or bootstrap.servers to ask the broker for it",
+                key=self.URL.name,
+            )
+        self._client = self._make_client(config, auth)
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """Both: which one the endpoint has, the broker may say later."""
+        return ("https", "http")
+
+    def why_not(self) -> str | None:
+        """Why nothing can be published: the user or the broker does not want it. See :meth:`PayloadStore.why_not`."""
+        if not self.offloads:
+            return f"{self.AUTOMATIC_OFFLOAD.name} is off"
+        endpoint = self._endpoint()
+        return str(endpoint) if isinstance(endpoint, Unsupported) else None
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        """Post a payload as a record of nothing else. See :meth:`PayloadStore.publish`."""
+        return self.publish_record(topic, StoredRecord(data), context)
+
+    def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
+        """Post a record, streamed from the caller's buffer. See :class:`~payload_stores.SupportsRecords`.
+
+        The header ``_id`` is the id: that of the record where ids are random and it has one of 16 bytes, a new one
+        else, in its place.
+        """
+        self.check_topic(topic)
+        endpoint = self._endpoint()
+        if isinstance(endpoint, Unsupported):
+            raise PayloadStoreError(f"the record cannot be offloaded: {endpoint}", store="hop", topic=topic)
+        message_id, headers = self._identify(topic, record, context)
+        record = replace(record, headers=headers)
+        reference = endpoint.message_url(message_id)
+        try:
+            document = bson_frame.frame(record)
+        except ValueError as error:
+            raise PayloadTooLargeError(f"the record cannot be written: {error}", store="hop", topic=topic) from error
+        repeatable = context is not None and context.deterministic
+        self._client.upload(endpoint.upload_url(topic), reference, record, document, repeatable=repeatable)
+        return reference
+
+    def download(self, reference: str) -> bytes:
+        """Fetch the payload of a record. See :meth:`PayloadStore.download`."""
+        return bytes(self.download_record(reference).value)
+
+    def download_record(self, reference: str) -> StoredRecord:
+        """Fetch a record of the endpoint, or a trusted one. See :class:`~payload_stores.SupportsRecords`."""
+        if any(prefix.covers(reference) for prefix in self._trusted):
+            return self._client.download(reference, lambda size: self.check_size(size, reference), authenticated=False)
+        endpoint = self._endpoint()
+        if isinstance(endpoint, Unsupported):
+            raise self.untrusted(reference, str(endpoint))
+        address = endpoint.own(reference)
+        if address is None:
+            raise self.untrusted(reference, f"it is no message of {endpoint.url}")
+        return self._client.download(address, lambda size: self.check_size(size, reference))
+
+    def id(self, data: Buffer, context: PublishContext | None = None) -> str:
+        """Make a UUID: a random one, or version 8 (RFC 9562) of what the other stores would use."""
+        context = context or PublishContext()
+        found = super().id(data, context)
+        if not context.deterministic:
+            return found
+        digest = bytearray(hashlib.sha256(found.encode()).digest()[:16])
+        digest[6] = digest[6] & 0x0F | 0x80
+        digest[8] = digest[8] & 0x3F | 0x80
+        return str(uuid.UUID(bytes=bytes(digest)))
+
+    def worst_case_ms(self) -> int:
+        """Longest time in ms until a request that nobody answers has failed for good."""
+        return self._client.worst_case_ms
+
+    def close(self) -> None:
+        """Close the connections. See :meth:`PayloadStore.close`."""
+        if hasattr(self, "_client"):
+            self._client.close()
+
+    def _identify(
+        self, topic: str, record: StoredRecord, context: PublishContext | None
+    ) -> tuple[uuid.UUID, tuple[tuple[str, bytes | None], ...]]:
+        """The record's id, and its headers with that id and no other."""
+        given = next((value for name, value in record.headers if name == _ID_HEADER and value), b"")
+        if context is not None and context.deterministic:
+            # All records of one id are one record: a payload that is shared would bring the headers of another.
+            context = replace(context, digest=_digest(topic, record, context.digest))
+        elif len(given) == 16:
+            return uuid.UUID(bytes=given), _with_id(record, given)
+        found = self.id(record.value, context)
+        if not _UUID.fullmatch(found):
+            raise PayloadStoreError(
+                f"{found!r} cannot be used as a payload id", hint="Here ids are UUIDs", store="hop", topic=topic
+            )
+        message_id = uuid.UUID(found)
+        return message_id, _with_id(record, message_id.bytes)
+
+    def _endpoint(self) -> Endpoint | Unsupported:
+        with self._lock:
+            if self._found is None:
+                found = discover(self._config, self._discovery_ms)
+                if isinstance(found, Endpoint) and (why_not := self._refuse(found)):
+                    found = Unsupported(f"the endpoint that the broker announces is {why_not}")
+                if isinstance(found, Endpoint):
+                    self._accept(found)
+                else:
+                    _log.warning("large messages are off: %s", found)
+                    self._found = found
+            return self._found  # type: ignore[return-value]  # it was found above
+
+    def _refuse(self, endpoint: Endpoint) -> str | None:
+        """Why an endpoint is not used, if it is not."""
+        if endpoint.scheme == "https":
+            return None
+        if not self._allow_http:
+            return f"plain http, and {self.ALLOW_HTTP.name} = false"
+        # A proof is good for one request; a token serves everyone who has copied it.
+        if self._sends_token and self.ALLOW_HTTP.name not in self._config and not endpoint.is_loopback:
+            return f"plain http, over which a token can be copied: {self.ALLOW_HTTP.name} = true sends it all the same"
+        return None
+
+    def _accept(self, endpoint: Endpoint) -> None:
+        if endpoint.scheme == "http":
+            _log.warning(
+                "%s is plain http: who listens can read the records and act with the credentials", endpoint.url
+            )
+        self.scheme = endpoint.scheme
+        self._found = endpoint
+
+    def _parse(self, url: str, key: str) -> Endpoint:
+        try:
+            return Endpoint.parse(url)
+        except ValueError as error:
+            shown = _CREDENTIALS.sub("//********@", url)
+            raise ConfigError(f"{key} has {shown!r}: {error}", key=key) from error
+
+    def _make_client(self, config: Mapping[str, object], auth: httpx2.Auth | None) -> HopClient:
+        from payload_stores.hop.client import HopClient
+
+        ca_file = config.get("ssl.ca.location")
+        return HopClient(
+            auth,
+            connect_ms=self.CONNECT_MS.read(config),
+            request_ms=self.REQUEST_MS.read(config),
+            attempts=self.ATTEMPTS.read(config),
+            ca_file=str(ca_file) if ca_file and ca_file != "probe" else None,
+        )
+
+    def _credentials(self, config: Mapping[str, object]) -> httpx2.Auth | None:
+        """SCRAM or a bearer token, by the mechanism of the Kafka client where none is named here; or nothing."""
+        sasl = str(config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "").strip().lower()
+        token, mechanism = self.TOKEN.read(config), self.MECHANISM.read(config)
+        username = self.USERNAME.read(config) or _known(config, "sasl.username")
+        password = self.PASSWORD.read(config) or _known(config, "sasl.password")
+        self.sender = username or None
+        self._sends_token = bool(token) or (sasl == _BEARER and not mechanism)
+        if self._sends_token:
+            from payload_stores.hop.auth import BearerAuth, tokens
+
+            return BearerAuth(tokens(token, config))
+        if bool(username) != bool(password):
+            missing = self.PASSWORD.name if username else self.USERNAME.name
+            raise ConfigError(
+                f"{self.USERNAME.name} and {self.PASSWORD.name} belong together, {missing} is missing", key=missing
+            )
+        if not username:
+            return None
+        from payload_stores.scram.auth import ScramAuth
+
+        mechanism = mechanism or (sasl if sasl in _MECHANISMS else _MECHANISMS[1])
+        return ScramAuth(username, password, mechanism=mechanism, public_over_http=self._allow_http)
+
+
+def _known(config: Mapping[str, object], key: str) -> str:
+    return str(config.get(key) or "")
+
+
+def _digest(topic: str, record: StoredRecord, known: str | None) -> str:
+    """Digest of all that a record holds but its id."""
+    digest = hashlib.sha256()
+    value = known or sha256_digest(record.value)
+    parts: list[Any] = [topic, value, record.key]
+    parts += (part for name, value in record.headers if name != _ID_HEADER for part in (name, value))
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(b"-" if data is None else b"%d:%b" % (len(data), data))
+    return DIGEST_PREFIX + digest.hexdigest()
+
+
+def _with_id(record: StoredRecord, message_id: bytes) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers, with one id: where the first one stood, or at the end."""
+    names = [name for name, _ in record.headers]
+    at = names.index(_ID_HEADER) if _ID_HEADER in names else len(names)
+    others = [header for header in record.headers if header[0] != _ID_HEADER]
+    return (*others[:at], (_ID_HEADER, message_id), *others[at:])

@@ -1,0 +1,348 @@
+"""A payload store in a folder of the local disk, or of a file system that several machines share.
+
+The layout is ``<local.path>/<topic>/<id>``, one file per payload. A payload is written to a temporary file in
+``<local.path>/.payload-store``, forced to disk and renamed, so that no reader ever sees half of one, whatever dies in
+between. Temporary names begin with a dot; topics and ids that a reference may name do not end in such a segment.
+
+That folder also says that the store is there. Without it, a missing file is no lost payload: the file system may not be
+mounted, and what stands in its place is an empty mount point.
+
+References come from the wire. Everything below the root is therefore opened without following symbolic links
+(:mod:`payload_stores.local.folders`); the root itself may be one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, ClassVar, Final, cast
+
+from payload_stores import references
+from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
+from payload_stores.errors import (
+    ConfigError,
+    PayloadAccessDeniedError,
+    PayloadIntegrityError,
+    PayloadNotFoundError,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+    PayloadTooLargeError,
+)
+from payload_stores.ids import DIGEST_PREFIX
+from payload_stores.local import folders
+from payload_stores.options import Option, boolean, text
+
+__all__ = ["LocalStore"]
+
+_log = logging.getLogger(__name__)
+
+_STREAM_BLOCK: Final = 1 << 20
+_DAY_MS: Final = 86_400_000
+
+# What may be better in a moment: a full or busy disk, a network file system that is away, too many open files.
+_TRANSIENT: Final = frozenset(
+    {
+        errno.EAGAIN, errno.EBUSY, errno.EDQUOT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EINTR, errno.EIO,
+        errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.ENOMEM, errno.ENOSPC, errno.ENOTCONN, errno.ESTALE,
+        errno.ETIMEDOUT,
+    }
+)  # fmt: skip
+_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+# Of what no payload can be called.
+_NO_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ})
+_NOT_THERE: Final = (
+    "Mount its file system, or correct local.path; a store has a folder .payload-store, which its first payload makes"
+)
+_DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class LocalStore(PayloadStore):
+    """Keeps payloads as files. References are ``file:///<local.path>/<topic>/<id>``.
+
+    Any number of threads and processes may use one folder at once. The folder is made when the first payload is
+    published; until then, and while its file system is not mounted, the store is not there, and every operation on it
+    raises the transient :class:`~payload_stores.PayloadStoreUnavailableError`. Trusted references may be read, but are
+    not deleted: they belong to another program.
+    """
+
+    scheme = "file"
+
+    PATH: ClassVar[Option[str]] = Option("local.path", text, "", required=True, doc="folder for the payloads")
+    FSYNC: ClassVar[Option[bool]] = Option(
+        "local.fsync", boolean, True, doc="force payloads to disk before their references are sent"
+    )
+    options = (PATH, FSYNC)
+
+    path: Path
+    fsync: bool
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        """Take ``local.path`` and ``local.fsync``. See :meth:`PayloadStore.configure`."""
+        super().configure(config)
+        name = self.PATH.read(config)
+        if "\0" in name or not _is_utf8(name):
+            raise ConfigError(f"{self.PATH.name} = {name!r} cannot be part of a URL", key=self.PATH.name)
+        # Made absolute, but links are not resolved: references name the folder as it was configured.
+        self.path = Path(os.path.abspath(name))  # noqa: PTH100  Path.absolute keeps "..", Path.resolve follows links
+        self.fsync = self.FSYNC.read(config)
+        self._own = tuple(part for part in self.path.parts if part.strip("/"))
+        self._trusted = tuple(
+            references.parse_prefix(self, prefix).segments
+            for prefix in self.trusted_references
+            if prefix.startswith("file:")
+        )
+        self._wrote = False
+        self._check_path()
+        # Nothing that hinders it hinders readers and writers: a folder that may only be read, or that is away.
+        with suppress(OSError), folders.entered(self.path, folders.MARKER) as parts:
+            folders.remove_temporary(parts, _DAY_MS, below=False)
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        """Store a payload, written straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
+        view = memoryview(data).cast("B")
+        path = references.object_path(self, topic, view, context)
+        reference = self._reference(path)
+        deterministic = context is not None and context.deterministic
+        with (
+            self._errors(topic=topic, reference=reference),
+            self._writing() as (root, parts),
+            folders.made(root, *path[:-1], durable=self.fsync) as folder,
+        ):
+            if not deterministic or folders.size_of(path[-1], folder) != view.nbytes:
+                with folders.temporary_file(parts) as (file, name):
+                    folders.write_all(file, view)
+                    self._publish_file(file, name, parts, path[-1], folder)
+            self._sync(folder)
+        return reference
+
+    def download(self, reference: str) -> bytes:
+        """Fetch a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
+        with self.open(reference) as file, self._errors(reference=reference):
+            size = os.fstat(file.fileno()).st_size
+            data = file.read()
+        if len(data) != size:
+            raise PayloadIntegrityError(
+                f"the file had {size} bytes when it was opened and gave {len(data)}",
+                hint=f"Nothing but a payload store may write below {self.PATH.name}",
+                store=self.scheme,
+                reference=reference,
+            )
+        return data
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Store what a reader gives, in blocks of 1 MiB. See :class:`~payload_stores.SupportsStreaming`.
+
+        For a deterministic id the content is hashed as it passes; ``id`` is then called with the digest and no data.
+        """
+        self.check_topic(topic)
+        with (
+            self._errors(topic=topic),
+            self._writing() as (root, parts),
+            folders.temporary_file(parts) as (file, name),
+        ):
+            digest = hashlib.sha256()
+            while block := reader.read(_STREAM_BLOCK):
+                digest.update(block)
+                folders.write_all(file, memoryview(block))
+            if context is not None and context.deterministic and context.digest is None:
+                context = replace(context, digest=DIGEST_PREFIX + digest.hexdigest())
+            path = references.object_path(self, topic, b"", context)
+            with folders.made(root, *path[:-1], durable=self.fsync) as folder:
+                self._publish_file(file, name, parts, path[-1], folder)
+                self._sync(folder)
+        return self._reference(path)
+
+    def open(self, reference: str) -> BinaryIO:
+        """Open a payload for reading, unbuffered. See :class:`~payload_stores.SupportsStreaming`."""
+        root, path = self._locate(reference, (self._own, *self._trusted))
+        with self._errors(reference=reference, place=(root, path)), folders.entered(root, *path[:-1]) as folder:
+            file = os.fdopen(folders.open_file(path[-1], folder), "rb", buffering=0)
+        try:
+            self.check_size(os.fstat(file.fileno()).st_size, reference)
+        except PayloadTooLargeError:
+            file.close()
+            raise
+        return cast("BinaryIO", file)  # a raw file reads like any other, but typeshed keeps it apart
+
+    def delete(self, reference: str) -> None:
+        """Delete a payload of the store's own folder. See :class:`~payload_stores.SupportsDelete`."""
+        root, path = self._locate(reference, (self._own,))
+        with (
+            suppress(PayloadNotFoundError),
+            self._errors(reference=reference, place=(root, path)),
+            folders.entered(root, *path[:-1]) as folder,
+        ):
+            os.close(folders.open_file(path[-1], folder))  # refuses what is no regular file
+            os.unlink(path[-1], dir_fd=folder)
+            self._sync(folder)
+
+    def list(self, topic: str) -> Iterator[PayloadInfo]:
+        """List the payloads of a topic, as they are found. See :class:`~payload_stores.SupportsList`."""
+        self.check_topic(topic)
+        with (
+            suppress(PayloadNotFoundError),  # nothing of the topic was ever stored
+            self._errors(topic=topic, place=(self.path, (topic, ""))),
+            folders.entered(self.path, topic) as folder,
+        ):
+            yield from self._walk(folder, (topic,))
+
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
+        _root, path = self._locate(reference, (self._own, *self._trusted))
+        return path[0]
+
+    def remove_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
+        """Remove what killed writers have left in the whole folder. See :class:`~payload_stores.SupportsLeftovers`.
+
+        What is older than a day is removed whenever a process that may write opens the store; this also looks among
+        the payloads, where earlier versions wrote, and so takes as long as listing all of them.
+        """
+        with self._errors(), folders.entered(self.path) as root:
+            return folders.remove_temporary(root, older_than_ms, below=True)
+
+    def _walk(self, folder: int, path: tuple[str, ...]) -> Iterator[PayloadInfo]:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue  # a temporary file
+                with suppress(FileNotFoundError):  # deleted by somebody else since it was listed
+                    if entry.is_dir(follow_symlinks=False):
+                        with folders.entered(folder, entry.name) as below:
+                            yield from self._walk(below, (*path, entry.name))
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        modified = datetime.fromtimestamp(status.st_mtime, UTC)
+                        yield PayloadInfo(self._reference((*path, entry.name)), status.st_size, modified)
+
+    def _check_path(self) -> None:
+        """Say when the store is opened what else would be found out with the first large message."""
+        try:
+            if not stat.S_ISDIR(self.path.stat().st_mode):
+                raise ConfigError(f"{self.PATH.name} = {str(self.path)!r} is not a folder", key=self.PATH.name)
+        except (FileNotFoundError, NotADirectoryError):
+            above = next(folder for folder in self.path.parents if folder.exists())
+            if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+                raise ConfigError(
+                    f"{self.PATH.name} = {str(self.path)!r} is not there, and cannot be made in {above}",
+                    hint="Make the folder, mount its file system, or correct the path",
+                    key=self.PATH.name,
+                ) from None
+            _log.warning(
+                "%s = %s is not there: the first large message that is sent makes it", self.PATH.name, self.path
+            )
+        except OSError as error:  # such as a file system that is away for now; its user is told
+            _log.warning("%s = %s: %s", self.PATH.name, self.path, error.strerror)
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[int, int]]:
+        """Open the root and the folder for temporary files, both made by the first publish.
+
+        Made once: if they are missing later, the file system was unmounted, and what is written then is out of reach as
+        soon as it is mounted again.
+        """
+        if not self._wrote:
+            folders.make_root(self.path, durable=self.fsync)
+        with folders.entered(self.path) as root:
+            marker = (
+                folders.entered(root, folders.MARKER)
+                if self._wrote
+                else folders.made(root, folders.MARKER, durable=self.fsync)
+            )
+            with marker as parts:
+                self._wrote = True
+                yield root, parts
+
+    def _publish_file(self, file: int, name: str, folder: int, final_name: str, final_folder: int) -> None:
+        if self.fsync:
+            os.fsync(file)
+        try:
+            os.replace(name, final_name, src_dir_fd=folder, dst_dir_fd=final_folder)
+        except OSError as error:
+            # A topic's folder may be a mount, or have a quota, of its own (rename(2), EXDEV).
+            if error.errno != errno.EXDEV or folder == final_folder:
+                raise
+            with folders.temporary_file(final_folder) as (copy, copy_name):
+                folders.copy_all(file, copy)
+                self._publish_file(copy, copy_name, final_folder, final_name, final_folder)
+
+    def _sync(self, folder: int) -> None:
+        # Also for a file that was there already: whoever renamed it may not have got this far.
+        if self.fsync:
+            folders.sync_folder(folder)
+
+    def _reference(self, path: tuple[str, ...]) -> str:
+        return references.to_url(self.scheme, "", (*self._own, *path))
+
+    def _locate(self, reference: str, roots: tuple[tuple[str, ...], ...]) -> tuple[Path, tuple[str, ...]]:
+        location = references.parse(self, reference)
+        if location.host:
+            raise self.untrusted(reference, "it names a host")
+        for root in roots:
+            if references.starts_with(location.segments, root):
+                path = location.segments[len(root) :]
+                if path[-1].startswith("."):
+                    raise self.untrusted(reference, "it names a temporary file")
+                return Path("/", *root), path
+        raise self.untrusted(reference, f"it lies outside {self.PATH.name} = {self.path}")
+
+    @contextmanager
+    def _errors(
+        self,
+        *,
+        topic: str | None = None,
+        reference: str | None = None,
+        place: tuple[Path, tuple[str, ...]] | None = None,
+    ) -> Iterator[None]:
+        """Turn the errors of the operating system into those of payload stores.
+
+        Args:
+            topic: For the error.
+            reference: For the error.
+            place: Root and path of the payload that is looked for.
+        """
+        try:
+            yield
+        except folders.NotAFileError as error:
+            raise self.untrusted(reference or str(self.path), f"on its way lies {error.strerror}") from error
+        except OSError as error:
+            message = f"the file system says: {error.strerror or error}"
+            if error.errno in _NO_NAME and place is not None:
+                raise self.untrusted(reference or str(self.path), "the file system has no such names") from error
+            if error.errno in _MISSING and place is not None and folders.leads_into_a_store(place[0], *place[1][:-1]):
+                kind: type[PayloadStoreError] = PayloadNotFoundError
+                hint: str | None = "It was deleted from local.path before its record was read"
+            elif error.errno in _MISSING:
+                kind, hint = PayloadStoreUnavailableError, _NOT_THERE
+                message = f"there is no payload store in {place[0] if place else self.path}"
+            else:
+                kind, hint = _meaning(error)
+            raise kind(message, hint=hint, store=self.scheme, topic=topic, reference=reference) from error
+
+
+def _meaning(error: OSError) -> tuple[type[PayloadStoreError], str | None]:
+    number = error.errno
+    if number in _DENIED:
+        return PayloadAccessDeniedError, "Check the permissions of local.path for this user"
+    if number in {errno.ENOSPC, errno.EDQUOT}:
+        return PayloadStoreUnavailableError, "Free some space under local.path"
+    if number in _TRANSIENT:
+        return PayloadStoreUnavailableError, None
+    if number == errno.EFBIG:
+        return PayloadTooLargeError, "The file system or this process's limits allow no larger files"
+    return PayloadStoreError, None
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

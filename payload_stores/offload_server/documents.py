@@ -1,0 +1,307 @@
+"""The documents of hop's offload API, read and written piece by piece (BSON 1.1, bsonspec.org).
+
+An upload is ``{message: binary, headers?: [[string, binary]…], key?: binary}`` in any order, binaries of subtype 0;
+headers may be an object of names and binaries as well. Nothing else is taken: no other fields, no string as header
+value. Only the key may be a string, which stands for its UTF-8 bytes: hop-client writes a key of type str so, and gives
+Kafka the same bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeVar
+from uuid import UUID, uuid4
+
+from payload_stores.hop import bson_write
+from payload_stores.offload_server.errors import MalformedUploadError, TooLargeError
+
+__all__ = ["MAX_DOCUMENT", "Upload", "UploadParser", "frame"]
+
+#: What fits into BSON's signed 32-bit lengths, in bytes.
+MAX_DOCUMENT: Final = (1 << 31) - 1
+
+ID_HEADER: Final = "_id"
+
+# Headers and key together, in bytes; Kafka's own records take a megabyte by default.
+_MAX_FIELDS: Final = 1 << 20
+_FIELDS: Final = ("message", "headers", "key")
+_LONGEST_NAME: Final = max(map(len, _FIELDS))
+
+_ARRAY, _DOCUMENT, _STRING, _BINARY = bson_write.ARRAY, bson_write.DOCUMENT, bson_write.STRING, bson_write.BINARY
+_INT32: Final = struct.Struct("<i")
+# Length and subtype.
+_BINARY_HEAD: Final = 5
+
+Headers = list[tuple[str, bytes]]
+T = TypeVar("T")
+_Steps = Generator[None, None, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What came with a payload.
+
+    Attributes:
+        id: The message's id: the first header ``_id`` that has the 16 bytes of a UUID, otherwise a new one.
+        headers: All headers, in order.
+        key: The record's key.
+        size: The payload's size in bytes.
+    """
+
+    id: UUID
+    headers: Headers
+    key: bytes | None
+    size: int
+
+
+class UploadParser:
+    """Takes an upload apart while it arrives: the payload is handed on, the rest is kept.
+
+    Args:
+        max_bytes: Longest document that is read.
+        length: Bytes of the body, if that is known.
+    """
+
+    def __init__(self, max_bytes: int, length: int | None = None) -> None:
+        self._max = max_bytes
+        self._length = length
+        self._chunk = memoryview(b"")
+        self._at = 0
+        self._before = 0  # bytes of earlier chunks
+        self._total = 0
+        self._pieces: list[memoryview] = []
+        self._kept = 0
+        self._found: dict[str, Headers | bytes | int] = {}
+        self._steps = self._document()
+        self._done = False
+        next(self._steps)
+
+    @property
+    def message_began(self) -> bool:
+        """Whether the payload's beginning has been read."""
+        return "message" in self._found
+
+    def feed(self, chunk: bytes) -> list[memoryview]:
+        """Read on.
+
+        Args:
+            chunk: The next bytes of the body.
+
+        Returns:
+            Pieces of the payload, in order; they share the chunk's memory.
+
+        Raises:
+            MalformedUploadError: This is not an upload.
+            TooLargeError: It says that it is too large.
+        """
+        if not chunk:
+            return []
+        if self._done:
+            self._wrong("bytes follow the document's end")
+        self._before += len(self._chunk)
+        self._chunk, self._at = memoryview(chunk), 0
+        self._pieces = []
+        try:
+            next(self._steps)
+        except StopIteration:
+            self._done = True
+            if self._at < len(chunk):
+                self._wrong("bytes follow the document's end")
+        return self._pieces
+
+    def finish(self) -> Upload:
+        """The body has ended.
+
+        Raises:
+            MalformedUploadError: The document has not, or something is missing.
+        """
+        if not self._done:
+            self._wrong("the document is cut off")
+        headers, key, size = self._found.get("headers", []), self._found.get("key"), self._found.get("message")
+        if not isinstance(size, int):
+            self._wrong("there is no message")
+        assert isinstance(headers, list)  # noqa: S101  for mypy
+        # The public service takes the first one that it can read, too, and makes one up where there is none.
+        given = next((value for name, value in headers if name == ID_HEADER and len(value) == 16), None)
+        message_id = uuid4() if given is None else UUID(bytes=given)
+        return Upload(message_id, headers, key if isinstance(key, bytes) else None, size)
+
+    def _document(self) -> _Steps[None]:
+        yield
+        self._total = _INT32.unpack((yield from self._take(4)))[0]
+        if self._total < 5 or self._total != (self._length or self._total):
+            self._wrong("the document's length is not that of the body")
+        while kind := (yield from self._take(1))[0]:
+            name = yield from self._name()
+            # Not before a field has been read: the first bytes of anything else than BSON name a length as well.
+            if self._total > self._max:
+                raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} that are taken")
+            if name in self._found:
+                self._wrong(f"{name} stands twice")
+            if name == "message":
+                yield from self._message(kind)
+            elif name == "key":
+                self._found[name] = yield from self._key(kind)
+            elif name == "headers":
+                self._found[name] = yield from self._headers(kind)
+        if self._position != self._total:
+            self._wrong("the document's length is wrong")
+
+    @property
+    def _position(self) -> int:
+        return self._before + self._at
+
+    def _name(self) -> _Steps[str]:
+        name = bytearray()
+        while byte := (yield from self._take(1))[0]:
+            name.append(byte)
+            if len(name) > _LONGEST_NAME:
+                break
+        if (text := name.decode("latin-1")) not in _FIELDS:
+            self._wrong(f"there is a field that is none of {', '.join(_FIELDS)}")
+        return text
+
+    def _message(self, kind: int) -> _Steps[None]:
+        left = yield from self._binary("message", kind)
+        self._found["message"] = left
+        while left:
+            if self._at == len(self._chunk):
+                yield
+            piece = self._chunk[self._at : self._at + left]
+            self._pieces.append(piece)
+            self._at += len(piece)
+            left -= len(piece)
+
+    def _key(self, kind: int) -> _Steps[bytes]:
+        if kind != _STRING:
+            return (yield from self._take((yield from self._binary("key", kind))))
+        size = _INT32.unpack((yield from self._take(4)))[0]
+        text = yield from self._take(self._within("key", size, 1))
+        if text[-1] or not _is_utf8(text):
+            self._wrong("key is neither a binary nor a string of UTF-8")
+        return text[:-1]
+
+    def _headers(self, kind: int) -> _Steps[Headers]:
+        if kind not in {_ARRAY, _DOCUMENT}:
+            self._wrong("headers is neither an array of [string, binary] arrays nor an object of binaries")
+        size = yield from self._take(4)
+        rest = yield from self._take(self._within("headers", _INT32.unpack(size)[0] - 4, 1))
+        return _read_pairs(size + rest) if kind == _ARRAY else _read_object(size + rest)
+
+    def _binary(self, name: str, kind: int) -> _Steps[int]:
+        if kind != _BINARY:
+            self._wrong(f"{name} is not a binary")
+        size, subtype = struct.unpack("<iB", (yield from self._take(5)))
+        if subtype:
+            self._wrong(f"{name} is a binary of subtype {subtype}, not 0")
+        return self._within(name, size, 0)
+
+    def _within(self, name: str, size: int, least: int) -> int:
+        """A length, if at least the document's last byte can follow what it announces."""
+        if not least <= size < self._total - self._position:
+            self._wrong(f"the length of {name} is impossible")
+        return size
+
+    def _take(self, count: int) -> _Steps[bytes]:
+        if count > 5:
+            self._kept += count
+            if self._kept > _MAX_FIELDS:
+                raise TooLargeError(f"headers and key have more than {_MAX_FIELDS} bytes")
+        taken = bytearray()
+        while len(taken) < count:
+            if self._at == len(self._chunk):
+                yield
+            piece = self._chunk[self._at : self._at + count - len(taken)]
+            self._at += len(piece)
+            taken += piece
+        return bytes(taken)
+
+    def _wrong(self, what: str) -> NoReturn:
+        raise MalformedUploadError(f"not an upload as the offload API takes it: {what}")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _read_pairs(data: bytes) -> Headers:
+    """Read an array of headers, whose length has been checked against the document."""
+    found: Headers = []
+    for kind, _, value in _elements(data):
+        if kind != _ARRAY:
+            raise MalformedUploadError("a header is not an array")
+        parts = list(_elements(value))
+        if [part[0] for part in parts] != [_STRING, _BINARY]:
+            raise MalformedUploadError("a header is not an array of a string and a binary")
+        # The string without the length in front and the NUL behind.
+        found.append((_header_name(parts[0][2][4:-1]), parts[1][2][_BINARY_HEAD:]))
+    return found
+
+
+def _read_object(data: bytes) -> Headers:
+    """Read an object of headers, whose length has been checked against the document."""
+    found: Headers = []
+    for kind, name, value in _elements(data):
+        if kind != _BINARY:
+            raise MalformedUploadError("a header is not a binary")
+        found.append((_header_name(name), value[_BINARY_HEAD:]))
+    return found
+
+
+def _header_name(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise MalformedUploadError("a header's name is not UTF-8") from None
+
+
+def _elements(data: bytes) -> Iterable[tuple[int, bytes, bytes]]:
+    """Kind, name and value of the elements of a document or array; only of the kinds that headers are made of."""
+    wrong = MalformedUploadError("the headers are malformed")
+    if len(data) < 5 or _INT32.unpack_from(data)[0] != len(data) or data[-1]:
+        raise wrong
+    at, last = 4, len(data) - 1
+    while at < last:
+        kind, name_end = data[at], data.find(b"\0", at + 1, last)
+        if kind not in {_ARRAY, _STRING, _BINARY} or name_end < 0 or last - name_end < 6:
+            raise wrong
+        start = name_end + 1
+        size = _INT32.unpack_from(data, start)[0]
+        end = start + size + {_ARRAY: 0, _STRING: 4, _BINARY: 5}[kind]
+        if size < {_ARRAY: 5, _STRING: 1, _BINARY: 0}[kind] or end > last:
+            raise wrong
+        if (kind == _STRING and data[end - 1]) or (kind == _BINARY and data[start + 4]):
+            raise wrong
+        yield kind, data[at + 1 : name_end], data[start:end]
+        at = end
+
+
+def frame(size: int, headers: bytes, key: bytes | None, timestamp_ms: int) -> tuple[bytes, bytes]:
+    """What stands around the payload in the answer to a download.
+
+    hop's published text has ``headers`` and ``key`` beside ``message``; hop-client looks for them, and for
+    ``timestamp``, in a document ``metadata``. Both are there.
+
+    Args:
+        size: The payload's size in bytes.
+        headers: What :func:`payload_stores.hop.bson_write.headers` made.
+        key: The record's key.
+        timestamp_ms: When the message was uploaded, in ms since 1970.
+
+    Returns:
+        What stands before and what stands behind the payload.
+    """
+    element, document = bson_write.element, bson_write.document
+    both = element(bson_write.ARRAY, "headers", headers)
+    keys = b"" if key is None else bson_write.binary("key", key)
+    timestamp = element(bson_write.INT64, "timestamp", struct.pack("<q", timestamp_ms))
+    metadata = element(bson_write.DOCUMENT, "metadata", document(both + timestamp + keys))
+    tail = both + keys + metadata + b"\0"
+    head = bson_write.binary_head("message", size)
+    return _INT32.pack(4 + len(head) + size + len(tail)) + head, tail

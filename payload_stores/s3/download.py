@@ -1,0 +1,200 @@
+"""Payloads from S3: a large one in several ranges at once, into one buffer that is handed over without a copy."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import closing
+from http import HTTPStatus
+from typing import Any, BinaryIO, Final
+
+from payload_stores.errors import PayloadIntegrityError, PayloadStoreUnavailableError
+from payload_stores.s3.errors import EMPTY, error_code, field, translated
+from payload_stores.s3.upload import PART_BYTES, Target, settle
+
+__all__ = ["Downloads"]
+
+_READ_BYTES: Final = 256 << 10
+
+
+class Downloads:
+    """Downloads over one client; used by several threads at once.
+
+    Args:
+        client: boto3's S3 client.
+        threads: Where ranges are downloaded.
+        attempts: How often the body of an answer is asked for when it breaks off; botocore itself repeats only
+            requests that got no answer.
+    """
+
+    def __init__(self, client: Any, threads: Executor, *, attempts: int) -> None:
+        self._client = client
+        self._threads = threads
+        self._attempts = attempts
+
+    def get(self, target: Target, check: Callable[[int], None]) -> bytes:
+        """Download an object: what is larger than one part, in several ranges at once.
+
+        Args:
+            target: Where from.
+            check: Called with the size in bytes before memory is taken; raises if it is too large.
+        """
+        try:
+            first = self._client.get_object(**target, Range=f"bytes=0-{PART_BYTES - 1}")
+        except Exception as error:
+            if error_code(error) in EMPTY:  # no range lies within an empty object
+                return b""
+            raise
+        try:
+            size = _total(first)
+            check(size)
+            # In CPython, BytesIO takes and gives its bytes without a copy while nobody else holds them.
+            buffer = io.BytesIO(bytes(size))
+        except BaseException:
+            first["Body"].close()
+            raise
+        with buffer.getbuffer() as view:
+            self._fill_all(target, view, first)
+        return buffer.getvalue()
+
+    def _fill_all(self, target: Target, view: memoryview, first: Mapping[str, Any]) -> None:
+        condition = _same(first.get("ETag"))
+
+        def fill(start: int, end: int, answer: Mapping[str, Any] | None = None) -> None:
+            # Released before the result is known: as long as a view is left, the buffer cannot be taken over.
+            with view[start:end] as part:
+                self.fill(target, part, start, condition, answer)
+
+        began = min(int(field(first, "ContentLength")), len(view))
+        rest = [
+            self._threads.submit(fill, start, min(start + PART_BYTES, len(view)))
+            for start in range(began, len(view), PART_BYTES)
+        ]
+        try:
+            fill(0, began, first)
+            for part in rest:
+                part.result()
+        except BaseException:
+            settle(rest)  # they write to the buffer
+            raise
+
+    def fill(
+        self,
+        target: Target,
+        part: memoryview,
+        start: int,
+        condition: Mapping[str, str],
+        answer: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Download a range of an object to where it belongs; a body that breaks off is asked for again.
+
+        Args:
+            target: Where from.
+            part: Where to; it is as long as the range.
+            start: Where the range begins, in bytes.
+            condition: ``IfMatch`` or nothing.
+            answer: The answer to the first request, if it was made already.
+        """
+        wanted = f"bytes={start}-{start + len(part) - 1}"
+        for left in reversed(range(self._attempts)):
+            if answer is None:
+                answer = self._client.get_object(**target, **condition, Range=wanted)
+            try:
+                with translated():
+                    return _read(answer, part)
+            except PayloadStoreUnavailableError:
+                if not left:
+                    raise
+                answer = None
+        raise AssertionError("there is at least one attempt")
+
+    def open(self, target: Target, check: Callable[[int], None], reference: str) -> BinaryIO:
+        """Open an object for reading and seeking; about one part of it is held in memory."""
+        head = self._client.head_object(**target)
+        size = int(field(head, "ContentLength"))
+        check(size)
+        return io.BufferedReader(RangedFile(self, target, size, _same(head.get("ETag")), reference), PART_BYTES)
+
+
+class RangedFile(io.RawIOBase):
+    """An object as a file: each read is a request for a range."""
+
+    def __init__(
+        self, downloads: Downloads, target: Target, size: int, condition: Mapping[str, str], reference: str
+    ) -> None:
+        self._downloads = downloads
+        self._target = target
+        self._size = size
+        self._condition = condition
+        self._reference = reference
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """It can be sought."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move, as files do."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError("negative position")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read as many bytes as the buffer holds or the object still has.
+
+        Raises:
+            PayloadStoreError: As a download.
+        """
+        with memoryview(buffer).cast("B") as view:
+            end = min(self._at + len(view), self._size)
+            if end <= self._at:
+                return 0
+            count = end - self._at
+            with translated(reference=self._reference), view[:count] as part:
+                self._downloads.fill(self._target, part, self._at, self._condition)
+        self._at = end
+        return count
+
+
+def _read(answer: Mapping[str, Any], part: memoryview) -> None:
+    """Read the body of an answer, which must be exactly as long as the part."""
+    with closing(answer["Body"]) as body:
+        at = 0
+        while at < len(part):
+            # botocore's readinto takes as much memory as the buffer that it is given.
+            with part[at : at + _READ_BYTES] as block:
+                count = body.readinto(block)
+            if not count:
+                raise PayloadStoreUnavailableError(f"the answer broke off after {at} of {len(part)} bytes")
+            at += count
+        # botocore compares checksums when it reaches the end, not before.
+        if body.readinto(bytearray(1)):
+            raise PayloadIntegrityError(f"the answer goes on after the {len(part)} bytes that were asked for")
+
+
+def _total(answer: Mapping[str, Any]) -> int:
+    """Size of the whole object, by the answer to a request for a range of it."""
+    if answer["ResponseMetadata"]["HTTPStatusCode"] != HTTPStatus.PARTIAL_CONTENT:
+        return int(field(answer, "ContentLength"))  # the server does not know ranges (RFC 9110, section 14.2)
+    content_range = str(field(answer, "ContentRange"))
+    total = content_range.rpartition("/")[2]
+    if not total.isdecimal():
+        # Python's HTTP client takes a header that was cut off for a whole one.
+        raise PayloadStoreUnavailableError(f"the answer broke off, or its Content-Range is wrong: {content_range!r}")
+    return int(total)
+
+
+def _same(etag: object) -> dict[str, str]:
+    """The condition that an object is still the one that an answer was about."""
+    text = str(etag or "")
+    if text.startswith(('"', 'W/"')) and not re.fullmatch(r'(W/)?"[^"]*"', text):
+        raise PayloadStoreUnavailableError(f"the answer broke off, or its ETag is wrong: {text!r}")  # as above
+    return {"IfMatch": text} if text else {}

@@ -1,0 +1,346 @@
+"""A payload store in an S3 bucket, or in that of any server that speaks S3 (boto3).
+
+Objects lie under ``<s3.prefix><topic>/<id>``, references are ``s3://<s3.bucket>/<s3.prefix><topic>/<id>``.
+
+Requests that got no answer, or one that says "later", are repeated by botocore (its "standard" mode), at most
+``s3.retry.attempts`` times in all. With the defaults a request takes less than a minute in the worst case, and so less
+than Kafka's default ``max.block.ms`` (KIP-1159).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final, Literal, cast
+
+from payload_stores import references
+from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
+from payload_stores.errors import ConfigError, PayloadStoreError
+from payload_stores.ids import DIGEST_PREFIX
+from payload_stores.options import Option, boolean, choice, integer, text
+from payload_stores.plugins import require
+from payload_stores.s3.download import Downloads
+from payload_stores.s3.errors import CONFLICT, EXISTS, FORBIDDEN, NOT_IMPLEMENTED, error_code, field, translated
+from payload_stores.s3.upload import PARALLEL, PART_BYTES, Target, Uploads, read_parts, slices
+from payload_stores.transfer import DaemonPool
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+__all__ = ["S3Store"]
+
+_ENCRYPTION: Final = {"aes256": "AES256", "aws:kms": "aws:kms", "aws:kms:dsse": "aws:kms:dsse"}
+
+# botocore's standard mode waits up to 1, 2, 4, … 20 s between attempts, and up to 5 s more where a server asks for it.
+_MAX_BACKOFF_MS: Final = 20_000
+_MAX_RETRY_AFTER_MS: Final = 5_000
+
+# Before a body is sent, botocore waits this long for the server to agree ("Expect: 100-continue").
+_EXPECT_MS: Final = 1_000
+
+# Uploads (8 by default) and their parts share the connections; more would wait for each other, or be made anew.
+_CONNECTIONS: Final = 64
+
+# Parts of a stream under way at once; with the one being read and some blocks that is less than 32 MiB.
+_STREAM_AHEAD: Final = 2
+# "Naming Amazon S3 objects" in its User Guide: in UTF-8.
+_MAX_KEY_BYTES: Final = 1024
+
+
+class S3Store(PayloadStore):
+    """Keeps payloads as S3 objects.
+
+    Payloads up to ``s3.multipart.threshold.bytes`` are uploaded in one request, larger ones in parallel parts;
+    downloads of more than 8 MiB are parallel ranges. With ids of the content, an object that is there already is not
+    replaced (``If-None-Match: *``).
+
+    Credentials that the configuration does not have are looked for where boto3 always looks. Trusted references may be
+    read, but are not deleted: they belong to somebody else.
+    """
+
+    scheme = "s3"
+
+    BUCKET: ClassVar[Option[str]] = Option("s3.bucket", text, "", required=True, doc="bucket for the payloads")
+    PREFIX: ClassVar[Option[str]] = Option("s3.prefix", text, "", doc="folder in the bucket, such as payloads/")
+    ENDPOINT: ClassVar[Option[str]] = Option("s3.endpoint.url", text, "", doc="server, if it is not Amazon's")
+    REGION: ClassVar[Option[str]] = Option("s3.region", text, "", doc="region; default: boto3's, then us-east-1")
+    ACCESS_KEY: ClassVar[Option[str]] = Option("s3.access.key", text, "", doc="access key; default: boto3's")
+    SECRET_KEY: ClassVar[Option[str]] = Option("s3.secret.key", text, "", secret=True, doc="its secret")
+    SESSION_TOKEN: ClassVar[Option[str]] = Option("s3.session.token", text, "", secret=True, doc="its session token")
+    PATH_STYLE: ClassVar[Option[bool | None]] = Option(
+        "s3.path.style.access", boolean, None, doc="bucket in the path, not the host; default if s3.endpoint.url is set"
+    )
+    ATTEMPTS: ClassVar[Option[int]] = Option("s3.retry.attempts", integer(1), 3, doc="attempts per request, in all")
+    CONNECT_MS: ClassVar[Option[int]] = Option("s3.connection.timeout.ms", integer(1), 5_000, doc="to connect")
+    REQUEST_MS: ClassVar[Option[int]] = Option(
+        "s3.request.timeout.ms", integer(1), 9_000, doc="for the server to answer, or to go on with its answer"
+    )
+    THRESHOLD: ClassVar[Option[int]] = Option(
+        "s3.multipart.threshold.bytes", integer(1), 16 << 20, doc="payloads above it are uploaded in parts"
+    )
+    CHECKSUMS: ClassVar[Option[str]] = Option(
+        "s3.checksum.calculation",
+        choice("when_supported", "when_required"),
+        "when_supported",
+        doc="when_required for servers that do not know Amazon's newer checksums",
+    )
+    ENCRYPTION: ClassVar[Option[str]] = Option(
+        "s3.server.side.encryption", choice(*_ENCRYPTION), "", doc="encryption of payloads; default: the bucket's own"
+    )
+    KMS_KEY: ClassVar[Option[str]] = Option("s3.kms.key.id", text, "", doc="implies aws:kms")
+    options = (
+        BUCKET, PREFIX, ENDPOINT, REGION, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, PATH_STYLE, ATTEMPTS, CONNECT_MS,
+        REQUEST_MS, THRESHOLD, CHECKSUMS, ENCRYPTION, KMS_KEY,
+    )  # fmt: skip
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        """Take the ``s3.*`` keys and make the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
+        super().configure(config)
+        self._bucket = self.BUCKET.read(config)
+        self._own = self._read_prefix(config)
+        self._attempts = self.ATTEMPTS.read(config)
+        self._timeouts_ms = (self.CONNECT_MS.read(config), self.REQUEST_MS.read(config))
+        self._threshold = self.THRESHOLD.read(config)
+        self._trusted = [
+            references.parse_prefix(self, prefix) for prefix in self.trusted_references if prefix.startswith("s3:")
+        ]
+        checksums = self.CHECKSUMS.read(config) == "when_supported"
+        create = self._encryption(config)
+        self._client = self._make_client(config)
+        self._threads = DaemonPool(PARALLEL)
+        self._uploads = Uploads(self._client, self._threads, create=create, checksums=checksums)
+        self._downloads = Downloads(self._client, self._threads, attempts=self._attempts)
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        """Upload a payload straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
+        view = memoryview(data).cast("B")
+        path = references.object_path(self, topic, view, context)
+        target, reference = self._target(self._bucket, path), self._reference(path)
+        large = len(view) > self._threshold
+        with translated(topic=topic, reference=reference):
+            if context is None or not context.deterministic:
+                self._upload(target, view, {})
+            # For a small payload, asking first would take as long as sending it.
+            elif not (large and self._is_there(target, len(view), unknown=False)):
+                self._upload_once(target, view)
+        return reference
+
+    def download(self, reference: str) -> bytes:
+        """Download a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
+        target = self._locate(reference)
+        with translated(reference=reference):
+            return self._downloads.get(target, lambda size: self.check_size(size, reference))
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Upload what a reader gives, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
+
+        A deterministic id is needed before the upload: the context has the digest, or the reader can be read twice.
+        ``id`` is called with the digest and no data.
+        """
+        if context is not None and context.deterministic and context.digest is None:
+            context = replace(context, digest=_digest(reader))
+        path = references.object_path(self, topic, b"", context)
+        target, reference = self._target(self._bucket, path), self._reference(path)
+        parts = read_parts(reader)
+        with translated(topic=topic, reference=reference):
+            first = next(parts, memoryview(b""))
+            if len(first) < PART_BYTES:
+                self._uploads.put(target, first, {})
+            else:
+                held = [first]
+                del first
+                self._uploads.put_parts(target, _chained(held, parts), {}, ahead=_STREAM_AHEAD)
+        return reference
+
+    def open(self, reference: str) -> BinaryIO:
+        """Open a payload for reading and seeking. See :class:`~payload_stores.SupportsStreaming`."""
+        target = self._locate(reference)
+        with translated(reference=reference):
+            return self._downloads.open(target, lambda size: self.check_size(size, reference), reference)
+
+    def delete(self, reference: str) -> None:
+        """Delete a payload of the store's own. See :class:`~payload_stores.SupportsDelete`."""
+        target = self._locate(reference, own_only=True)
+        with translated(reference=reference):
+            self._client.delete_object(Bucket=target["Bucket"], Key=target["Key"])
+
+    def list(self, topic: str) -> Iterator[PayloadInfo]:
+        """List the payloads of a topic, a thousand to a request. See :class:`~payload_stores.SupportsList`."""
+        prefix = "/".join((*self._own, self.check_topic(topic), ""))
+        with translated(topic=topic):
+            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
+            for page in pages:
+                field(page, "IsTruncated")  # else an answer without a body would be a list without entries
+                for found in page.get("Contents", ()):
+                    path = tuple(found["Key"].split("/"))
+                    if all(path):  # not what some tools put there to show a folder
+                        reference = references.to_url(self.scheme, self._bucket, path)
+                        yield PayloadInfo(reference, found["Size"], found["LastModified"].astimezone(UTC))
+
+    def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
+        """Abort uploads in parts that killed writers have left below ``s3.prefix``, whose parts are paid for.
+
+        See :class:`~payload_stores.SupportsLeftovers`. Not done by itself: it needs the permission
+        ``s3:ListBucketMultipartUploads``, and without a prefix it takes in the whole bucket. A lifecycle rule with
+        ``AbortIncompleteMultipartUpload`` does the same.
+        """
+        limit = datetime.now(UTC) - timedelta(milliseconds=older_than_ms)
+        with translated():
+            return self._uploads.abort_older(self._bucket, "".join(f"{part}/" for part in self._own), limit)
+
+    def worst_case_ms(self) -> int:
+        """Longest time in ms until a request that nobody answers has failed for good.
+
+        A server that answers, but a few bytes at a time, is bounded by ``large.message.store.timeout.ms`` alone.
+        """
+        waits = (min(1000 << number, _MAX_BACKOFF_MS) + _MAX_RETRY_AFTER_MS for number in range(self._attempts - 1))
+        return self._attempts * (sum(self._timeouts_ms) + _EXPECT_MS) + sum(waits)
+
+    def close(self) -> None:
+        """Close the connections; what is under way ends by its own timeouts. See :meth:`PayloadStore.close`."""
+        if hasattr(self, "_client"):
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._client.close()
+
+    def _upload(self, target: Target, view: memoryview, condition: Mapping[str, str]) -> None:
+        if len(view) <= self._threshold:
+            self._uploads.put(target, view, condition)
+        else:
+            self._uploads.put_parts(target, slices(view), condition, ahead=PARALLEL)
+
+    def _upload_once(self, target: Target, view: memoryview) -> None:
+        """Upload unless it is there ("Conditional writes" in Amazon's S3 user guide)."""
+        try:
+            return self._upload(target, view, {"IfNoneMatch": "*"})
+        except Exception as error:
+            code = error_code(error)
+            if code not in EXISTS | CONFLICT | NOT_IMPLEMENTED:
+                raise
+        # There already, or being written by somebody else, or by a server that knows no conditions. What has this id
+        # has this content, so that writing it again harms nobody, and mends what was cut off.
+        if not self._is_there(target, len(view), unknown=code in EXISTS):
+            self._upload(target, view, {})
+        return None
+
+    def _is_there(self, target: Target, size: int, *, unknown: bool) -> bool:
+        try:
+            return self._uploads.size_of(target) == size
+        except Exception as error:
+            if error_code(error) in FORBIDDEN:
+                return unknown  # a producer that may write, but not read
+            raise
+
+    def _target(self, bucket: str, path: tuple[str, ...]) -> dict[str, str]:
+        return {"Bucket": bucket, "Key": "/".join((*self._own, *path))}
+
+    def _reference(self, path: tuple[str, ...]) -> str:
+        return references.to_url(self.scheme, self._bucket, (*self._own, *path))
+
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
+        location, root = self._below(reference)
+        return location.segments[len(root.segments)]
+
+    def _locate(self, reference: str, *, own_only: bool = False) -> dict[str, str]:
+        location, _root = self._below(reference, own_only=own_only)
+        return {"Bucket": location.host, "Key": "/".join(location.segments)}
+
+    def _below(self, reference: str, *, own_only: bool = False) -> tuple[references.Location, references.Location]:
+        """Where a reference points, and the prefix below which that is."""
+        location = references.parse(self, reference)
+        if len("/".join(location.segments).encode()) > _MAX_KEY_BYTES:
+            raise self.untrusted(reference, f"its path has more than the {_MAX_KEY_BYTES} bytes of S3's keys")
+        own = references.Location(self.scheme, self._bucket, self._own)
+        for root in (own,) if own_only else (own, *self._trusted):
+            if location.host == root.host and references.starts_with(location.segments, root.segments):
+                return location, root
+        raise self.untrusted(reference, f"it lies outside s3://{'/'.join((self._bucket, *self._own))}/")
+
+    def _read_prefix(self, config: Mapping[str, object]) -> tuple[str, ...]:
+        prefix = self.PREFIX.read(config)
+        if not prefix:
+            return ()
+        # A missing slash at the end is added: without it, "pre" would also be the prefix of somebody else's "prefix2".
+        segments = tuple(prefix.removesuffix("/").split("/"))
+        if any(segment in {"", ".", ".."} for segment in segments):
+            raise ConfigError(
+                f"{self.PREFIX.name} = {prefix!r} has an empty segment, '.' or '..'",
+                hint="Write it like payloads/ or team/payloads/",
+                key=self.PREFIX.name,
+            )
+        return segments
+
+    def _encryption(self, config: Mapping[str, object]) -> dict[str, str]:
+        algorithm, key = _ENCRYPTION.get(self.ENCRYPTION.read(config), ""), self.KMS_KEY.read(config)
+        if key and algorithm == "AES256":
+            raise ConfigError(f"{self.KMS_KEY.name} needs {self.ENCRYPTION.name} = aws:kms", key=self.KMS_KEY.name)
+        if key:
+            return {"ServerSideEncryption": algorithm or "aws:kms", "SSEKMSKeyId": key}
+        return {"ServerSideEncryption": algorithm} if algorithm else {}
+
+    def _make_client(self, config: Mapping[str, object]) -> S3Client:
+        require("boto3", "s3")
+        import boto3.session
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+
+        endpoint = self.ENDPOINT.read(config)
+        path_style = self.PATH_STYLE.read(config)
+        if path_style is None:
+            path_style = bool(endpoint)
+        access_key, secret_key = self.ACCESS_KEY.read(config), self.SECRET_KEY.read(config)
+        if bool(access_key) != bool(secret_key):
+            missing = self.SECRET_KEY if access_key else self.ACCESS_KEY
+            raise ConfigError(
+                f"{self.ACCESS_KEY.name} and {self.SECRET_KEY.name} belong together, {missing.name} is missing",
+                key=missing.name,
+            )
+        connect_ms, request_ms = self._timeouts_ms
+        checksums = cast("Literal['when_supported', 'when_required']", self.CHECKSUMS.read(config))
+        try:
+            # A session of its own: boto3's default session is made on first use, which is no matter for threads.
+            session = boto3.session.Session()
+            return session.client(
+                "s3",
+                region_name=self.REGION.read(config) or session.region_name or "us-east-1",
+                endpoint_url=endpoint or None,
+                aws_access_key_id=access_key or None,
+                aws_secret_access_key=secret_key or None,
+                aws_session_token=self.SESSION_TOKEN.read(config) or None,
+                config=Config(
+                    signature_version="s3v4",
+                    connect_timeout=connect_ms / 1000,
+                    read_timeout=request_ms / 1000,
+                    retries={"total_max_attempts": self._attempts, "mode": "standard"},
+                    max_pool_connections=_CONNECTIONS,
+                    request_checksum_calculation=checksums,
+                    response_checksum_validation=checksums,
+                    s3={"addressing_style": "path" if path_style else "auto"},
+                ),
+            )
+        except (BotoCoreError, ValueError) as error:
+            raise ConfigError(f"boto3 makes no S3 client of this: {error}", key=self.ENDPOINT.name) from error
+
+
+def _chained(held: list[memoryview], parts: Iterator[memoryview]) -> Iterator[memoryview]:
+    """The held part, which is let go of, and the others; itertools.chain would keep it to the end."""
+    yield held.pop()
+    yield from parts
+
+
+def _digest(reader: BinaryIO) -> str:
+    """Digest of what a reader will give, which can then be read again."""
+    if not reader.seekable():
+        raise PayloadStoreError(
+            "an id of the content needs the digest before the upload, and this stream can be read only once",
+            hint="Give the digest in the context, or use large.message.id = random",
+            store=S3Store.scheme,
+        )
+    start = reader.tell()
+    digest = hashlib.sha256()
+    while block := reader.read(1 << 20):
+        digest.update(block)
+    reader.seek(start)
+    return DIGEST_PREFIX + digest.hexdigest()

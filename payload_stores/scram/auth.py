@@ -1,0 +1,340 @@
+"""SCRAM over HTTP, the client's side (RFC 7804), as an auth object for httpx2.
+
+    client = httpx2.Client(auth=ScramAuth("alice", password))
+
+The messages are scramp's (RFC 5802, RFC 7677). As hop's clients do: no realm, no channel binding (``n,,``,
+``c=biws``), and the first request already carries the client's first message, so that no round trip is lost on being
+asked for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from payload_stores.errors import ConfigError, PayloadAccessDeniedError
+from payload_stores.plugins import require
+from payload_stores.scram.wire import (
+    MAX_ITERATIONS,
+    MECHANISMS,
+    MIN_ITERATIONS,
+    MalformedHeaderError,
+    decode,
+    encode,
+    mechanism_name,
+    parse_challenges,
+    parse_parameters,
+    write,
+)
+
+require("httpx2", "hop")
+require("scramp", "hop")
+
+import httpx2  # noqa: E402  after the check that it is there
+from scramp import ScramException  # noqa: E402
+
+from payload_stores.scram.client import Exchange, Password  # noqa: E402
+
+__all__ = ["REPLAYABLE", "ScramAuth"]
+
+#: Request extension (``extensions={REPLAYABLE: True}``) that says that a streamed body may be iterated once more.
+REPLAYABLE: Final = "replayable"
+
+_UNAUTHORIZED: Final = 401
+# What says that the server, or a gateway in front of it, cannot answer now; and, with these two, all from 500 on.
+_TRANSIENT: Final = frozenset({408, 429})
+_SERVER_ERROR: Final = 500
+# What changes nothing, so that a server may answer it to anybody.
+_READING: Final = frozenset({"GET", "HEAD"})
+# What describes a body, left out where there is none.
+_BODY_HEADERS: Final = ("content-length", "transfer-encoding", "content-type", "content-encoding", "expect", "trailer")
+# What is read of an answer that is thrown away, in bytes.
+_MAX_THROWN_AWAY: Final = 64 << 10
+# Servers remembered at once; more are forgotten, which costs a round trip.
+_MAX_SERVERS: Final = 64
+_MAX_SR: Final = 256
+# A stored server nonce is given up this many seconds before it ends, so that a request under way does not outlive it.
+_MARGIN_SECONDS: Final = 10.0
+_MAX_TTL: Final = 86_400
+
+_Origin = tuple[str, str, "int | None"]
+
+
+@dataclass(slots=True)
+class _Session:
+    """What one-round-trip authentication needs: RFC 7804's "sr", the user's salt and iterations, the next count."""
+
+    sr: str
+    salt: str
+    iterations: int
+    count: int
+    until: float
+
+
+class ScramAuth(httpx2.Auth):
+    """Authenticates the requests of an ``httpx2.Client`` or ``AsyncClient`` by SCRAM.
+
+    Two rounds: an empty request with the client's first message; then, after the server's 401, the real request with
+    the proof. A body is thus sent, and a generator consumed, once.
+
+    One round where the server offers it (RFC 7804 section 5.1): if its 401 had ``sr`` and ``ttl``, later requests
+    carry the proof at once, in a client-final-message with ``r=<client nonce><nonce-count><sr>``, salt and iterations
+    being those remembered and the nonce-count starting at the iteration count. The RFC leaves open what is signed, as
+    the first two messages are not sent: here they are those that a full exchange with that nonce would have had
+    (``n=<user>,r=<client nonce>`` and ``r=…,s=…,i=…``). A server that refuses gets the two rounds. This needs a body
+    that can be sent a second time: bytes, none, or one whose request has the extension :data:`REPLAYABLE`. Requests at
+    the same time take counts in turn; a server that insists on their order costs them the second round.
+
+    Only a server that knows the user's keys can sign, so each answer to a proof must carry the right signature in
+    ``Authentication-Info``, errors like 403 and 404 included. Without one are accepted: 401, and what is transient
+    anyway (408, 429, 500 and above), which the gateways in between answer by themselves. Redirects are refused.
+
+    A server may answer before it asks who the user is: that there is no such thing, or, to a GET or HEAD, what anybody
+    may read. Nothing signs that, so it is taken where TLS vouches for the server, and elsewhere on request. An unsigned
+    success of anything else is refused: it would say that the empty first request has been carried out.
+
+    The keys that a password gives with a server's salt take some milliseconds of processor time, in the event loop for
+    asynchronous clients; they are derived once, and remembered as long as this object. Objects may be used by several
+    threads and clients at once, and be pickled; what is remembered is not.
+
+    Args:
+        username: The user's name.
+        password: The password; never shown.
+        mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``, as the user is known to the server.
+        public_over_http: Take answers that need no user over plain http too, where any host in between can write them.
+
+    Raises:
+        ConfigError: The mechanism is another one, or name or password cannot be prepared (RFC 4013).
+        PayloadAccessDeniedError: In a request: the server could not prove who it is, or broke the protocol.
+    """
+
+    def __init__(
+        self, username: str, password: str, *, mechanism: str = MECHANISMS[0], public_over_http: bool = False
+    ) -> None:
+        known = mechanism_name(mechanism)
+        if known is None:
+            raise ConfigError(f"{mechanism!r} is not supported", hint=f"Use one of {', '.join(MECHANISMS)}")
+        self.username = username
+        self.mechanism = known
+        self._public_over_http = public_over_http
+        self._lock = threading.Lock()
+        self._sessions: dict[_Origin, _Session] = {}
+        try:
+            self._password = Password(password, known)
+            self._exchange()
+        except (ScramException, TypeError):
+            # Without the cause, which may quote what it could not take.
+            raise ConfigError("the user name or the password has characters that SCRAM does not allow") from None
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Send the request, authenticated; called by httpx2."""
+        origin = (request.url.scheme, request.url.host, request.url.port)
+        session = self._take(origin) if _replayable(request) else None
+        if session is not None and (yield from self._one_round(request, origin, *session)):
+            return
+        yield from self._two_rounds(request, origin)
+
+    def __repr__(self) -> str:
+        return f"ScramAuth({self.username!r}, mechanism={self.mechanism!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make, (self.username, self._password.text, self.mechanism, self._public_over_http)
+
+    def _one_round(
+        self, request: httpx2.Request, origin: _Origin, session: _Session, count: int
+    ) -> Generator[httpx2.Request, httpx2.Response, bool]:
+        exchange = self._exchange()
+        exchange.first()
+        nonce = f"{exchange.nonce}{count}{session.sr}"
+        exchange.take(f"r={nonce},s={session.salt},i={session.iterations}")
+        request.headers["Authorization"] = write(self.mechanism, {"data": encode(exchange.final())})
+        good = False
+        try:
+            response = yield request
+            _same_place(request, response)
+            good = self._needs_no_user(request, response) or self._check(exchange, response)
+        finally:
+            # Also where the connection broke: a server that does not know the nonce any more may have cut it.
+            if not good:
+                self._forget(origin, session)
+        if response.status_code == _UNAUTHORIZED:
+            response.stream = _Bounded(response.stream)
+            return False
+        return True
+
+    def _two_rounds(self, request: httpx2.Request, origin: _Origin) -> Generator[httpx2.Request, httpx2.Response, None]:
+        exchange = self._exchange()
+        probe = _without_body(request)
+        probe.headers["Authorization"] = write(self.mechanism, {"data": encode(exchange.first())})
+        response = yield probe
+        _same_place(probe, response)
+        if _is_transient(response) or self._needs_no_user(request, response):
+            return
+        challenge = self._challenge(response)
+        if challenge is None:
+            return
+        session = self._answer(exchange, challenge)
+        sid = challenge.get("sid")
+        proof = {"sid": sid} if sid else {}
+        request.headers["Authorization"] = write(self.mechanism, {**proof, "data": encode(exchange.final())})
+        response.stream = _Bounded(response.stream)
+        response = yield request
+        _same_place(request, response)
+        if self._check(exchange, response, sid) and session is not None:
+            with self._lock:
+                while len(self._sessions) >= _MAX_SERVERS:
+                    self._sessions.pop(next(iter(self._sessions)))
+                self._sessions[origin] = session
+
+    def _needs_no_user(self, request: httpx2.Request, response: httpx2.Response) -> bool:
+        """Whether the server has answered before it looked at the user, and may."""
+        status = response.status_code
+        if status == _UNAUTHORIZED or "authentication-info" in response.headers:
+            return False
+        if request.url.scheme != "https" and not self._public_over_http:
+            return False
+        return 400 <= status < _SERVER_ERROR or (200 <= status < 300 and request.method in _READING)
+
+    def _challenge(self, response: httpx2.Response) -> dict[str, str] | None:
+        """The parameters of the server's answer in the first round; None if it does not take this user or mechanism."""
+        if response.status_code != _UNAUTHORIZED:
+            # A success would mean that the empty request has been carried out; nothing vouches for the rest.
+            raise _refused(response, "answered a request that was not authenticated yet")
+        try:
+            challenges = parse_challenges(", ".join(response.headers.get_list("www-authenticate")))
+        except MalformedHeaderError as error:
+            raise _refused(response, f"sent a challenge that cannot be read: {error}") from error
+        for scheme, parameters in challenges:
+            if mechanism_name(scheme) == self.mechanism and "data" in parameters:
+                return parameters
+        return None
+
+    def _answer(self, exchange: Exchange, challenge: dict[str, str]) -> _Session | None:
+        """Take the server's first message; returns what later requests need, where it is offered."""
+        try:
+            salt, iterations = exchange.take(decode(challenge["data"]))
+        except (ScramException, MalformedHeaderError) as error:
+            raise PayloadAccessDeniedError(
+                f"the server's first SCRAM message was refused: {error}",
+                hint=f"It must continue the client's nonce and ask for {MIN_ITERATIONS} iterations or more",
+            ) from None
+        if iterations > MAX_ITERATIONS:
+            raise PayloadAccessDeniedError(
+                f"the server asks for {iterations} SCRAM iterations, more than the {MAX_ITERATIONS} that are computed"
+            )
+        ttl, sr = challenge.get("ttl", ""), challenge.get("sr", "")
+        if not (ttl.isascii() and ttl.isdigit() and len(ttl) < 10 and 0 < len(sr) <= _MAX_SR and _is_nonce(sr)):
+            return None
+        until = time.monotonic() + min(int(ttl), _MAX_TTL) - _MARGIN_SECONDS
+        return _Session(sr, salt, iterations, iterations, until)
+
+    def _check(self, exchange: Exchange, response: httpx2.Response, sid: str | None = None) -> bool:
+        """Check the server's signature; False for the answers that need none."""
+        field = ", ".join(response.headers.get_list("authentication-info"))
+        if response.status_code == _UNAUTHORIZED or (_is_transient(response) and not field):
+            return False
+        if not field:
+            raise _refused(response, "did not sign its answer")
+        try:
+            parameters = parse_parameters(field)
+            if sid and parameters.get("sid", sid) != sid:
+                raise MalformedHeaderError("its sid is another one")
+            exchange.check(decode(parameters.get("data", "")))
+        except MalformedHeaderError as error:
+            raise _refused(response, f"signed its answer wrongly: {error}") from None
+        return True
+
+    def _take(self, origin: _Origin) -> tuple[_Session, int] | None:
+        with self._lock:
+            session = self._sessions.get(origin)
+            if session is None:
+                return None
+            if session.until <= time.monotonic():
+                del self._sessions[origin]
+                return None
+            session.count += 1
+            return session, session.count - 1
+
+    def _forget(self, origin: _Origin, session: _Session) -> None:
+        with self._lock:
+            if self._sessions.get(origin) is session:
+                del self._sessions[origin]
+
+    def _exchange(self) -> Exchange:
+        return Exchange(self.mechanism, self.username, self._password)
+
+
+class _Bounded(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """The body of an answer that httpx2 reads and throws away before the next round, up to a bound."""
+
+    def __init__(self, stream: object) -> None:
+        self._stream: Any = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = _MAX_THROWN_AWAY
+        for block in cast("Iterator[bytes]", self._stream):
+            left -= len(block)
+            _not_negative(left)
+            yield block
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = _MAX_THROWN_AWAY
+        async for block in cast("AsyncIterator[bytes]", self._stream):
+            left -= len(block)
+            _not_negative(left)
+            yield block
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _not_negative(left: int) -> None:
+    if left < 0:
+        raise PayloadAccessDeniedError(f"the server's challenge has a body of more than {_MAX_THROWN_AWAY} bytes")
+
+
+def _make(username: str, password: str, mechanism: str, public_over_http: bool) -> ScramAuth:
+    return ScramAuth(username, password, mechanism=mechanism, public_over_http=public_over_http)
+
+
+def _replayable(request: httpx2.Request) -> bool:
+    return isinstance(request.stream, httpx2.ByteStream) or request.extensions.get(REPLAYABLE) is True
+
+
+def _without_body(request: httpx2.Request) -> httpx2.Request:
+    headers = request.headers.copy()
+    for name in _BODY_HEADERS:
+        headers.pop(name, None)
+    # The answer is thrown away: its size on the wire is to be its size in memory.
+    headers["Accept-Encoding"] = "identity"
+    return httpx2.Request(request.method, request.url, headers=headers, extensions=request.extensions)
+
+
+def _same_place(request: httpx2.Request, response: httpx2.Response) -> None:
+    if response.request.url != request.url:
+        raise PayloadAccessDeniedError(
+            "the server sent an authenticated request on to another address",
+            hint="Configure the address that it redirects to, if that is legitimate",
+        )
+
+
+def _is_transient(response: httpx2.Response) -> bool:
+    return response.status_code >= _SERVER_ERROR or response.status_code in _TRANSIENT
+
+
+def _is_nonce(text: str) -> bool:
+    """RFC 5802 section 7: printable, without commas."""
+    return all("!" <= character <= "~" and character != "," for character in text)
+
+
+def _refused(response: httpx2.Response, what: str) -> PayloadAccessDeniedError:
+    return PayloadAccessDeniedError(
+        f"the server {what} (HTTP {response.status_code})",
+        hint="Check the endpoint's address, and that what answers there speaks SCRAM (RFC 7804)",
+    )

@@ -1,0 +1,395 @@
+"""Batches of records as Arrow columns: what a stage's batch form is given, and the loop that runs a chain over a batch.
+
+A stage may offer a batch form (:attr:`serde_chain.base.Deserializer.batch_form`); one that does not is called record by
+record. A batch form never has rules of its own: it finds the records that need work, and what it cannot do a column at
+a time it leaves to the stage.
+
+What a stage gives may be many times what it was given: ten thousand references may stand for gigabytes. So a batch can
+go through a chain in parts, each of which is through before the next one is begun.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from payload_stores.errors import release
+from payload_stores.plugins import import_object, require
+from serde_chain.arrow.columns import Headers, binary_column, cuts, replaced
+from serde_chain.base import Data, Stage
+from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError
+from serde_chain.record import KEY, VALUE, RecordContext
+
+__all__ = ["Batch", "BatchForm", "BatchResult", "find_form", "run"]
+
+
+class BatchForm(Protocol):
+    """A stage at work on whole columns; made with the stage as its only argument, once per chain.
+
+    A form whose result may be much larger than the batch can have a method ``parts(batch, most_bytes)`` as well, which
+    yields the batch in parts (:meth:`Batch.part`), in order, of about so many bytes each, with what the stage gives;
+    all in one part where ``most_bytes`` is None.
+
+    A form that knows before the first record what it gives can have an attribute ``arrow_type``, a
+    ``pyarrow.DataType``; None where it does not know.
+    """
+
+    def __call__(self, batch: Batch, /) -> Any:
+        """Deserialize a batch.
+
+        Args:
+            batch: The records; those that cannot be read are reported to :meth:`Batch.fail`.
+
+        Returns:
+            A ``pyarrow.Array`` of as many rows, null where the data was null or could not be read.
+        """
+
+
+class BatchResult(NamedTuple):
+    """What became of a batch.
+
+    Attributes:
+        values: ``pyarrow.Array``, null where the value was null or could not be read.
+        headers: The headers without those that the stages have used, in the form in which they came.
+        errors: For each row that could not be read, by its position from 0, why.
+    """
+
+    values: Any
+    headers: Any
+    errors: Mapping[int, SerializationError]
+
+
+class Batch:
+    """Records on their way through a chain.
+
+    Args:
+        values: The data: an Arrow array of bytes, chunked or not, or a sequence of bytes and None.
+        headers: A list of headers (or None) per record, or an Arrow column ``list<struct<key, value>>``.
+        topic: The topic, or one per record; None where it is not known.
+        field: ``key`` or ``value``.
+        keys: The records' encoded keys, as ``values``.
+        positions: Columns ``partition``, ``offset`` and ``timestamp``, where they are known.
+
+    Attributes:
+        first: Position of the first record in the batch of which this is a part.
+        errors: For each row that could not be read, why.
+
+    Raises:
+        ConfigError: A column is of a wrong type or length.
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        headers: Any = None,
+        *,
+        topic: str | Sequence[str] | None,
+        field: str = VALUE,
+        keys: Any = None,
+        positions: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        self.arrow: Any = require("pyarrow", "arrow")
+        self.compute: Any = require("pyarrow.compute", "arrow")
+        self.first = 0
+        self.errors: dict[int, SerializationError] = {}
+        self.field = field
+        self._column: Any = binary_column(values)
+        self._objects: list[Any] | None = None
+        self._keys = None if keys is None else binary_column(keys)
+        self._topic = topic
+        self._positions = dict(positions or {})
+        self._headers = Headers(headers)
+        self._contexts: dict[int, RecordContext] = {}
+        for name, column in (("keys", self._keys), ("headers", headers), *self._positions.items()):
+            if column is not None and len(column) != len(self):
+                raise ConfigError(f"there are {len(column)} {name} for {len(self)} values")
+
+    def __len__(self) -> int:
+        return len(self._column) if self._objects is None else len(self._objects)
+
+    @property
+    def column(self) -> Any:
+        """The data as a ``pyarrow`` array of bytes; records that failed are null."""
+        if self._objects is not None:
+            self._column, self._objects = binary_column(self._objects), None
+        return self._column
+
+    @property
+    def objects(self) -> list[Any]:
+        """The data as a list; records that failed are None."""
+        if self._objects is None:
+            self._objects = self._column.to_pylist()
+        return self._objects
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Some of the records, with what has become of them so far."""
+        if (start, stop) == (0, len(self)):
+            return self
+        found = copy.copy(self)
+        found._cut(start, stop)  # noqa: SLF001, of the same class
+        return found
+
+    def _cut(self, start: int, stop: int) -> None:
+        rows = range(start, stop)
+        self.first += start
+        if self._objects is None:
+            self._column = self._column.slice(start, stop - start)
+        else:
+            self._column, self._objects = None, self._objects[start:stop]
+        self._keys = None if self._keys is None else self._keys.slice(start, stop - start)
+        self._topic = self._topic if isinstance(self._topic, str) or self._topic is None else self._topic[start:stop]
+        self._positions = {name: column[start:stop] for name, column in self._positions.items()}
+        self._headers = self._headers.part(start, stop)
+        self.errors = {row - start: self.errors[row] for row in rows if row in self.errors} if self.errors else {}
+        self._contexts = {row - start: self._contexts[row] for row in rows if row in self._contexts}
+
+    def pieces(self, most_bytes: int | None) -> Iterator[Batch]:
+        """The records in parts of so many bytes at most, or of one record; in one part where that is None."""
+        if most_bytes is None or self._objects is not None:  # objects were made in parts already
+            yield self
+            return
+        start = 0
+        for stop in cuts(self._column, most_bytes):
+            yield self.part(start, stop)
+            start = stop
+
+    def context(self, row: int) -> RecordContext:
+        """The record around the data of a row, with headers that stages may change."""
+        found = self._contexts.get(row)
+        if found is None:
+            found = self._contexts[row] = self._make_context(row)
+        return found
+
+    def rows_with_header(self, names: Iterable[str]) -> list[int]:
+        """The rows that have a header of one of these names, in order."""
+        return self._headers.rows_with(frozenset(names))
+
+    def fail(self, row: int, error: SerializationError) -> None:
+        """Give a record up; the others go on.
+
+        Args:
+            row: Its position.
+            error: Why; the place is filled in where it is missing. It is kept, and so must not hold the record's data.
+        """
+        release(error)
+        if isinstance(error, ForeignFormatError):
+            error.data = None
+        # Not by a context, which takes several times as long: thousands of records may be bad in the same way.
+        place = self._place(row)
+        if place.get("offset") is None:
+            place["row"] = self.first + row
+        error.add_context(field=self.field, **place)
+        self.errors.setdefault(row, error)
+
+    def collect(
+        self, values: list[Any], make: Callable[[list[Any]], Any], row: Callable[[int], int] = lambda at: at
+    ) -> Any:
+        """Put Python values into an array; those that do not fit its type are given up.
+
+        Args:
+            values: The values, or None.
+            make: Makes a ``pyarrow.Array`` of values.
+            row: The row of a value by its place, where these are not the batch's first ones.
+        """
+        misfits = (self.arrow.ArrowException, OverflowError, ValueError, TypeError)
+        try:
+            return make(values)
+        except misfits:
+            for at, value in enumerate(values):
+                try:
+                    make([value])
+                except misfits as error:
+                    values[at] = None
+                    failure = DecodeError(f"the record does not fit the column's type: {error}")
+                    failure.__cause__ = error
+                    self.fail(row(at), failure)
+            return make(values)
+
+    def take(self, column: Any) -> None:
+        """Go on with the array that a batch form gave."""
+        self._column, self._objects = column, None
+
+    def take_objects(self, objects: list[Any]) -> None:
+        """Go on with what a stage gave record by record."""
+        self._objects = objects
+
+    def prepare(self) -> None:
+        """Get ready for a stage that looks at every record."""
+        self._headers.prepare()
+        self._positions = {name: _as_list(column) for name, column in self._positions.items()}
+        self._topic = self._topic if isinstance(self._topic, str) else _as_list(self._topic)
+
+    def headers_after(self) -> Any:
+        """The headers as the stages have left them, in the form in which they came."""
+        return self._headers.after({row: ctx.headers for row, ctx in self._contexts.items() if row not in self.errors})
+
+    def keys_batch(self) -> Batch:
+        """The keys of these records, to go through a chain of their own."""
+        return Batch(self.keys_after(), self.headers_after(), topic=self._topic, field=KEY, positions=self._positions)
+
+    def keys_after(self) -> Any:
+        """The encoded keys; where whole records were fetched, theirs. None if no keys were given."""
+        if self._keys is None:
+            return None
+        return replaced(self._keys, self._changed("key", self._keys))
+
+    def timestamps_after(self) -> Any:
+        """The timestamps in ms; where whole records were fetched, theirs. None if none were given."""
+        column = self._positions.get("timestamp")
+        changed = {} if column is None else self._changed("timestamp", column)
+        if not isinstance(column, list):
+            return replaced(column, changed)
+        return [changed.get(row, moment) for row, moment in enumerate(column)]
+
+    def _changed(self, name: str, column: Any) -> dict[int, Any]:
+        found = ((row, getattr(ctx, name)) for row, ctx in sorted(self._contexts.items()) if row not in self.errors)
+        return {row: value for row, value in found if value != _plain(column[row])}
+
+    def _make_context(self, row: int) -> RecordContext:
+        key = None if self._keys is None else self._keys[row].as_py()
+        return RecordContext(field=self.field, headers=self._headers.of(row), key=key, **self._place(row))
+
+    def _place(self, row: int) -> dict[str, Any]:
+        """Topic and positions of a record."""
+        topic: Any = self._topic  # None where it is not known, which stages check
+        if not isinstance(topic, str) and topic is not None:
+            topic = _plain(topic[row])
+        return {"topic": topic, **{name: _plain(column[row]) for name, column in self._positions.items()}}
+
+
+def _plain(value: Any) -> Any:
+    return value.as_py() if hasattr(value, "as_py") else value
+
+
+def _as_list(column: Any) -> Any:
+    return column.to_pylist() if hasattr(column, "to_pylist") else column
+
+
+def find_form(stage: Any) -> BatchForm | None:
+    """The batch form that a stage offers, or None."""
+    path = getattr(stage, "batch_form", None)
+    if path is None:
+        return None
+    make: Any = import_object(path, "batch form") if isinstance(path, str) else path
+    form: BatchForm = make(stage)
+    return form
+
+
+Place = Callable[[object, Exception, Any], Exception]
+
+
+def run(
+    stages: Sequence[tuple[Any, BatchForm | None]],
+    batch: Batch,
+    place: Place,
+    most_bytes: int | None = None,
+) -> Iterator[Batch]:
+    """Run a batch through the stages of a chain.
+
+    Args:
+        stages: Each stage with its batch form.
+        batch: The records.
+        place: Makes the error to report out of a stage, what it raised, and the record's context.
+        most_bytes: About how many bytes go from stage to stage at once; None for all.
+
+    Yields:
+        The batch's parts, in order, each with a column of the type that the last stage gives.
+    """
+    if not stages:
+        yield from batch.pieces(most_bytes)
+        return
+    (stage, form), *others = stages
+    for part in _step(stage, form, batch, partial(place, stage), most_bytes, last=not others):
+        for error in part.errors.values():
+            if error.stage is None:
+                place(stage, error, None)
+        if others:
+            yield from run(others, part, place, most_bytes)
+        else:
+            yield part
+
+
+def _step(
+    stage: Any,
+    form: BatchForm | None,
+    batch: Batch,
+    place: Callable[[Exception, Any], Exception],
+    most_bytes: int | None,
+    *,
+    last: bool,
+) -> Iterator[Batch]:
+    """One stage."""
+    parts = getattr(form, "parts", None)
+    if parts is not None:
+        yield from parts(batch, most_bytes)
+        return
+    for piece in batch.pieces(most_bytes):
+        if form is not None:
+            piece.take(form(piece))
+            yield piece
+            continue
+        for part in _record_by_record(stage, piece, place, most_bytes):
+            if last:
+                part.take(_finish(stage, part.objects, part))
+            yield part
+
+
+def _record_by_record(
+    stage: Any, batch: Batch, place: Callable[[Exception, Any], Exception], most_bytes: int | None
+) -> Iterator[Batch]:
+    """Call a stage for each record.
+
+    Raises:
+        Exception: ``place`` gave an error that is not a record's, as a missing dependency.
+    """
+    batch.prepare()
+    given: list[Any] = []
+    objects = batch.objects
+    start = size = 0
+    for row, data in enumerate(objects):
+        found = None
+        if data is not None:
+            ctx = batch.context(row)
+            try:
+                found = stage(data, ctx)
+            except Exception as error:  # noqa: BLE001, any stage's, as where records are read one by one
+                failure = place(error, ctx)
+                if not isinstance(failure, SerializationError):
+                    raise failure from failure.__cause__
+                batch.fail(row, failure)
+            size += len(found) if isinstance(found, (bytes, str, memoryview, bytearray)) else len(data)
+        given.append(found)
+        if most_bytes is not None and size >= most_bytes and row + 1 < len(objects):
+            part = batch.part(start, row + 1)
+            part.take_objects(given)
+            yield part
+            given, start, size = [], row + 1, 0
+    part = batch.part(start, len(objects))
+    part.take_objects(given)
+    yield part
+
+
+def _finish(stage: Any, objects: list[Any], batch: Batch) -> Any:
+    """The last stage's objects in Arrow."""
+    arrow = batch.arrow
+    name = getattr(stage, "arrow_type_name", None)
+    kind = getattr(arrow, name)() if name is not None else getattr(stage, "arrow_type", None)
+    if kind is not None:
+        fitting = [_fitting(value, kind, arrow) for value in objects]
+        return batch.collect(fitting, lambda values: arrow.array(values, type=kind))
+    all_bytes = all(value is None or isinstance(value, (bytes, bytearray, memoryview)) for value in objects)
+    if all_bytes or (isinstance(stage, Stage) and stage.gives is Data.BYTES):
+        return binary_column(objects)
+    try:
+        return arrow.array(objects)
+    except (arrow.ArrowException, OverflowError) as error:
+        raise DecodeError(
+            f"what the stage gives has no common Arrow type: {error}",
+            hint="Give the stage an arrow_type_name, or a batch form (serde_chain.base.Deserializer)",
+        ) from error
+
+
+def _fitting(value: Any, kind: Any, arrow: Any) -> Any:
+    return str(value) if value is not None and arrow.types.is_string(kind) else value

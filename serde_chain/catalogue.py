@@ -1,0 +1,243 @@
+"""Which stages there are, by which names, and how one is made from an item of a configuration.
+
+Third parties register a :class:`~serde_chain.base.StagePair` under the entry point group ``serde_chain.stages``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from payload_stores.options import nearest
+from payload_stores.plugins import Catalogue
+from serde_chain import bakdata
+from serde_chain.base import Deserializer, Serializer, Stage
+from serde_chain.errors import ConfigError
+
+__all__ = ["DESERIALIZE", "DESERIALIZERS", "SERIALIZE", "SERIALIZERS", "Side", "StageItem", "make_stage", "stage_type"]
+
+GROUP: Final = "serde_chain.stages"
+
+# Short name → module in serde_chain.stages and prefix of the class names in it.
+_BUILTINS: Final = {
+    "avro": ("avro.stage", "Avro"),
+    "protobuf": ("protobuf.stage", "Protobuf"),
+    "json": ("json.stage", "Json"),
+    "string": ("primitives", "String"),
+    "bytes": ("primitives", "Bytes"),
+    "integer": ("primitives", "Integer"),
+    "long": ("primitives", "Long"),
+    "float": ("primitives", "Float"),
+    "double": ("primitives", "Double"),
+    "uuid": ("primitives", "Uuid"),
+    "compress": ("compression.stage", "Compression"),
+    "zstd": ("compression.stage", "Zstd"),
+    "lz4": ("compression.stage", "Lz4"),
+    "gzip": ("compression.stage", "Gzip"),
+    "snappy": ("compression.stage", "Snappy"),
+    "encrypt": ("encryption.stage", "Encryption"),
+    "entry-metadata": ("entry_metadata", "EntryMetadata"),
+    "large-message": ("large_message.{way}", "LargeMessage"),
+}
+_WAYS: Final = {"Serializer": "write", "Deserializer": "read"}
+
+# Java class names from Kafka, KIP-1159, bakdata and Confluent, without "Serializer" / "Deserializer" at the end.
+_KAFKA: Final = "org.apache.kafka.common.serialization."
+_JAVA_CLASSES: Final = {
+    _KAFKA + "String": "string",
+    _KAFKA + "ByteArray": "bytes",
+    _KAFKA + "Bytes": "bytes",
+    _KAFKA + "ByteBuffer": "bytes",
+    _KAFKA + "Integer": "integer",
+    _KAFKA + "Long": "long",
+    _KAFKA + "Float": "float",
+    _KAFKA + "Double": "double",
+    _KAFKA + "UUID": "uuid",
+    _KAFKA + "largemessage.": "large-message",
+    _KAFKA + "largemessage.LargeMessage": "large-message",
+    bakdata.CLASS: "large-message",
+    "io.confluent.kafka.serializers.KafkaAvro": "avro",
+    "kafka.serializers.KafkaAvro": "avro",  # the spelling in KIP-1159's example
+    "io.confluent.kafka.serializers.protobuf.KafkaProtobuf": "protobuf",
+    "io.confluent.kafka.serializers.json.KafkaJsonSchema": "json",
+    "io.confluent.kafka.serializers.KafkaJson": "json",
+}
+
+
+# Of self-describing chains, in one direction each.
+_WRITES_CHAINS: Final = {"describe": "serde_chain.self_describing:DescribeSerializer"}
+_READS_CHAINS: Final = {"auto": "serde_chain.self_describing:AutoDeserializer"}
+
+
+def _catalogue(suffix: str, more: Mapping[str, str]) -> Catalogue:
+    stages = {
+        name: f"serde_chain.stages.{file.format(way=_WAYS[suffix])}:{cls}{suffix}"
+        for name, (file, cls) in _BUILTINS.items()
+    }
+    return Catalogue(
+        kind="stage",
+        group=GROUP,
+        builtins={**stages, **more},
+        aliases={java + suffix: name for java, name in _JAVA_CLASSES.items()},
+    )
+
+
+SERIALIZERS: Final = _catalogue("Serializer", _WRITES_CHAINS)
+DESERIALIZERS: Final = _catalogue("Deserializer", _READS_CHAINS)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One direction of a chain: what the configuration calls it and which stages belong to it.
+
+    Attributes:
+        word: ``serializer`` or ``deserializer``.
+        base: The stage class of this direction.
+        other: The stage class of the other direction.
+        catalogue: The names of this direction.
+        other_catalogue: The names of the other one.
+        pair_index: Position of this direction in a :class:`~serde_chain.base.StagePair`.
+    """
+
+    word: str
+    base: type[Stage]
+    other: type[Stage]
+    catalogue: Catalogue
+    other_catalogue: Catalogue
+    pair_index: int
+
+
+SERIALIZE: Final = Side("serializer", Serializer, Deserializer, SERIALIZERS, DESERIALIZERS, 0)
+DESERIALIZE: Final = Side("deserializer", Deserializer, Serializer, DESERIALIZERS, SERIALIZERS, 1)
+
+
+@dataclass(frozen=True)
+class StageItem:
+    """One item of a serializer list.
+
+    Attributes:
+        target: Short name, Java class name, dotted path, class, instance or callable.
+        options: Options of this stage only; they come before those of the whole configuration.
+        key: The configuration key that names it, for messages; None where it is named elsewhere.
+    """
+
+    target: object
+    options: Mapping[str, object] = field(repr=False)
+    key: str | None = None
+
+    @classmethod
+    def of(cls, item: object, key: str | None = None) -> StageItem:
+        """Read an item as the configuration gives it; a mapping names the stage under ``class``.
+
+        Args:
+            item: The item.
+            key: The configuration key that it stands under.
+
+        Raises:
+            ConfigError: A mapping without ``class``.
+        """
+        if not isinstance(item, Mapping):
+            return cls(item.strip() if isinstance(item, str) else item, {}, key)
+        if "class" not in item:
+            # Only the keys: among the values may be an encryption key.
+            names = [str(name) for name in item]
+            near = nearest("class", names)
+            raise ConfigError(
+                f"a stage with the keys {', '.join(names) or '(none)'} names no class",
+                hint=f"Did you mean class by {near}?" if near else 'Write {"class": "avro", …}',
+                key=key,
+            )
+        return cls(item["class"], {name: value for name, value in item.items() if name != "class"}, key)
+
+    @property
+    def label(self) -> str:
+        """What messages call the stage."""
+        if isinstance(self.target, str):
+            return self.target
+        return str(getattr(self.target, "__name__", type(self.target).__name__))
+
+
+def stage_type(item: StageItem, side: Side) -> object:
+    """Find what an item stands for, without making it.
+
+    Args:
+        item: The item.
+        side: Direction of the chain.
+
+    Returns:
+        A stage class, an instance, another class, or a callable.
+
+    Raises:
+        ConfigError: It is unknown, or belongs to the other direction.
+    """
+    if isinstance(item.target, str) and item.target in side.other_catalogue.aliases:
+        raise _wrong_side(item, side)
+    try:
+        found = side.catalogue.find(item.target) if isinstance(item.target, str) else item.target
+    except ConfigError as error:
+        error.add_context(key=item.key)
+        raise
+    if isinstance(found, tuple) and len(found) == 2:
+        found = found[side.pair_index]
+    kind = found if isinstance(found, type) else type(found)
+    if issubclass(kind, side.other) and not issubclass(kind, side.base):
+        raise _wrong_side(item, side)
+    return found
+
+
+def _wrong_side(item: StageItem, side: Side) -> ConfigError:
+    return ConfigError(
+        f"{item.label} is a {side.other.__name__.lower()}, but a {side.word} is needed here", key=item.key
+    )
+
+
+def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, side: Side) -> Callable[..., Any]:
+    """Make and configure one stage. Instances and functions are used as they are: their maker configured them.
+
+    Args:
+        item: The item of the list.
+        config: The whole configuration, flat.
+        is_key: Whether the chain is for keys.
+        side: Direction of the chain.
+
+    Raises:
+        ConfigError: The stage is unknown, of the wrong direction, or refuses its configuration.
+        MissingDependencyError: Its extra is not installed.
+    """
+    found = stage_type(item, side)
+    merged = {**config, **item.options}
+    if isinstance(found, type):
+        _check_options(item, found, merged)
+        # What does not know our configuration takes its options as arguments, as Confluent's serializers do.
+        arguments = {} if hasattr(found, "configure") else item.options
+        try:
+            found = found(**arguments)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{item.label} cannot be made with{' these' if arguments else 'out'} arguments: {error}",
+                hint="Pass an instance, or a class that takes its settings in configure(config, is_key)",
+            ) from error
+        configure = getattr(found, "configure", None)
+        if configure is not None:
+            configure(merged, is_key)
+    elif item.options:
+        raise ConfigError(f"{item.label} is made already, so it takes no options", hint="Pass its class instead")
+    if not callable(found):
+        raise ConfigError(
+            f"{item.label} is not a {side.word}", hint="Give a name, a class, or a callable that takes (data, ctx)"
+        )
+    return found
+
+
+def _check_options(item: StageItem, cls: type, config: Mapping[str, object]) -> None:
+    if not issubclass(cls, Stage):
+        return
+    options = cls.options_for(config)
+    for key in item.options:
+        if not any(option.matches(key) for option in options):
+            names = [option.name for option in options]
+            near = next((name for name in names if name.endswith(f".{key}")), None) or nearest(key, names)
+            raise ConfigError(
+                f"{item.label} has no option {key!r}", hint=f"Did you mean {near}?" if near else None, key=key
+            )

@@ -1,0 +1,106 @@
+"""Fetched messages into an Arrow table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from payload_stores.plugins import require
+from serde_chain.arrow.batch import Batch
+from serde_chain.chain import DeserializerChain
+from serde_chain.errors import SerializationError
+from serde_chain.record import VALUE
+
+__all__ = ["ArrowReader", "Rows"]
+
+# Records that are read at once after one that could not be read: what stands behind the next is read again.
+_CAREFUL: Final = 64
+
+
+class Rows(NamedTuple):
+    """What became of messages.
+
+    Attributes:
+        table: The messages up to the first that cannot be read, or for which there was no time.
+        error: Why the next one cannot be read; None if it was not tried.
+    """
+
+    table: Any
+    error: SerializationError | None
+
+
+class ArrowReader:
+    """Decodes messages into tables.
+
+    Args:
+        key: The chain of keys; None leaves them as bytes.
+        value: The chain of values, likewise.
+    """
+
+    def __init__(self, key: DeserializerChain | None, value: DeserializerChain | None) -> None:
+        self._key = key or DeserializerChain([])
+        self._value = value or DeserializerChain([])
+        self._careful = False
+
+    def read(self, messages: Sequence[Any], seconds: float) -> Rows:
+        """Decode messages into a ``pyarrow.Table``.
+
+        Args:
+            messages: ``confluent_kafka.Message`` objects without an error.
+            seconds: No more is begun after this time.
+        """
+        until = time.monotonic() + seconds
+        most = min(_CAREFUL, len(messages)) if self._careful else len(messages)
+        table, error = self._table(messages[:most])
+        while error is None and len(table) < len(messages) and time.monotonic() < until:
+            most *= 2
+            more, error = self._table(messages[len(table) : len(table) + most])
+            if more.schema != table.schema:
+                # Without a schema of the reader's own a batch has the type of its records.
+                return Rows(table, None)
+            table = require("pyarrow", "arrow").concat_tables([table, more])
+        self._careful = error is not None or len(table) < len(messages)
+        return Rows(table, error)
+
+    def _table(self, messages: Sequence[Any]) -> Rows:
+        """As :meth:`read`, in one step."""
+        arrow: Any = require("pyarrow", "arrow")
+        topics = [message.topic() for message in messages]
+        positions = {
+            "partition": [message.partition() for message in messages],
+            "offset": [message.offset() for message in messages],
+            "timestamp": [message.timestamp()[1] for message in messages],
+        }
+        batch = Batch(
+            [message.value() for message in messages],
+            [message.headers() for message in messages],
+            topic=topics,
+            field=VALUE,
+            keys=[message.key() for message in messages],
+            positions=positions,
+        )
+        # A stored record brings its own key, so values come first.
+        (value,) = self._value.read_parts(batch)
+        (key,) = self._key.read_parts(value.keys_batch())
+        bad = min((*key.errors, *value.errors), default=None)
+        error = None
+        if bad is not None:
+            error = key.errors.get(bad) or value.errors[bad]
+            error.record = messages[bad]
+        pairs = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
+        left = key.headers_after()
+        listed = [[{"key": name, "value": data} for name, data in found] if found else None for found in left]
+        moments = arrow.array(value.timestamps_after(), arrow.int64()).view(arrow.timestamp("ms", "UTC"))
+        table = arrow.table(
+            {
+                "topic": arrow.array(topics, arrow.string()),
+                "partition": arrow.array(positions["partition"], arrow.int32()),
+                "offset": arrow.array(positions["offset"], arrow.int64()),
+                "timestamp": moments,
+                "key": key.column,
+                "headers": arrow.array(listed, arrow.list_(pairs)),
+                "value": value.column,
+            }
+        )
+        return Rows(table if bad is None else table.slice(0, bad), error)

@@ -1,0 +1,439 @@
+"""A consumer whose keys and values come out of deserializer chains."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+import confluent_kafka
+from confluent_kafka import TopicPartition
+
+from payload_stores.options import Option, boolean
+from serde_chain.chain import DeserializerChain
+from serde_chain.clients.confluent.arrow import ArrowReader
+from serde_chain.clients.confluent.messages import decode
+from serde_chain.clients.confluent.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.stall import Stall
+from serde_chain.clients.window import Place, Window, place
+from serde_chain.config import load
+from serde_chain.errors import SerializationError
+
+__all__ = ["Consumer"]
+
+Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
+OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
+
+_MOST_MESSAGES: Final = 1_000_000
+_STORE: Final = Option("enable.auto.offset.store", boolean, True)
+
+
+class Consumer:
+    """confluent_kafka's ``Consumer``, with ``key.deserializers`` and ``value.deserializers`` in its configuration.
+
+    All calls of the original are there and behave as they do there. Messages carry key, value and headers in their
+    final form; a field for which the configuration names no chain stays as it is.
+
+    A record that cannot be read raises a :class:`~serde_chain.errors.SerializationError` with the raw record and its
+    position. Good records of the same batch are handed over before and after it. Where the error is about the record
+    (``error.about_record``), it moves past it, as the original does; ``seek`` to its position reads it again. Otherwise
+    a store, registry or key provider is not there: the consumer stays at the record until it can be read.
+
+    Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
+    ``close``), never that of a record that was not: a process that stops at it meets it again. Whatever a signal
+    handler raises during a call, the next one hands the same records over.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | str | Path | None = None,
+        /,
+        *,
+        fetch_external: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Make a consumer.
+
+        Args:
+            config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
+                read here; the rest goes to confluent_kafka untouched, save for what only producers know.
+            fetch_external: Whether hop's references are followed; comes before the configuration's key of that name.
+                Otherwise their messages come as they are: bytes of JSON, with the header ``_format``.
+            **kwargs: Further keys, which come before those of ``config``, such as ``logger``.
+
+        Raises:
+            ConfigError: A chain's configuration is wrong.
+            confluent_kafka.KafkaException: The client refuses the rest.
+        """
+        if fetch_external is not None:
+            kwargs["fetch_external"] = fetch_external
+        setup = ClientSetup.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
+        try:
+            self._stores_offsets = _STORE.read(setup.config)
+            # Offsets are stored once records were handed over, not as they are fetched: see _store_given.
+            self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
+            setup.tell_cluster(self._consumer.cluster_id)
+        except BaseException:
+            setup.close()
+            raise
+        self._setup = setup
+        self._key, self._value = setup.key, setup.value
+        self._window = Window()
+        self._stall = Stall(self._consumer, self._window)
+        self._decoding_seconds = setup.limit_ms / 2000
+        self._arrow = ArrowReader(setup.key, setup.value)
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """Fetch one record.
+
+        Args:
+            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+
+        Returns:
+            The message in its final form, one with ``error()``, or None.
+
+        Raises:
+            SerializationError: The record cannot be read; carries it and its position. Where it is not ``about_record``
+                (a store, registry or key provider is not there), the consumer stays at the record, and the next call
+                tries again, after a wait within its ``timeout`` that grows from 0.1 to 5 s.
+        """
+        # Also called when a record is waiting: it keeps the consumer in its group and serves callbacks.
+        if not self._fetch(self._poll, timeout):
+            return None
+        record = self._window.front()
+        if record is None:
+            return None
+        try:
+            message = self._decode(record)
+        except Exception as error:
+            self._give_up(record, error)
+            raise
+        self._window.given = (record,)
+        return message
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Fetch several records.
+
+        When reading them takes long (downloads), fewer are handed over, so that the next call comes within
+        ``max.poll.interval.ms``; the others follow then.
+
+        Args:
+            num_messages: The most to return, up to a million.
+            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+
+        Returns:
+            Messages in their final form, or with ``error()``.
+
+        Raises:
+            SerializationError: The first record cannot be read; carries it and its position, and the consumer stays at
+                it or passes it, as in :meth:`poll`. The records before one that cannot be read are returned, and the
+                error raised by the next call.
+            ValueError: ``num_messages`` is out of range.
+        """
+        if not self._fetch_several(num_messages, timeout):
+            return []
+        until = time.monotonic() + self._decoding_seconds
+        records: list[Message] = []
+        ready: list[Message] = []
+        for record in itertools.islice(self._window.waiting(), num_messages):
+            if ready and time.monotonic() >= until:
+                break
+            try:
+                message = self._decode(record)
+            except Exception as error:
+                if ready:
+                    break
+                self._give_up(record, error)
+                raise
+            ready.append(message)
+            records.append(record)
+        self._window.given = records
+        return ready
+
+    def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
+        """Fetch several records as an Arrow table, for pandas, Polars, DuckDB and the like.
+
+        When reading them takes long, fewer are handed over, as in :meth:`consume`.
+
+        Args:
+            num_messages: The most to return, up to a million.
+            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+
+        Returns:
+            ``pyarrow.Table`` with the columns topic, partition, offset, timestamp (ms, UTC), key, headers and value;
+            key and value typed as :meth:`DeserializerChain.to_arrow` says.
+
+        Raises:
+            SerializationError: The first record cannot be read; as in :meth:`consume`.
+            ValueError: ``num_messages`` is out of range.
+            confluent_kafka.KafkaException: The client reports an error. Ends of partitions are passed over.
+        """
+        due = self._fetch_several(num_messages, timeout)
+        waiting = list(self._window.waiting()) if due else []
+        ends = [message for message in waiting if _is_end(message)]
+        ready = [message for message in waiting if not _is_end(message)]
+        failed = next((at for at, message in enumerate(ready) if message.error() is not None), len(ready))
+        if ready and failed == 0:
+            failure = confluent_kafka.KafkaException(ready[0].error())
+            self._window.passed = [*ends, ready[0]]
+            raise failure
+        # At once: a record that cannot be read for now is waited for while it is the first of the window.
+        self._window.passed = ends
+        self._window.settle()
+        ready = ready[: min(num_messages, failed)]
+        for record in ready:
+            # What a call that was interrupted had decoded goes through the chains once more, as a column.
+            if (decoded := self._window.decoded.get(id(record))) is not None:
+                decoded.undo()
+        try:
+            table, error = self._arrow.read(ready, self._decoding_seconds)
+        except Exception as failure:
+            if ready:
+                self._give_up(ready[0], failure)
+            raise
+        if error is not None and not len(table):
+            self._give_up(ready[0], error)
+            raise error
+        self._window.given = ready[: len(table)]
+        return table
+
+    def _poll(self, timeout: float) -> None:
+        self._window.fetch(self._consumer.poll, timeout)
+
+    def _fetch_several(self, num_messages: int, timeout: float) -> bool:
+        """Fetch what is missing to a number of messages; as :meth:`_fetch`."""
+        if not 0 <= num_messages <= _MOST_MESSAGES:
+            raise ValueError(f"num_messages must be between 0 and {_MOST_MESSAGES} (1M)")
+
+        def consume(timeout: float) -> None:
+            missing = num_messages - sum(1 for _ in self._window.waiting())
+            self._window.fetch_several(self._consumer.consume, max(missing, 1), timeout)
+
+        return num_messages > 0 and self._fetch(consume, timeout)
+
+    def _fetch(self, fetch: Callable[[float], None], timeout: float) -> bool:
+        """Fetch messages, and serve callbacks.
+
+        Args:
+            fetch: Fetches, within a number of seconds.
+            timeout: Longest wait in seconds, if no message is waiting; negative waits for ever.
+
+        Returns:
+            Whether the first message may be read; not if that has failed, and it is not yet time to try again.
+        """
+        self._settle()
+        if self._stall.lasts():
+            return self._stall.wait(timeout)
+        fetch(0 if self._window.front() is not None else timeout)
+        return True
+
+    def _decode(self, message: Message) -> Message:
+        if message.error() is not None or (self._key is None and self._value is None):
+            return message
+        decoded = self._window.decoded.get(id(message))
+        if decoded is None:
+            decoded = self._window.decoded[id(message)] = decode(message, self._key, self._value)
+        found: Message = decoded.finish()
+        return found
+
+    def _give_up(self, record: Message, error: Exception) -> None:
+        """Go past a record that cannot be read if that is its own fault; stay at it otherwise."""
+        if isinstance(error, SerializationError) and error.about_record:
+            self._window.passed = (record,)
+        else:
+            self._stall.note(record)
+
+    def _settle(self) -> None:
+        """Take note that what the last call returned has been handed over."""
+        self._store_given()
+        self._window.settle()
+
+    def _store_given(self) -> None:
+        """Store the offsets of what was handed over: now, since a call that was interrupted has handed over nothing."""
+        if not self._stores_offsets:
+            return
+        given = [message for message in self._window.given if message.error() is None]
+        for message in given if len(given) < 2 else {place(message): message for message in given}.values():
+            try:
+                self._consumer.store_offsets(message)
+            except confluent_kafka.KafkaException as error:
+                # The partition was revoked meanwhile; its new owner stores its offsets.
+                if error.args[0].code() != confluent_kafka.KafkaError._STATE:  # noqa: SLF001, its documented name
+                    raise
+
+    def _drop(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Forget all about partitions that are not this consumer's any more; about all if none are named."""
+        places = None if partitions is None else {_place(partition) for partition in partitions}
+        self._window.drop(places)
+        self._window.paused = set() if places is None else self._window.paused - places
+        self._stall.forget(places)
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: OnRebalance | None = None,
+        on_revoke: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        """Subscribe to topics; callbacks are called with this consumer and the partitions."""
+
+        def revoke(_consumer: object, partitions: list[TopicPartition]) -> None:
+            self._stall.let_go(set(map(_place, partitions)))
+            self._drop(partitions)
+            if on_revoke is not None:
+                on_revoke(self, partitions)
+
+        def lose(_consumer: object, partitions: list[TopicPartition]) -> None:
+            self._stall.let_go(set(map(_place, partitions)))
+            self._drop(partitions)
+            if on_lost is not None:
+                on_lost(self, partitions)
+
+        callbacks: dict[str, Any] = {"on_revoke": revoke}
+        if on_assign is not None:
+            callbacks["on_assign"] = lambda _consumer, partitions: on_assign(self, partitions)
+        if on_lost is not None:
+            callbacks["on_lost"] = lose
+        self._consumer.subscribe(topics, **callbacks)
+
+    def unsubscribe(self) -> None:
+        """End the subscription."""
+        self._stall.let_go()
+        self._consumer.unsubscribe()
+        self._drop()
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Take partitions by hand."""
+        self._stall.let_go()
+        self._consumer.assign(partitions)
+        self._drop()
+
+    def unassign(self) -> None:
+        """Give all partitions back."""
+        self._stall.let_go()
+        self._consumer.unassign()
+        self._drop()
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Take further partitions."""
+        self._consumer.incremental_assign(partitions)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Give some partitions back."""
+        self._stall.let_go(set(map(_place, partitions)))
+        self._consumer.incremental_unassign(partitions)
+        self._drop(partitions)
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that this consumer has."""
+        return self._consumer.assignment()
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on at another offset."""
+        self._consumer.seek(partition)
+        self._window.drop({_place(partition)})
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Stop handing over records of partitions."""
+        self._consumer.pause(partitions)
+        self._window.paused.update(map(_place, partitions))
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Go on with paused partitions."""
+        self._consumer.resume(partitions)
+        places = set(map(_place, partitions))
+        self._window.paused -= places
+        self._stall.forget(places)
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The offsets behind the last records that were handed over."""
+        first = self._window.first_offsets()
+        positions = self._consumer.position(partitions)
+        for position in positions:
+            waiting = first.get(_place(position))
+            position.offset = position.offset if waiting is None else waiting
+        return positions
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[TopicPartition] | None:
+        """Commit the offsets of a message, the given offsets, or all that are stored."""
+        self._store_given()
+        what: dict[str, Any] = {"asynchronous": asynchronous}
+        what |= {"message": message} if message is not None else {}
+        what |= {"offsets": offsets} if offsets is not None else {}
+        committed: list[TopicPartition] | None = self._consumer.commit(**what)
+        return committed
+
+    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Committed offsets; ``timeout`` in seconds."""
+        return self._consumer.committed(partitions, timeout=timeout)
+
+    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        """Store offsets for the next commit."""
+        what: dict[str, Any] = {"message": message} if message is not None else {"offsets": offsets}
+        self._consumer.store_offsets(**what)
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int]:
+        """First and next offset of a partition; ``timeout`` in seconds."""
+        return self._consumer.get_watermark_offsets(partition, timeout=timeout, cached=cached)
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Offsets for timestamps in ms; ``timeout`` in seconds."""
+        return self._consumer.offsets_for_times(partitions, timeout=timeout)
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Cluster metadata; ``timeout`` in seconds."""
+        which: dict[str, Any] = {} if topic is None else {"topic": topic}
+        return self._consumer.list_topics(**which, timeout=timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """Id of the cluster; ``timeout`` in seconds."""
+        return self._consumer.cluster_id(timeout)
+
+    def consumer_group_metadata(self) -> Any:
+        """Metadata for ``Producer.send_offsets_to_transaction``."""
+        return self._consumer.consumer_group_metadata()
+
+    def memberid(self) -> str | None:
+        """Id of this member of the group."""
+        return self._consumer.memberid()
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Change the SASL credentials for connections to come."""
+        self._consumer.set_sasl_credentials(username, password)
+
+    def close(self) -> None:
+        """Commit if so configured, leave the group, and close the chains and their stores."""
+        try:
+            self._store_given()
+            self._consumer.close()
+        finally:
+            self._drop()
+            self._setup.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _place(partition: TopicPartition) -> Place:
+    return partition.topic, partition.partition
+
+
+def _is_end(message: Message) -> bool:
+    """Whether a message only says that a partition has no more for now."""
+    error = message.error()
+    return error is not None and error.code() == confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001, its documented name

@@ -1,0 +1,392 @@
+"""A producer whose keys and values go through serializer chains."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import confluent_kafka
+
+from payload_stores.options import Option, integer
+from serde_chain.chain import SerializerChain
+from serde_chain.clients.confluent.negotiation import Negotiation, Record
+from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
+from serde_chain.clients.limits import MESSAGE_MAX_BYTES, RECORD_OVERHEAD, TopicLimits, largest_key, largest_value
+from serde_chain.config import load
+from serde_chain.errors import ConfigError
+from serde_chain.record import KEY, VALUE, Context, Header, Headers, RecordContext
+from serde_chain.stages.large_message.options import KIP_THRESHOLD_BYTES, THRESHOLD, TTL
+from serde_chain.stages.large_message.write import LargeMessageSerializer
+
+__all__ = ["Producer"]
+
+OnDelivery: TypeAlias = Callable[[confluent_kafka.KafkaError | None, "confluent_kafka.Message[Any, Any]"], None]
+
+_MESSAGE_MAX = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
+_QUEUE_MESSAGES = Option("queue.buffering.max.messages", integer(0), 100_000)
+_DESCRIBE_MS = 10_000
+_POLL_SECONDS = 0.05
+_PURGE_SECONDS = 5.0
+
+_log = logging.getLogger("serde_chain")
+
+
+class Producer:
+    """confluent_kafka's ``Producer``, with ``key.serializers`` and ``value.serializers`` in its configuration.
+
+    All calls of the original are there and behave as they do there; ``produce`` takes objects that the chains turn into
+    bytes. Where the configuration names no chain for a field, it is passed on as it is.
+
+    Encoding and uploads happen in the thread that calls ``produce``, which may therefore block for up to
+    ``max.block.ms`` (default 60000).
+
+    With ``large.message.threshold.bytes = auto``, and in hop's format, the broker is asked what a topic takes. A record
+    that it refuses nevertheless, because the limit was lowered meanwhile, is sent again.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | str | Path | None = None,
+        /,
+        *,
+        automatic_offload: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Make a producer.
+
+        Args:
+            config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
+                read here; the rest goes to confluent_kafka untouched, save for what only consumers know.
+            automatic_offload: Whether large messages may be offloaded to hop; comes before the configuration's key of
+                that name.
+            **kwargs: Further keys, which come before those of ``config``, such as ``logger``.
+
+        Raises:
+            ConfigError: A chain's configuration is wrong.
+            confluent_kafka.KafkaException: The client refuses the rest.
+        """
+        if automatic_offload is not None:
+            kwargs["automatic_offload"] = automatic_offload
+        setup = ClientSetup.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
+        self._negotiation: Negotiation | None = None
+        try:
+            negotiating = self._limit_payloads(setup)
+            self._producer = confluent_kafka.Producer(setup.client)
+            setup.tell_cluster(self._producer.cluster_id)
+            if negotiating is not None:
+                self._negotiation = self._negotiate(setup, negotiating)
+        except BaseException:
+            setup.close()
+            raise
+        self._setup = setup
+        self._is_closed = False
+        self._key, self._value = setup.key, setup.value
+        # Payloads are not uploaded for records for which the client has no room.
+        self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
+
+    def produce(  # noqa: PLR0917, the original's signature
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: OnDelivery | None = None,
+        on_delivery: OnDelivery | None = None,
+        timestamp: int = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        """Encode a record and hand it to the client.
+
+        Args:
+            topic: Topic.
+            value: Object for the value chain; None makes a tombstone.
+            key: Object for the key chain.
+            partition: Partition; -1 lets the client choose by the encoded key.
+            callback: Alias of ``on_delivery``.
+            on_delivery: Called with ``(error, message)`` from :meth:`poll` or :meth:`flush`.
+            timestamp: Record timestamp in ms since the epoch; 0 for now.
+            headers: Headers; the caller's object is not changed.
+
+        Raises:
+            SerializationError: A stage or store failed; nothing was sent.
+            BufferError: The client's queue is full. Nothing was uploaded, unless it was full by bytes
+                (``queue.buffering.max.kbytes``) for ``max.block.ms``.
+            confluent_kafka.KafkaException: As in ``confluent_kafka.Producer.produce``.
+        """
+        if self._room != sys.maxsize and len(self._producer) >= self._room:
+            raise BufferError("Local: Queue full")
+        if self._key is None and self._value is None:
+            encoded: Headers | None = headers
+        else:
+            encoded = _copy(headers)
+            at = None if partition < 0 else partition
+            moment = timestamp or None
+            if self._key is not None:
+                key = self._key(key, RecordContext(topic, KEY, encoded, None, at, moment))
+            if self._value is not None:
+                bare_key = key.encode() if isinstance(key, str) else key
+                value = self._value(value, RecordContext(topic, VALUE, encoded, bare_key, at, moment))
+        if self._negotiation is not None:
+            bare_key = key.encode() if isinstance(key, str) else key
+            callback = on_delivery or callback
+            self._negotiation.send(Record(topic, value, bare_key, partition, timestamp, _copy(encoded), callback))
+            return
+        callback = on_delivery or callback
+        try:
+            # By position: keywords would cost as much again as the chain of a small record.
+            self._producer.produce(topic, value, key, partition, callback, None, timestamp, encoded or None)
+        except BufferError:
+            if self._room == sys.maxsize:
+                raise
+            self._produce_when_there_is_room(topic, value, key, partition, callback, None, timestamp, encoded or None)
+
+    def _produce_when_there_is_room(self, *arguments: Any) -> None:
+        """Hand a record to the client that may have been uploaded: to encode it again would upload it again."""
+        until = time.monotonic() + self._setup.limit_ms / 1000
+        while True:
+            self._producer.poll(_POLL_SECONDS)
+            try:
+                return self._producer.produce(*arguments)
+            except BufferError:
+                if time.monotonic() >= until:
+                    raise
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = -1,
+        callback: OnDelivery | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> int:
+        """Encode and hand over several records; unlike the original, headers are kept.
+
+        Args:
+            topic: Topic.
+            messages: Mappings with ``value``, ``key``, ``partition``, ``timestamp``, ``headers``, ``callback``, all
+                optional. Those that cannot be encoded or queued get an ``_error``.
+            partition: Partition of messages that name none.
+            callback: Alias of ``on_delivery``.
+            on_delivery: Callback of messages that name none.
+
+        Returns:
+            How many were queued.
+        """
+        queued = 0
+        for message in messages:
+            try:
+                self.produce(
+                    topic,
+                    message.get("value"),
+                    message.get("key"),
+                    message.get("partition", partition),
+                    on_delivery=message.get("callback") or on_delivery or callback,
+                    timestamp=message.get("timestamp", 0),
+                    headers=message.get("headers"),
+                )
+            except Exception as error:  # noqa: BLE001, as in the original: the batch goes on, the message carries it
+                message["_error"] = error
+            else:
+                queued += 1
+        return queued
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve callbacks, for up to a number of seconds; -1 waits for ever. Returns how many were served."""
+        served = self._producer.poll(timeout)
+        if self._negotiation is not None:
+            self._negotiation.recover()
+            self._negotiation.send_again()
+        return served
+
+    def flush(self, timeout: float = -1) -> int:
+        """Wait until all records are delivered, for up to a number of seconds. Returns how many are left."""
+        until = time.monotonic() + timeout
+        left = self._producer.flush(timeout)
+        if self._negotiation is None:
+            return left
+        self._negotiation.recover()
+        while self._negotiation.send_again():
+            left = self._producer.flush(timeout if timeout < 0 else max(0.0, until - time.monotonic()))
+            self._negotiation.recover()
+        return left + len(self._negotiation)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Drop records that are queued or in flight."""
+        if self._negotiation is not None:
+            self._negotiation.give_up()
+        self._producer.purge(in_queue, in_flight, blocking)
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Cluster metadata; ``timeout`` in seconds."""
+        which: dict[str, Any] = {} if topic is None else {"topic": topic}
+        return self._producer.list_topics(**which, timeout=timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """Id of the cluster; ``timeout`` in seconds."""
+        return self._producer.cluster_id(timeout)
+
+    def init_transactions(self, timeout: float = -1) -> None:
+        """Prepare for transactions; ``timeout`` in seconds."""
+        self._producer.init_transactions(timeout)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction."""
+        self._producer.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, positions: list[confluent_kafka.TopicPartition], group_metadata: Any, timeout: float = -1
+    ) -> None:
+        """Add a consumer's offsets to the transaction; ``timeout`` in seconds."""
+        self._producer.send_offsets_to_transaction(positions, group_metadata, timeout)
+
+    def commit_transaction(self, timeout: float = -1) -> None:
+        """Commit the transaction; ``timeout`` in seconds."""
+        if self._negotiation is not None:
+            self.flush(timeout)
+        self._producer.commit_transaction(timeout)
+
+    def abort_transaction(self, timeout: float = -1) -> None:
+        """Abort the transaction; ``timeout`` in seconds."""
+        if self._negotiation is not None:
+            self._negotiation.give_up()
+        self._producer.abort_transaction(timeout)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Change the SASL credentials for connections to come."""
+        self._producer.set_sasl_credentials(username, password)
+
+    def close(self) -> bool:
+        """Send what is queued, then close the client, the chains and their stores.
+
+        Where it is interrupted, records that are not sent yet are given up: their callbacks are told, and a warning
+        says how many there were.
+        """
+        if self._is_closed:
+            return True
+        try:
+            self.flush()
+        except BaseException:
+            self._give_up()
+            raise
+        finally:
+            try:
+                self._is_closed = self._producer.close()
+            finally:
+                self._setup.close()
+        return self._is_closed
+
+    def _give_up(self) -> None:
+        if count := len(self):
+            # The client counts events of other kinds as well.
+            _log.warning(
+                "closing the producer was interrupted: what is not delivered, at most %d records, is given up", count
+            )
+            self.purge()
+            self._producer.flush(_PURGE_SECONDS)
+
+    def __len__(self) -> int:
+        return len(self._producer) + (0 if self._negotiation is None else len(self._negotiation))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @staticmethod
+    def _limit_payloads(setup: ClientSetup[SerializerChain]) -> TopicLimits | None:
+        """Offload also what the client itself would refuse, which KIP-1159's default threshold alone would lose.
+
+        Returns:
+            The limits of topics, if a stage negotiates.
+        """
+        limit = _MESSAGE_MAX.read(setup.config)
+        limits: TopicLimits | None = None
+        for chain, is_key in ((setup.key, True), (setup.value, False)):
+            stages = chain.stages if chain is not None else ()
+            for at, stage in enumerate(stages):
+                if not isinstance(stage, LargeMessageSerializer):
+                    continue
+                threshold = stage.threshold_bytes
+                # The KIP's default may be written out, as in its own example, and means the same then.
+                if threshold != KIP_THRESHOLD_BYTES and threshold > limit - RECORD_OVERHEAD:
+                    raise ConfigError(
+                        f"{THRESHOLD.name} ({threshold}) is above what the client sends with "
+                        f"{_MESSAGE_MAX.name} ({limit}): values of {limit - RECORD_OVERHEAD + 1} bytes and more",
+                        hint=f"Lower the threshold, leave it out, or raise {_MESSAGE_MAX.name} (and the topic's "
+                        "max.message.bytes)",
+                        key=THRESHOLD.name,
+                    )
+                overhead = sum(getattr(after, "max_overhead", 0) or 0 for after in stages[at + 1 :])
+                if stage.negotiates and limits is None:
+                    ttl_ms, timeout_ms = TTL.read(setup.config), min(_DESCRIBE_MS, setup.limit_ms)
+                    limits = TopicLimits(setup.client, ttl_ms=ttl_ms, timeout_ms=timeout_ms)
+                asked = limits if stage.negotiates else None
+                stage.limit_by(
+                    _client_limit(limit, overhead, asked, is_key=is_key),
+                    _denied(asked) if asked is not None and stage.whole_records else None,
+                    _compacted(asked) if asked is not None else None,
+                )
+        return limits
+
+    def _negotiate(self, setup: ClientSetup[SerializerChain], limits: TopicLimits) -> Negotiation:
+        last = setup.value.stages[-1] if setup.value is not None else None
+        return Negotiation(
+            self._producer,
+            limits,
+            last if isinstance(last, LargeMessageSerializer) else None,
+            setup.config,
+            message_max_bytes=_MESSAGE_MAX.read(setup.config),
+            block_ms=setup.limit_ms,
+        )
+
+
+def _client_limit(
+    message_max_bytes: int, overhead: int, limits: TopicLimits | None, *, is_key: bool
+) -> Callable[[Context | None], int]:
+    """The largest field that client and topic take, by the record around it, less what later stages add."""
+
+    def limit(ctx: Context | None) -> int:
+        headers = ctx.headers if ctx is not None else None
+        topic_max = limits.find(ctx.topic).max_bytes if limits is not None and ctx is not None else None
+        if is_key:  # whatever the headers are: equal keys are offloaded in all records or in none
+            return largest_key(message_max_bytes, None, topic_max) - overhead
+        return largest_value(message_max_bytes, getattr(ctx, "key", None), headers, topic_max) - overhead
+
+    return limit
+
+
+def _compacted(limits: TopicLimits) -> Callable[[Context | None], bool]:
+    return lambda ctx: ctx is not None and bool(limits.find(ctx.topic).compacted)
+
+
+def _denied(limits: TopicLimits) -> Callable[[Context | None], str | None]:
+    """The rule of hop: who may not see the topic's limit does not offload."""
+    warned: set[str] = set()
+
+    def why(ctx: Context | None) -> str | None:
+        topic = str(ctx.topic) if ctx is not None else ""
+        if not limits.find(topic).denied:
+            return None
+        reason = f"this user may not see the limit of the topic {topic} (DESCRIBE_CONFIGS)"
+        if topic not in warned:
+            warned.add(topic)
+            _log.warning("large messages are off: %s", reason)
+        return reason
+
+    return why
+
+
+def _copy(headers: Headers | None) -> list[Header]:
+    """A list of our own: stages add headers to it, and the caller may use theirs again."""
+    return list(headers.items() if isinstance(headers, dict) else headers or ())

@@ -1,0 +1,207 @@
+"""What producers and consumers share: chains and client settings out of one configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from payload_stores.options import Option, integer
+from serde_chain import config as configuration
+from serde_chain.base import Stage
+from serde_chain.catalogue import SERIALIZE, stage_type
+from serde_chain.chain import DeserializerChain, SerializerChain
+from serde_chain.config import Config
+from serde_chain.errors import ConfigError
+from serde_chain.stages.large_message.options import TIMEOUT
+
+__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup"]
+
+# Java's key; librdkafka has none of that name, so it stops here.
+MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
+MAX_POLL_INTERVAL: Final = Option("max.poll.interval.ms", integer(1), 300_000, doc="longest time between two polls")
+_DEFAULT_TIMEOUT_MS: Final = 60_000
+
+# What librdkafka knows in one kind of client only and warns of in the other: one configuration serves both.
+_CONSUMERS_ONLY: Final = frozenset(
+    [
+        "allow.auto.create.topics",
+        "auto.commit.enable",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "check.crcs",
+        "consume.callback.max.messages",
+        "coordinator.query.interval.ms",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "offset.store.method",
+        "offset.store.path",
+        "offset.store.sync.interval.ms",
+        "on_commit",
+        "partition.assignment.strategy",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "session.timeout.ms",
+        "share.acknowledgement.mode",
+    ]
+)
+_PRODUCERS_ONLY: Final = frozenset(
+    [
+        "acks",
+        "batch.num.messages",
+        "batch.size",
+        "compression.codec",
+        "compression.level",
+        "compression.type",
+        "delivery.report.only.error",
+        "delivery.timeout.ms",
+        "enable.gapless.guarantee",
+        "enable.idempotence",
+        "linger.ms",
+        "message.send.max.retries",
+        "message.timeout.ms",
+        "on_delivery",
+        "partitioner",
+        "produce.offset.report",
+        "queue.buffering.backpressure.threshold",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "queue.buffering.max.ms",
+        "queuing.strategy",
+        "request.required.acks",
+        "request.timeout.ms",
+        "retries",
+        "sticky.partitioning.linger.ms",
+        "transaction.timeout.ms",
+        "transactional.id",
+    ]
+)
+
+ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
+
+
+@dataclass(frozen=True)
+class ClientSetup(Generic[ChainT]):
+    """Chains and settings of one client.
+
+    Attributes:
+        key: Chain of keys; None where the configuration names none, so that the client's default holds.
+        value: Chain of values, likewise.
+        config: The whole configuration, flat.
+        client: What is left of it for confluent_kafka.
+        limit_ms: The time limit that store calls must keep.
+    """
+
+    key: ChainT | None
+    value: ChainT | None
+    config: dict[str, object]
+    client: dict[str, Any]
+    limit_ms: int
+
+    @classmethod
+    def of(cls, source: Config | str | Path, chain: type[ChainT], limit: Option[int]) -> ClientSetup[ChainT]:
+        """Read a client's configuration.
+
+        Args:
+            source: A mapping, or the path of a TOML or Java ``.properties`` file.
+            chain: Which direction.
+            limit: The client's own time limit: store calls must end before it (KIP-1159, "Timeouts").
+
+        Raises:
+            ConfigError: Anything in it is wrong.
+            MissingDependencyError: The extra of a stage or store is not installed.
+        """
+        config = configuration.load(source)
+        configuration.check_keys(config)
+        limit_ms = limit.read(config)
+        has_key, has_value = (_moves_payloads(chain, config, is_key=is_key) for is_key in (True, False))
+        if has_key or has_value:
+            config.setdefault(TIMEOUT.name, min(_DEFAULT_TIMEOUT_MS, limit_ms) // (has_key + has_value))
+        key = chain.from_config(config, is_key=True)
+        try:
+            value = chain.from_config(config)
+        except BaseException:
+            key.close()
+            raise
+        others = _CONSUMERS_ONLY if chain.side is SERIALIZE else _PRODUCERS_ONLY
+        client = {name: found for name, found in configuration.client_config(config).items() if name not in others}
+        client.pop(MAX_BLOCK.name, None)
+        setup = cls(key if key.stages else None, value if value.stages else None, config, client, limit_ms)
+        try:
+            setup.check_times(limit)
+        except BaseException:
+            setup.close()
+            raise
+        return setup
+
+    @property
+    def moves_payloads(self) -> bool:
+        """Whether a stage puts references in place of payloads."""
+        return bool(self._moving)
+
+    @property
+    def _moving(self) -> list[Any]:
+        stages = [stage for chain in (self.key, self.value) if chain for stage in chain.stages]
+        return [stage for stage in stages if isinstance(stage, Stage) and stage.moves_payloads]
+
+    def check_times(self, limit: Option[int]) -> None:
+        """Refuse store settings with which one record could block for longer than the client may.
+
+        Raises:
+            ConfigError: They could; names both figures.
+        """
+        moving = self._moving
+        # Key and value are stored one after the other, each within its own deadline.
+        for what, time_ms, cure in (
+            (TIMEOUT.name, sum(stage.timeout_ms for stage in moving), f"Lower {TIMEOUT.name}"),
+            (
+                "the worst case of the payload store's own timeouts and retries",
+                max((stage.worst_case_ms for stage in moving), default=0),
+                "Lower the store's timeouts or retries",
+            ),
+        ):
+            if time_ms > self.limit_ms:
+                raise ConfigError(
+                    f"{what} ({time_ms} ms) is longer than {limit.name} ({self.limit_ms} ms)",
+                    hint=f"{cure}, or raise {limit.name}",
+                    key=limit.name,
+                )
+
+    def tell_cluster(self, cluster_id: Callable[[float], str]) -> None:
+        """Hand a way to get the cluster's id to the stages that want one, as Confluent's clients do.
+
+        Args:
+            cluster_id: Gives the id, within a number of seconds.
+        """
+        for chain in (self.key, self.value):
+            if chain is not None:
+                chain.set_cluster_id_resolver(lambda: cluster_id(min(_DEFAULT_TIMEOUT_MS, self.limit_ms) / 1000))
+
+    def close(self) -> None:
+        """Close both chains."""
+        for chain in (self.key, self.value):
+            if chain is not None:
+                chain.close()
+
+
+def _moves_payloads(chain: type[ChainT], config: Config, *, is_key: bool) -> bool:
+    items = configuration.stage_items(config, chain.side, is_key=is_key)
+    return any(getattr(stage_type(item, chain.side), "moves_payloads", False) for item in items)

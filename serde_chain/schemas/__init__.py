@@ -1,0 +1,1 @@
+"""Schema registries, and how a record names its schema."""

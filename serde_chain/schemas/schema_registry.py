@@ -1,0 +1,350 @@
+"""The schema registry behind stages with schemas: Confluent's client, with deadlines and typed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, cast
+from uuid import UUID
+
+from payload_stores.options import Option, boolean, text
+from payload_stores.plugins import require
+from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
+from serde_chain.record import Context
+from serde_chain.schemas import schema_id
+from serde_chain.schemas.schema_id import SchemaKey
+
+__all__ = [
+    "CONFLUENT",
+    "HEADER",
+    "NONE",
+    "OPTIONS",
+    "RegisteredSchema",
+    "SchemaFrame",
+    "SchemaRegistry",
+    "frame_of",
+    "framing_of",
+]
+
+# How a record names its schema; stages have further framings of their own.
+CONFLUENT: Final = "confluent"
+HEADER: Final = "header"
+NONE: Final = "none"
+
+SubjectStrategy = Callable[[str, str, str], str]
+
+# Confluent's client waits for ever unless told otherwise.
+_TIMEOUT_S: Final = 10
+_NO_SCHEMA: Final = (1 << 31) - 1
+
+
+def _strategy(value: object) -> SubjectStrategy:
+    """Parse a subject name strategy: Java class name, short name, or a callable (ctx, record name)."""
+    if callable(value):
+        function: Callable[..., str] = value
+        return lambda topic, field, record: function(_SubjectContext(topic, field), record)
+    name = str(value).rpartition(".")[2].removesuffix("NameStrategy").lower()
+    if name not in _STRATEGIES:
+        raise ValueError("expected TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy or a callable")
+    return _STRATEGIES[name]
+
+
+class _SubjectContext(NamedTuple):
+    topic: str
+    field: str
+
+
+_STRATEGIES: Final[dict[str, SubjectStrategy]] = {
+    "topic": lambda topic, field, _record: f"{topic}-{field}",
+    "record": lambda _topic, _field, record: record,
+    "topicrecord": lambda topic, _field, record: f"{topic}-{record}",
+}
+
+CLIENT: Final = Option("schema.registry.*", text, "", secret=True, doc="settings of Confluent's registry client")
+URL: Final = Option("schema.registry.url", text, None, doc="address of the schema registry")
+USER_INFO: Final = Option("basic.auth.user.info", text, None, secret=True, doc="user:password for the registry")
+USER_INFO_SOURCE: Final = Option("basic.auth.credentials.source", text, None, doc="USER_INFO, as in Java")
+AUTO_REGISTER: Final = Option("auto.register.schemas", boolean, True, doc="register the schema when it is first used")
+USE_LATEST: Final = Option("use.latest.version", boolean, False, doc="write with the subject's latest schema")
+NORMALIZE: Final = Option("normalize.schemas", boolean, False, doc="normalize schemas when registering")
+STRATEGY: Final = Option("subject.name.strategy", _strategy, _STRATEGIES["topic"], doc="how subjects are named")
+VALUE_STRATEGY: Final = Option("value.subject.name.strategy", _strategy, None, doc="the same, for values")
+KEY_STRATEGY: Final = Option("key.subject.name.strategy", _strategy, None, doc="the same, for keys")
+
+OPTIONS: Final[tuple[Option[Any], ...]] = (
+    URL, CLIENT, USER_INFO, USER_INFO_SOURCE, AUTO_REGISTER, USE_LATEST, NORMALIZE,
+    STRATEGY, VALUE_STRATEGY, KEY_STRATEGY,
+)  # fmt: skip
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema as the registry gives it.
+
+    Attributes:
+        key: Its id or GUID.
+        text: The schema.
+        references: Texts of the schemas that it refers to, in the order in which they can be parsed.
+        guid: Its GUID where the registry has GUIDs.
+        names: By which names it refers to ``references``; of Protobuf, what their files are called where imported.
+    """
+
+    key: SchemaKey
+    text: str
+    references: tuple[str, ...] = ()
+    guid: str | None = None
+    names: tuple[str, ...] = ()
+
+
+class SchemaRegistry:
+    """Looks up and registers schemas. Confluent's client caches by id and by schema; callers cache what they parse."""
+
+    def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
+        """Make the client; nothing is asked before the first record.
+
+        Args:
+            config: Flat configuration with ``schema.registry.url``.
+            is_key: Whether subjects are for keys.
+
+        Raises:
+            ConfigError: The client refuses its settings.
+            MissingDependencyError: The extra ``registry`` is not installed.
+        """
+        self._library: Any = require("confluent_kafka.schema_registry", "registry")
+        self._field = "key" if is_key else "value"
+        self._strategy = (KEY_STRATEGY if is_key else VALUE_STRATEGY).read(config) or STRATEGY.read(config)
+        self._auto_register = AUTO_REGISTER.read(config)
+        self.use_latest = USE_LATEST.read(config)
+        self._normalize = NORMALIZE.read(config)
+        settings = {"timeout": _TIMEOUT_S, **CLIENT.select(config)}
+        if user_info := USER_INFO.read(config):
+            settings.setdefault("basic.auth.user.info", user_info)
+        numbers = {key: int(value) for key, value in settings.items() if isinstance(value, str) and value.isdigit()}
+        try:
+            self._client = self._library.SchemaRegistryClient.new_client({**settings, **numbers})
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"the schema registry client refuses its settings: {error}", key=URL.name) from error
+
+    def subject(self, ctx: Context | None, record_name: str) -> str:
+        """The subject of a record's schema.
+
+        Raises:
+            SchemaRegistryError: The strategy needs a topic and there is none.
+        """
+        topic = "" if ctx is None else str(ctx.topic or "")
+        if not topic and self._strategy is not _STRATEGIES["record"]:
+            raise SchemaRegistryError("the schema's subject needs the record's topic", hint="Pass a context with one")
+        return self._strategy(topic, self._field, record_name)
+
+    def schema_for(
+        self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
+    ) -> RegisteredSchema:
+        """The schema to write a subject's records with: registered, looked up, or the latest.
+
+        Args:
+            subject: The subject.
+            schema: Text of the configured schema; None if the latest is to be used.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+            references: What :meth:`reference` gave for the schemas to which it refers.
+
+        Raises:
+            SchemaRegistryError: The registry is down or refuses, or does not know the schema.
+        """
+        if schema is None or self.use_latest:
+            latest = self._ask(f"the latest schema of {subject}", self._client.get_latest_version, subject)
+            return self._with_references(latest.schema_id, latest.schema)
+        wanted = self._library.Schema(schema, schema_type, list(references))
+        found = self._register(subject, wanted) if self._auto_register else self._look_up(subject, wanted)
+        return RegisteredSchema(found.schema_id, schema, guid=getattr(found, "guid", None))
+
+    def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+        """A reference to a schema, which is registered under its own name unless that is switched off.
+
+        Args:
+            name: Its name, which is its subject too (Confluent's default).
+            schema: Its text.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+            references: To what it refers itself.
+
+        Raises:
+            SchemaRegistryError: The registry is down or refuses, or does not know the schema.
+        """
+        wanted = self._library.Schema(schema, schema_type, list(references))
+        if self._auto_register:
+            self._register(name, wanted)
+        return self._library.SchemaReference(name, name, self._look_up(name, wanted).version)
+
+    def get(self, key: SchemaKey, schema_type: str, form: str | None = None) -> RegisteredSchema:
+        """The schema with an id or GUID that a record names.
+
+        Args:
+            key: The id or GUID.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+            form: What Confluent's registry calls the format: ``serialized`` for Protobuf in base64.
+
+        Raises:
+            SchemaRegistryError: The registry is down or refuses, does not know the schema, or has it as one of another
+                type; the last two are about the record, which may name what it likes.
+        """
+        method = self._client.get_schema if isinstance(key, int) else self._client.get_schema_by_guid
+        try:
+            schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key), fmt=form)
+        except SchemaRegistryError as error:
+            # Of GUIDs where there are none, and of numbers that are no ids to them, registries say what any server says
+            # of an address that it does not have.
+            error.about_record = error.about_record or (_is_not_found(error.__cause__) and self._is_there())
+            raise
+        if (found := schema.schema_type or "AVRO") != schema_type:
+            failure = SchemaRegistryError(
+                f"schema {key} of the registry is of the type {found}, not {schema_type}",
+                hint="Was the record written by another kind of serializer, or with another registry?",
+            )
+            failure.about_record = True
+            raise failure
+        return self._with_references(key, schema, form)
+
+    def subjects(self, topics: Iterable[str], record_name: str) -> list[str]:
+        """The subjects under which the schemas of topics are registered; none where that depends on topics not given.
+
+        Args:
+            topics: The topics.
+            record_name: Full name of the record.
+        """
+        if self._strategy is _STRATEGIES["record"]:
+            return [record_name]
+        return [self._strategy(topic, self._field, record_name) for topic in topics]
+
+    def versions(self, subject: str) -> list[RegisteredSchema]:
+        """All schemas of a subject.
+
+        Raises:
+            SchemaRegistryError: The registry is down or refuses, or does not know it.
+        """
+        versions = self._ask(f"the versions of {subject}", self._client.get_versions, subject)
+        found = [self._ask(f"{subject} version {at}", self._client.get_version, subject, at) for at in versions]
+        return [self._with_references(item.schema_id, item.schema) for item in found]
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._client.close()
+
+    def _is_there(self) -> bool:
+        """Whether there is a registry at its address: it says itself that it has no schema of the highest number."""
+        try:
+            self._ask("a schema that is not there", self._client.get_schema, _NO_SCHEMA)
+        except SchemaRegistryError as error:
+            return error.about_record
+        return True
+
+    def _register(self, subject: str, schema: Any) -> Any:
+        method = self._client.register_schema_full_response
+        return self._ask(
+            f"registering the schema of {subject}", method, subject, schema, normalize_schemas=self._normalize
+        )
+
+    def _look_up(self, subject: str, schema: Any) -> Any:
+        return self._ask(f"the schema of {subject}", self._client.lookup_schema, subject, schema, self._normalize)
+
+    def _with_references(self, key: SchemaKey, schema: Any, form: str | None = None) -> RegisteredSchema:
+        found: dict[tuple[str, int], tuple[str, str]] = {}
+        self._collect(schema, found, form)
+        names, texts = zip(*found.values(), strict=True) if found else ((), ())
+        return RegisteredSchema(key, schema.schema_str, texts, getattr(schema, "guid", None), names)
+
+    def _collect(self, schema: Any, found: dict[tuple[str, int], tuple[str, str]], form: str | None) -> None:
+        """Depth first, so that what a schema refers to stands before it; a reference met again is not followed."""
+        for reference in schema.references or ():
+            at = (reference.subject, reference.version)
+            if at not in found:
+                what = f"schema {reference.subject} version {reference.version}"
+                registered = self._ask(what, self._client.get_version, *at, fmt=form)
+                found[at] = (reference.name, "")
+                self._collect(registered.schema, found, form)
+                found.pop(at)
+                found[at] = (reference.name, registered.schema.schema_str)
+
+    def _ask(self, what: str, method: Callable[..., Any], *arguments: object, **options: object) -> Any:
+        try:
+            return method(*arguments, **options)
+        except self._library.SchemaRegistryError as error:
+            unknown = _is_not_found(error)
+            failure = SchemaRegistryError(
+                f"the schema registry refused {what}: {error.error_message} (HTTP {error.http_status_code})",
+                hint="Was it written with another registry? Check schema.registry.url" if unknown else None,
+            )
+            failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
+            # The registry itself says that it knows no such schema; other 404s are of something else at this address.
+            failure.about_record = unknown and error.error_code in UNKNOWN_SCHEMA
+            raise failure from error
+        except Exception as error:  # the client lets errors of its HTTP and authentication libraries through
+            failure = SchemaRegistryError(
+                f"the schema registry did not answer on {what}: {type(error).__name__}: {error}",
+                hint="Check schema.registry.url and that the registry runs",
+            )
+            failure.transient = True
+            raise failure from error
+
+
+def _is_not_found(error: Any) -> bool:
+    """Whether an error of the registry's client is the status 404; its other errors have no status."""
+    return isinstance(error, require("confluent_kafka.schema_registry", "registry").SchemaRegistryError) and bool(
+        error.http_status_code == HTTPStatus.NOT_FOUND
+    )
+
+
+class SchemaFrame(NamedTuple):
+    """How a record names its schema.
+
+    Attributes:
+        prefix: Bytes in front of the record.
+        header: Header that names the schema, if it is not in front.
+    """
+
+    prefix: bytes
+    header: tuple[str, bytes] | None
+
+
+def frame_of(found: RegisteredSchema, framing: str, *, is_key: bool, indexes: bytes = b"") -> SchemaFrame:
+    """How records of a schema name it.
+
+    Args:
+        found: The schema, known by its id.
+        framing: ``confluent`` or ``header``.
+        is_key: Whether for keys.
+        indexes: What Protobuf adds.
+    """
+    by_id = schema_id.encode_id(cast(int, found.key)) + indexes
+    if framing == CONFLUENT:
+        return SchemaFrame(by_id, None)
+    # Registries that have GUIDs expect them in headers; readers take the id there as well.
+    named = schema_id.encode_guid(UUID(found.guid)) + indexes if found.guid else by_id
+    return SchemaFrame(b"", (schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER, named))
+
+
+def framing_of(
+    option: Option[Any], config: Mapping[str, object], *, is_key: bool, needs_registry: bool = True
+) -> tuple[str, SchemaRegistry | None]:
+    """How records name their schema, and the registry that knows it.
+
+    Args:
+        option: The stage's option; unset, it is ``confluent`` where a registry is configured, else ``none``.
+        config: Flat configuration.
+        is_key: Whether subjects are for keys.
+        needs_registry: Whether the registry's framings cannot do without a registry.
+
+    Returns:
+        The framing; and the registry, if the framing is one of the registry's and it is configured.
+
+    Raises:
+        ConfigError: A registry is needed and not configured.
+    """
+    has_registry = URL.read(config) is not None
+    framing: str = option.read(config) or (CONFLUENT if has_registry else NONE)
+    if framing not in {CONFLUENT, HEADER}:
+        return framing, None
+    if has_registry:
+        return framing, SchemaRegistry(config, is_key=is_key)
+    if needs_registry:
+        raise ConfigError(
+            f"{option.name} = {framing} needs a schema registry", hint="Set schema.registry.url", key=option.name
+        )
+    return framing, None

@@ -1,1 +1,0 @@
-"""Stages: one file per serializer and deserializer pair."""

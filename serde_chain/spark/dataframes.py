@@ -1,0 +1,183 @@
+"""DataFrames of Spark's Kafka source into DataFrames of typed columns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from serde_chain.config import Config
+from serde_chain.errors import ConfigError
+from serde_chain.record import KEY, VALUE
+from serde_chain.spark.jvm.decode import DECODED, ERROR, decode_natively
+from serde_chain.spark.plan.engine import as_topics, check_engine, choose
+from serde_chain.spark.plan.plan import (
+    DROPMALFORMED,
+    FAILFAST,
+    PERMISSIVE,
+    FieldPlan,
+    Plan,
+    check_mode,
+    load,
+    plan_field,
+)
+from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
+from serde_chain.spark.plan.schemas import HEADERS, as_nullable, spark_of
+from serde_chain.spark.udfs import make_function
+
+__all__ = ["decode"]
+
+# What Spark's Kafka source gives, and in which order the workers get it.
+_TYPES: Final[dict[str, DataType]] = {
+    "value": BinaryType(),
+    "headers": HEADERS,
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "key": BinaryType(),
+    "timestamp": TimestampType(),
+}
+
+
+def decode(
+    config: Config | str | Path,
+    *,
+    mode: str = "FAILFAST",
+    engine: str = "auto",
+    topics: str | Sequence[str] = (),
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a transformation for DataFrames of Spark's Kafka source, in batch and in structured streaming.
+
+    Example:
+        >>> records = spark.read.format("kafka").option("includeHeaders", "true")...load()  # doctest: +SKIP
+        >>> alerts = records.transform(decode(config))  # doctest: +SKIP
+
+    Args:
+        config: The configuration of a consumer: a mapping, or the path of a TOML or Java ``.properties`` file.
+        mode: For records that cannot be read: ``FAILFAST`` ends the query with an error that names topic, partition and
+            offset; ``PERMISSIVE`` leaves null, and adds the string column ``serde_error`` (null for good records);
+            ``DROPMALFORMED`` drops the row. What is not the record's own fault (a store, registry or key provider that
+            is not there or refuses) ends the query in all modes.
+        engine: What reads the last stage. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, as
+            ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references then pass through Python.
+            ``auto``: ``native`` where that reads all that ``arrow`` reads; :func:`serde_chain.spark.explain` says why.
+        topics: For ``native`` with a schema registry: the topics, whose subjects have the schemas. Schemas registered
+            after the query was planned are not known to it.
+
+    Returns:
+        A function from DataFrame to DataFrame. ``value`` becomes the typed column of ``value.deserializers``, and
+        ``key`` that of ``key.deserializers``; without these they stay binary. Headers that stages have used are taken
+        out of ``headers``. All other columns stay.
+
+    Raises:
+        ConfigError: The configuration or an argument is wrong; from the function: a column is missing or of a wrong
+            type.
+        MissingDependencyError: A package is missing, also in the workers' interpreter where that can be seen.
+    """
+    check_packages()
+    check_engine(engine)
+    mode = check_mode(mode)
+    loaded = load(config)
+    value = plan_field(loaded, is_key=False)
+    key = plan_field(loaded, is_key=True)
+    if value is None and key is None:
+        raise ConfigError(
+            "the configuration names neither value.deserializers nor key.deserializers",
+            hint='Set value.deserializers, for instance to "large-message, zstd, avro"',
+            key="value.deserializers",
+        )
+
+    def transform(frame: DataFrame) -> DataFrame:
+        """Decode the Kafka columns of a DataFrame."""
+        _check_columns(frame, value, key)
+        choices = {
+            KEY if field.is_key else VALUE: choose(
+                loaded, field, engine=engine, mode=mode, topics=as_topics(topics), session=frame.sparkSession
+            )
+            for field in (key, value)
+            if field is not None
+        }
+        if all(choice.native for choice in choices.values()):
+            return decode_natively(frame, loaded, choices, {KEY: key, VALUE: value}, mode)
+        check_worker_python(frame.sparkSession)
+        columns = tuple(name for name in _TYPES if name in frame.columns)
+        result = _result(columns, value, key, mode)
+        gives = tuple(result.fieldNames())
+        plan = Plan(loaded, columns, value, key, gives=gives, mode=mode, python=sys.executable)
+        function = make_function("decode", plan, result)
+        decoded = frame.withColumn(DECODED, function(*map(_argument, columns)))
+        if mode == DROPMALFORMED:
+            decoded = decoded.where(functions.col(DECODED).getField("error").isNull())
+        selected = [
+            functions.col(DECODED).getField(name).alias(name) if name in gives else functions.col(f"`{name}`")
+            for name in frame.columns
+        ]
+        if mode == PERMISSIVE:
+            selected.append(functions.col(DECODED).getField("error").alias(ERROR))
+        return decoded.select(*selected)
+
+    return transform
+
+
+def _argument(name: str) -> Column:
+    column = functions.col(name)
+    return functions.unix_millis(column) if name == "timestamp" else column
+
+
+def _result(columns: Sequence[str], value: FieldPlan | None, key: FieldPlan | None, mode: str) -> StructType:
+    """The type of what the workers give: all that they may change."""
+    fields: dict[str, DataType] = {}
+    for name, field in ((KEY, key), (VALUE, value)):
+        if field is not None:
+            kind = spark_of(field.arrow_type)
+            fields[name] = as_nullable(kind) if mode == PERMISSIVE else kind
+    changed = {"headers"} | ({KEY, "timestamp"} if value is not None and value.restores else set())
+    fields |= {name: _TYPES[name] for name in columns if name in changed - fields.keys()}
+    if mode != FAILFAST:
+        fields["error"] = StringType()
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None) -> None:
+    """Refuse a DataFrame that is not one of Spark's Kafka source.
+
+    Raises:
+        ConfigError: Names the column.
+    """
+    types = {field.name: field.dataType for field in frame.schema}
+    needed = {"value"} | ({"key"} if key is not None else set())
+    if any(field is not None and field.needs_headers for field in (value, key)):
+        needed.add("headers")
+    for name, expected in _TYPES.items():
+        found = types.get(name)
+        if found is None:
+            if name not in needed:
+                continue
+            raise ConfigError(
+                f"the DataFrame has no column {name}",
+                hint='Read it with .option("includeHeaders", "true"): the chain needs the headers'
+                if name == "headers"
+                else "decode() takes what Spark's Kafka source gives",
+                key=name,
+            )
+        if as_nullable(found) != expected:
+            raise ConfigError(
+                f"the column {name} is {found.simpleString()}, expected {expected.simpleString()}",
+                hint="decode() takes the columns of Spark's Kafka source as they come, once",
+                key=name,
+            )
+    if ERROR in types:
+        raise ConfigError(f"the DataFrame has a column {ERROR} already", hint="Was it decoded before?", key=ERROR)

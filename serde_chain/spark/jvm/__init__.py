@@ -1,0 +1,1 @@
+"""Expressions for Spark's own functions, which read records without Python."""

@@ -1,0 +1,138 @@
+"""Functions for Spark's workers: Arrow UDFs where pyspark has them (4.1), pandas UDFs else.
+
+Both run the same code on Arrow arrays; around the pandas UDF they are converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.sql import functions
+from pyspark.sql.types import DataType, StructField, StructType
+
+from payload_stores.plugins import require
+from serde_chain.spark.plan.plan import Plan, pickled
+from serde_chain.spark.plan.schemas import HEADERS, ColumnOrName, as_column
+
+__all__ = ["make_function"]
+
+
+def make_function(name: str, plan: Plan, returns: DataType) -> Callable[..., Any]:
+    """Make the function that Spark ships to its workers.
+
+    Args:
+        name: What a query's plan shows.
+        plan: What the function does.
+        returns: Type of the column.
+
+    Returns:
+        A function of columns, in the order of the plan's.
+
+    Raises:
+        ConfigError: Something in the configuration cannot be pickled.
+    """
+    function = _make(name, plan, returns)
+    return lambda *columns: function(*map(_without_null, plan.columns, columns))
+
+
+def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
+    """A column such that Spark can send it.
+
+    Spark 4.1 looks at the size of a batch for each row that it adds, and for that goes through all lists of the batch
+    back to the last one that is not null: without headers, the most usual case, batches would cost their square.
+    """
+    return functions.coalesce(as_column(column), functions.array().cast(HEADERS)) if name == "headers" else column
+
+
+def _make(name: str, plan: Plan, returns: DataType) -> Callable[..., Any]:
+    spark: Any = functions  # what it has depends on the version
+    shipped = pickled(plan)
+    if hasattr(spark, "arrow_udf"):
+        array = require("pyarrow", "spark").Array
+        run = _arrow_function(_InWorkers(plan.python, "pyarrow"), shipped)
+        return _once(spark.arrow_udf, _named(run, name, array, array), returns)
+    pandas: Any = require("pandas", "spark")
+    run = _arrow_function(_InWorkers(plan.python, "pyarrow", "pandas"), shipped)
+    # In a struct, since a pandas.DataFrame, which stands for a struct, has no way to say that a whole row is null.
+    function = _once(
+        spark.pandas_udf,
+        _named(_pandas_function(run, plan.columns), name, pandas.Series, pandas.DataFrame),
+        StructType([StructField("result", returns)]),
+    )
+    return lambda *columns: function(*columns).getField("result")
+
+
+def _named(run: Callable[..., Any], name: str, takes: Any, gives: Any) -> Callable[..., Any]:
+    hints: Any = Iterator
+    run.__name__ = name
+    # Spark reads from the annotations that the function works on iterators.
+    run.__annotations__ = {"batches": hints[tuple[takes, ...]], "return": hints[gives]}
+    return run
+
+
+def _once(udf: Any, run: Callable[..., Any], returns: DataType) -> Callable[..., Any]:
+    made = udf(run, returns)
+    # They would be pickled with the function, and a worker without the package could not even unpickle it.
+    run.__annotations__ = {}
+    # As Spark understands it: evaluate it once per row and nowhere else. Spark copies deterministic functions into
+    # filters that it pushes down, and every copy would fetch all payloads again.
+    function: Callable[..., Any] = made.asNondeterministic()
+    return function
+
+
+def _arrow_function(decode: Any, pickled: bytes) -> Callable[..., Iterator[Any]]:
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from decode(pickled, batches)
+
+    return run
+
+
+def _pandas_function(run: Callable[..., Iterator[Any]], columns: tuple[str, ...]) -> Callable[..., Iterator[Any]]:
+    def run_pandas(batches: Iterator[Any]) -> Iterator[Any]:
+        from serde_chain.spark.worker.pandas_edge import to_arrow, to_frame
+
+        arrays = (to_arrow(columns, batch if isinstance(batch, tuple) else (batch,)) for batch in batches)
+        yield from map(to_frame, run(arrays))
+
+    return run_pandas
+
+
+class _InWorkers:
+    """Stands for :func:`serde_chain.spark.worker.decode.decode_batches`, which a worker has in its place.
+
+    A worker unpickles a function before pyspark prepares to call it, which takes pyarrow: where that is missing,
+    pyspark's own error says neither in which interpreter nor what to do. So all is loaded while this is unpickled.
+
+    Args:
+        python: The driver's interpreter.
+        packages: What pyspark needs there for functions of this kind.
+    """
+
+    def __init__(self, python: str, *packages: str) -> None:
+        self._given = (python, packages)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        return _loader(), self._given
+
+
+def _loader() -> Callable[[str, tuple[str, ...]], Any]:
+    # A nested function is pickled as code, not by its module's name. So it also arrives in an interpreter that lacks
+    # this package, and can say so.
+    def load(driver: str, packages: tuple[str, ...]) -> Any:
+        import sys
+        from importlib import import_module
+
+        try:
+            for package in packages:
+                import_module(package)
+            from serde_chain.spark.worker.decode import decode_batches
+        except ImportError as error:
+            raise ImportError(
+                f"the interpreter of Spark's workers, {sys.executable}, cannot load what it needs ({error}). "
+                "pip install 'serde-chain[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it; "
+                f"the driver's is {driver}"
+            ) from error
+        return decode_batches
+
+    return load

@@ -1,0 +1,1 @@
+"""On the executors: Spark's Python workers."""

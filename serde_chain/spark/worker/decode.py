@@ -1,0 +1,231 @@
+"""What runs in Spark's Python workers: Kafka's columns in Arrow through the chains, part by part.
+
+Chains are opened once per process and configuration (:mod:`.opened`), since opening one may mean to connect to a store
+or a registry.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from payload_stores.plugins import require
+from serde_chain.arrow.batch import Batch
+from serde_chain.arrow.columns import replaced
+from serde_chain.base import Deserializer
+from serde_chain.chain import DeserializerChain
+from serde_chain.errors import ConfigError, DecodeError, SerializationError
+from serde_chain.record import KEY, VALUE, Context
+from serde_chain.spark.plan.plan import FAILFAST, FieldPlan, Plan
+from serde_chain.spark.worker import chains as opened
+from serde_chain.spark.worker.memory import give_back_at_once
+from serde_chain.spark.worker.values import converter
+
+__all__ = ["decode_batches"]
+
+# How many bytes go from stage to stage at once, and so about how many an output batch has: ten thousand small
+# references may stand for gigabytes. Spark takes several output batches for one of input.
+_PART_BYTES: Final = 8 << 20
+
+_POSITIONS: Final = ("partition", "offset", "timestamp")
+
+
+def decode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    """Decode Kafka columns.
+
+    Args:
+        pickled: A :class:`~serde_chain.spark.plan.plan.Plan`.
+        batches: For each batch a tuple of ``pyarrow.Array``, in the order of the plan's columns; the array itself where
+            there is only one.
+
+    Yields:
+        ``pyarrow.Array`` of all rows in order; not necessarily as many per array as came.
+
+    Raises:
+        SerializationError: A record cannot be read, in the mode FAILFAST; in all modes where that is not the record's
+            own fault (``about_record``), as where a store or the registry is not there or refuses.
+    """
+    give_back_at_once()
+    with opened.use(pickled, _open) as decoder:
+        for batch in batches:
+            yield from decoder.decode(batch if isinstance(batch, tuple) else (batch,))
+
+
+def _open(pickled: bytes) -> _Decoder:
+    plan: Plan = pickle.loads(pickled)  # noqa: S301, the driver's own bytes
+    return _Decoder(plan)
+
+
+class _Typed(Deserializer[Any]):
+    """A chain's last stage with its values in a type that the user gave.
+
+    Args:
+        stage: The stage.
+        arrow_type: The ``pyarrow.DataType``.
+    """
+
+    def __init__(self, stage: Callable[..., Any], arrow_type: Any) -> None:
+        self._stage = stage
+        # What the stage before has to know of it.
+        self.message_format = stage.message_format if isinstance(stage, Deserializer) else None
+        self._convert = converter(arrow_type)
+        self.arrow_type = arrow_type
+
+    def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
+        """Read a record, and convert what comes of it."""
+        value = self._stage(data, ctx)
+        try:
+            return self._convert(value)
+        except ValueError as error:
+            raise DecodeError(f"the record does not fit the schema: {error}") from error
+
+
+class _Field:
+    """Reads keys or values."""
+
+    def __init__(self, plan: FieldPlan, config: Mapping[str, object]) -> None:
+        self.name = KEY if plan.is_key else VALUE
+        self._kind = plan.arrow_type
+        self._chain = opened.chain(config, is_key=plan.is_key)
+        stages = list(self._chain.stages[: plan.stages])
+        if plan.given:
+            stages[-1] = _Typed(stages[-1], plan.arrow_type)
+        labels = [label.partition(" (")[0] for label in self._chain.labels]
+        self._run = DeserializerChain(stages, labels=labels)
+
+    def parts(self, batch: Batch) -> Iterator[Batch]:
+        """A batch in parts, with values of the column's type."""
+        for part in self._run.read_parts(batch, _PART_BYTES):
+            if part.column.type != self._kind:
+                part.take(part.column.cast(self._kind))
+            yield part
+
+    def close(self) -> None:
+        """Let go of the chain."""
+        opened.let_go(self._chain)
+
+
+class _Result(NamedTuple):
+    """Rows that are read.
+
+    Attributes:
+        start: Where they begin in the batch of input.
+        fields: What the plan asks for, by name, save errors.
+        errors: For each row that cannot be read, why, by its position in these rows.
+    """
+
+    start: int
+    fields: dict[str, Any]
+    errors: dict[int, list[SerializationError]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.fields.values())))
+
+
+class _Decoder:
+    """A plan at work."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._arrow = require("pyarrow", "spark")
+        self._fail_fast = plan.mode == FAILFAST
+        self._key, self._value = (
+            None if found is None else _Field(found, plan.config) for found in (plan.key, plan.value)
+        )
+
+    def close(self) -> None:
+        """Let go of the chains."""
+        for field in (self._key, self._value):
+            if field is not None:
+                field.close()
+
+    def decode(self, arrays: tuple[Any, ...]) -> Iterator[Any]:
+        """Decode one batch of input into one or several of output."""
+        columns = dict(zip(self._plan.columns, arrays, strict=False))
+        _check(columns)
+        for result in self._results(columns):
+            for row in sorted(result.errors):
+                for error in result.errors[row]:
+                    # What is not the record's own fault ends the query: no record is to be lost to it.
+                    if self._fail_fast or not error.about_record:
+                        raise error
+            yield self._output(result, columns)
+
+    def _results(self, columns: Mapping[str, Any]) -> Iterator[_Result]:
+        whole = Batch(
+            columns["value"],
+            columns.get("headers"),
+            topic=columns.get("topic"),  # None where the column was not given, which stages check
+            keys=columns.get("key"),
+            positions={name: columns[name] for name in _POSITIONS if name in columns},
+        )
+        for value in whole.pieces(None) if self._value is None else self._value.parts(whole):
+            if self._key is None:
+                yield self._result(value, None)
+                continue
+            # A stored record brings its own key, so values come first.
+            for key in self._key.parts(value.keys_batch()):
+                yield self._result(value, key)
+
+    def _result(self, value: Batch, key: Batch | None) -> _Result:
+        """Values, or as many of them as there are keys."""
+        start, stop = (0, len(value)) if key is None else (key.first, key.first + len(key))
+        errors = {} if key is None else {row: [error] for row, error in key.errors.items()}
+        for row, error in value.errors.items():
+            if start <= row < stop:
+                errors.setdefault(row - start, []).append(error)
+        ways: dict[str, Callable[[], Any]] = {
+            VALUE: lambda: value.column.slice(start, stop - start),
+            KEY: lambda: value.keys_after() if key is None else key.column,
+            "headers": (key or value).headers_after,
+            "timestamp": lambda: self._moments(value.timestamps_after()).slice(start, stop - start),
+        }
+        fields = {name: ways[name]() for name in self._plan.gives or (VALUE,) if name in ways}
+        return _Result(value.first + start, fields, errors)
+
+    def _moments(self, milliseconds: Any) -> Any:
+        if isinstance(milliseconds, list):
+            milliseconds = self._arrow.array(milliseconds, self._arrow.int64())
+        return milliseconds.cast(self._arrow.timestamp("ms", "UTC")).cast(self._arrow.timestamp("us", "UTC"))
+
+    def _output(self, result: _Result, columns: Mapping[str, Any]) -> Any:
+        gives, found, count = self._plan.gives, dict(result.fields), len(result)
+        if not gives:
+            return found[VALUE]
+        came = {name: column.slice(result.start, count) for name, column in columns.items()}
+        if "headers" in found:
+            # What cannot be read keeps what could help to read it.
+            kept = {row: came["headers"].slice(row, 1) for row in sorted(result.errors)}
+            found["headers"] = _null_where_empty(replaced(found["headers"], kept))
+        if "error" in gives:
+            texts = ["; ".join(map(str, result.errors[row])) if row in result.errors else None for row in range(count)]
+            found["error"] = self._arrow.array(texts, type=self._arrow.string())
+        fields = [self._arrow.field(name, found[name].type) for name in gives]
+        arrays = [found[name] for name in gives]
+        return self._arrow.StructArray.from_arrays(arrays, fields=fields, mask=self._mask(came))
+
+    def _mask(self, came: Mapping[str, Any]) -> Any:
+        """The rows to leave null: where a plan asks for it, those in which neither value nor key came."""
+        if not self._plan.leaves_empty:
+            return None
+        compute: Any = require("pyarrow.compute", "spark")
+        return compute.and_(came["value"].is_null(), came["key"].is_null())
+
+
+def _null_where_empty(headers: Any) -> Any:
+    """Null where there are no headers, as in Spark's source."""
+    compute: Any = require("pyarrow.compute", "spark")
+    arrow: Any = require("pyarrow", "spark")
+    some = compute.greater(headers.value_lengths(), 0)
+    if not len(headers.flatten()):
+        return arrow.nulls(len(headers), headers.type)
+    return headers if some.false_count == 0 else compute.if_else(some, headers, arrow.scalar(None, headers.type))
+
+
+def _check(columns: Mapping[str, Any]) -> None:
+    """Refuse arguments of wrong types, where the driver could not see them."""
+    types = require("pyarrow.types", "spark")
+    for name in ("value", "key"):
+        if name in columns and not (types.is_binary(columns[name].type) or types.is_large_binary(columns[name].type)):
+            raise ConfigError(f"the column for {name} is {columns[name].type}, expected binary", key=name)

@@ -1,0 +1,1 @@
+"""Avro, on fastavro; `arrow` is a fast reader for batches."""

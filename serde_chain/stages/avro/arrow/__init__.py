@@ -1,0 +1,1 @@
+"""Avro into Arrow columns, without a Python object per record."""

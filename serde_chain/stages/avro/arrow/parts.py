@@ -1,0 +1,170 @@
+"""Parts of a schema in the form for the fast reader: what all have in common, and those without parts of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+from payload_stores.plugins import require
+from serde_chain.stages.avro.arrow import datafusion as avro_container
+from serde_chain.stages.avro.arrow.plain import decimal_of
+
+__all__ = ["PRIMITIVES", "PROMOTIONS", "Convert", "Leaves", "Part", "UnreadableSchemaError", "named"]
+
+PRIMITIVES: Final = {
+    "boolean": "bool_",
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "bytes": "binary",
+    "string": "string",
+}
+PROMOTIONS: Final = {
+    ("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double"), ("float", "double"),
+    ("string", "bytes"), ("bytes", "string"),
+}  # fmt: skip
+
+Convert = Callable[[Any], Any]
+
+
+class UnreadableSchemaError(Exception):
+    """The fast reader does not read records of this schema."""
+
+
+class Part:
+    """One type of the schema.
+
+    Attributes:
+        schema: What the reader is given; None where the type takes no bytes.
+        type: The ``pyarrow.DataType`` that it gives for that.
+        metadata: What the reader puts beside the field's type, which must be told to it word for word.
+        nullable: Whether the reader calls a field of it nullable.
+        convert: From the reader's array to that of the avro stage; of an integer (the length) where there is no array.
+        leaves: How many columns there are.
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        type_: Any,
+        convert: Convert,
+        *,
+        metadata: dict[str, str] | None = None,
+        nullable: bool = False,
+        leaves: int = 1,
+    ) -> None:
+        self.schema = schema
+        self.type = type_
+        self.metadata = metadata
+        self.nullable = nullable
+        self.convert = convert
+        self.leaves = leaves
+
+
+class Leaves:
+    """Makes the parts that have no parts of their own."""
+
+    def __init__(self, arrow: Any) -> None:
+        self._arrow = arrow
+        self._compute: Any = require("pyarrow.compute", "arrow")
+        self._named: list[dict[str, Any]] = [{}, {}]
+        self._names = 0
+
+    @staticmethod
+    def field(arrow: Any, name: str, part: Part) -> Any:
+        """The Arrow field that the reader makes of a field of a part."""
+        return arrow.field(name, part.type, nullable=part.nullable, metadata=part.metadata)
+
+    def fresh(self) -> str:
+        """A name that no other type of the schema has."""
+        self._names += 1
+        return f"t{self._names}"
+
+    def primitive(self, schema: Any, which: str, other: str, type_: Any) -> Part:
+        """A type without a name of its own."""
+        shape = decimal_of(schema)
+        if shape is not None:
+            return self._decimal({"type": "bytes"}, shape, type_)
+        own = getattr(self._arrow, PRIMITIVES[which])()
+        steps: list[Any] = []
+        if which in {"int", "long"} and other == "float":
+            steps.append(self._arrow.float64())  # as Python does it
+        if not self._arrow.types.is_temporal(type_):
+            return Part(which, own, lambda array: _cast(array, [*steps, type_]))
+        if other != which:
+            steps.append(getattr(self._arrow, PRIMITIVES[other])())
+        final = self.final(type_)
+        return Part(which, own, lambda array: _cast(_cast(array, steps).view(type_), [final]))
+
+    def final(self, type_: Any) -> Any:
+        """The type that comes out in the end: with timestamps in µs."""
+        arrow, types = self._arrow, self._arrow.types
+        if types.is_timestamp(type_):
+            return arrow.timestamp("us", type_.tz)
+        if types.is_struct(type_):
+            fields = [type_.field(at) for at in range(type_.num_fields)]
+            return arrow.struct([field.with_type(self.final(field.type)) for field in fields])
+        if types.is_list(type_):
+            return arrow.list_(type_.value_field.with_type(self.final(type_.value_type)))
+        if types.is_map(type_):
+            return arrow.map_(type_.key_type, type_.item_field.with_type(self.final(type_.item_type)))
+        return type_
+
+    def _decimal(self, base: dict[str, Any], shape: tuple[int, int], type_: Any, name: str | None = None) -> Part:
+        precision, scale = shape
+        if not 0 <= scale <= precision <= 38:
+            raise UnreadableSchemaError(f"a decimal of precision {precision} and scale {scale}")
+        # Not computed: the default context of decimals has 28 digits.
+        most = self._arrow.scalar(Decimal((0, (9,) * precision, -scale)), type_)
+        schema = {**base, "logicalType": "decimal", "precision": precision, "scale": scale}
+
+        def convert(array: Any) -> Any:
+            beyond = self._compute.any(self._compute.greater(self._compute.abs(array), most))
+            if beyond.as_py():
+                raise avro_container.NotReadError("a decimal has more digits than its type")
+            return array
+
+        metadata = {"precision": str(precision), "scale": str(scale), **({"avro.name": name} if name else {})}
+        return Part(schema, type_, convert, metadata=metadata)
+
+    def fixed(self, schema: Any, type_: Any) -> Part:
+        """A fixed type, which may be a decimal."""
+        name, size = self.fresh(), schema["size"]
+        shape = decimal_of(schema)
+        if size == 0:
+            return Part(None, None, lambda count: self._arrow.array([b""] * count, type_))
+        base = {"type": "fixed", "name": name, "size": size}
+        if shape is not None:
+            if size > 16:
+                raise UnreadableSchemaError(f"a decimal of {size} bytes")
+            return self._decimal(base, shape, type_, name)
+        return Part(base, self._arrow.binary(size), lambda array: array.cast(type_), metadata=named(name))
+
+    def enum(self, writer: Any, reader: Any) -> Part:
+        """An enum, read as its number."""
+        known = set(reader["symbols"])
+        default = reader.get("default")
+        symbols = self._arrow.array(
+            [symbol if symbol in known else default for symbol in writer["symbols"]], self._arrow.string()
+        )
+
+        def convert(array: Any) -> Any:
+            found = symbols.take(array)
+            if found.null_count:
+                raise avro_container.NotReadError("a symbol is not in the reader's schema")
+            return found
+
+        return Part("int", self._arrow.int32(), convert)
+
+
+def named(name: str) -> dict[str, str]:
+    """The metadata that the reader gives a field of a named type."""
+    return {"avro.name": name}
+
+
+def _cast(array: Any, steps: list[Any]) -> Any:
+    for step in steps:
+        array = array if array.type == step else array.cast(step)
+    return array

@@ -1,0 +1,139 @@
+"""Avro schemas: where they come from, parsed once, with what the stages need to know about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from payload_stores.options import Option, text
+from payload_stores.plugins import require
+from serde_chain.errors import ConfigError
+from serde_chain.stages.avro import bounds as avro_bounds
+from serde_chain.stages.avro.decimal import readable
+
+__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
+
+
+# The specification, "Names": no type may be called so. Readers do not agree on what such a name then stands for, and so
+# not on what a record takes.
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+
+
+def _schema(value: object) -> Any:
+    if isinstance(value, (dict, list)):
+        return value
+    source = text(value)
+    if source[0] in '{["':
+        try:
+            return json.loads(source)
+        except ValueError as error:
+            raise ValueError(f"the schema is not JSON: {error}") from error
+    return source  # the name of a primitive type
+
+
+SCHEMA: Final = Option("avro.schema", _schema, None, doc="the schema, as JSON text")
+SCHEMA_FILE: Final = Option("avro.schema.file", text, None, doc="path of a file with the schema")
+READER_SCHEMA: Final = Option("avro.reader.schema", _schema, None, doc="schema to read into, as JSON text")
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A parsed schema.
+
+    Attributes:
+        parsed: The form that fastavro takes.
+        readable: The same to read with: decimals are bounded (:mod:`.avro_decimal`).
+        text: The schema as JSON.
+        name: Full name of a record, enum or fixed schema; the type's name otherwise.
+        named: Definitions of the named types in it.
+        unbounded: Whether records must be looked over before they are decoded (:mod:`serde_chain.stages.avro.bounds`).
+        excess: How many parts a record may have beyond those that its bytes pay for; zero or less for most schemas.
+    """
+
+    parsed: Any
+    readable: Any
+    text: str
+    name: str
+    named: Mapping[str, Any]
+    unbounded: bool
+    excess: int
+
+    @classmethod
+    def parse(cls, source: Any, references: Iterable[str] = ()) -> AvroSchema:
+        """Parse a schema.
+
+        Args:
+            source: JSON text, or what it holds.
+            references: Texts of schemas that it refers to by name, in the order in which they can be parsed.
+
+        Raises:
+            ValueError: It is not an Avro schema.
+            MissingDependencyError: fastavro is not installed.
+        """
+        fastavro: Any = require("fastavro", "avro")
+        named: dict[str, Any] = {}
+        try:
+            loaded = _schema(source)
+            for reference in references:
+                fastavro.parse_schema(json.loads(reference), named_schemas=named)
+            parsed = fastavro.parse_schema(loaded, named_schemas=named)
+        except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
+        _check_named(named)
+        name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
+        text_ = source if isinstance(source, str) else json.dumps(source)
+        unbounded, excess = avro_bounds.needs_check(parsed, named), avro_bounds.excess_parts(parsed, named)
+        return cls(parsed, readable(parsed), text_, str(name), named, unbounded, excess)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """CRC-64-AVRO of the canonical form, 8 bytes, little-endian, as single-object encoding carries it."""
+        fastavro: Any = require("fastavro", "avro")
+        canonical = fastavro.schema.to_parsing_canonical_form(self.parsed)
+        # fastavro gives the bytes in the order in which they travel.
+        return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+
+
+def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> AvroSchema | None:
+    """Read a schema out of a configuration.
+
+    Args:
+        config: Flat configuration.
+        option: The key that holds it; for ``avro.schema``, ``avro.schema.file`` is read as well.
+
+    Returns:
+        The schema, or None if it is not configured.
+
+    Raises:
+        ConfigError: It cannot be read, or both forms are set.
+        MissingDependencyError: fastavro is not installed.
+    """
+    require("fastavro", "avro")
+    source, key = option.read(config), option.name
+    path = SCHEMA_FILE.read(config) if option is SCHEMA else None
+    if source is not None and path is not None:
+        raise ConfigError(f"{SCHEMA.name} and {SCHEMA_FILE.name} exclude each other", hint="Set one of them", key=key)
+    if path is not None:
+        key = SCHEMA_FILE.name
+        try:
+            source = Path(path).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{key} = {path!r} cannot be read: {error}", key=key) from error
+    if source is None:
+        return None
+    try:
+        return AvroSchema.parse(source)
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}", key=key) from error
+
+
+def _check_named(named: Mapping[str, Any]) -> None:
+    """Refuse what fastavro takes and no reader can be sure of."""
+    if taken := _PRIMITIVES & named.keys():
+        raise ValueError(f"not an Avro schema: a type is called {', '.join(sorted(taken))}")
+    for name, definition in named.items():
+        if definition["type"] == "fixed" and not (type(definition["size"]) is int and definition["size"] >= 0):
+            raise ValueError(f"not an Avro schema: the size of {name} is not a number of bytes")

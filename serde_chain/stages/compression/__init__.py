@@ -1,0 +1,1 @@
+"""Compression, by libraries, within bounds."""

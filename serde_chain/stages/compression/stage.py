@@ -1,0 +1,164 @@
+"""Compression: ``compress`` with ``compression.type``, or the codec's name as the stage's.
+
+The output frames itself, so a reader needs no setting: it knows the codec by the magic number and reads topics in which
+codecs mix. With ``compression.min.bytes``, smaller payloads pass uncompressed, save those that begin with a magic
+number themselves, so that reading stays unambiguous; the reader must then have the setting too, since without it
+anything that is not compressed is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from payload_stores.options import Option, choice, integer
+from serde_chain.base import Buffer, Data, Deserializer, Serializer
+from serde_chain.errors import DecodeError
+from serde_chain.record import Context
+from serde_chain.stages.compression.codecs import CODECS, Codec, codec_of
+
+__all__ = [
+    "CompressionDeserializer",
+    "CompressionSerializer",
+    "GzipDeserializer",
+    "GzipSerializer",
+    "Lz4Deserializer",
+    "Lz4Serializer",
+    "SnappyDeserializer",
+    "SnappySerializer",
+    "ZstdDeserializer",
+    "ZstdSerializer",
+]
+
+TYPE: Final = Option("compression.type", choice(*CODECS), "zstd", doc="codec: zstd, lz4, gzip or snappy")
+LEVEL: Final = Option("compression.level", integer(), None, doc="compression level, in the codec's own range")
+MIN_BYTES: Final = Option("compression.min.bytes", integer(0), 0, doc="smaller payloads pass uncompressed")
+MAX_OUTPUT: Final = Option(
+    "compression.max.output.bytes", integer(1), 256 << 20, doc="largest payload that decompression may give"
+)
+
+
+class CompressionSerializer(Serializer[Buffer]):
+    """Compresses bytes.
+
+    Equal payloads give equal bytes for one version of the codec's library, so content ids stay stable.
+    """
+
+    takes = Data.BYTES
+    gives = Data.BYTES
+    options: ClassVar[tuple[Option[Any], ...]] = (TYPE, LEVEL, MIN_BYTES)
+    codec_name: ClassVar[str | None] = None
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read ``compression.type``, ``compression.level`` and ``compression.min.bytes``."""
+        super().configure(config, is_key)
+        codec = CODECS[self.codec_name or TYPE.read(config)]
+        codec.load()
+        self._min_bytes = MIN_BYTES.read(config)
+        self._compress = codec.compressor(codec.check_level(LEVEL.read(config)))
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
+        """Compress one payload."""
+        if data is None:
+            return None
+        if len(data) < self._min_bytes and codec_of(data) is None:
+            return data
+        return self._compress(data)
+
+
+class CompressionDeserializer(Deserializer[Buffer]):
+    """Decompresses bytes of any of the codecs, up to ``compression.max.output.bytes``."""
+
+    takes = Data.BYTES
+    gives = Data.BYTES
+    options = (MAX_OUTPUT, MIN_BYTES)
+    codec_name: ClassVar[str | None] = None
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read ``compression.max.output.bytes`` and ``compression.min.bytes``."""
+        super().configure(config, is_key)
+        self._limit = MAX_OUTPUT.read(config)
+        self._pass_through = MIN_BYTES.read(config) > 0
+        self._codec = CODECS[self.codec_name or TYPE.read(config)]
+        self._codec.load()  # a missing library is said now, not at the first record
+        self._decompress = self._codec.decompressor(self._limit)
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
+        """Decompress one payload."""
+        if data is None:
+            return None
+        try:
+            return self._decompress(data)
+        except DecodeError:
+            codec = codec_of(data)
+            if codec is self._codec:
+                raise
+            return self._other(codec, data)
+
+    def _other(self, codec: Codec | None, data: Buffer) -> Buffer:
+        """What is not of the configured codec."""
+        if codec is not None:
+            codec.load()
+            return codec.decompressor(self._limit)(data)
+        if self._pass_through:
+            return data
+        raise DecodeError(
+            f"the data is not compressed: no codec begins with {bytes(data[:4]).hex() or 'nothing'}",
+            hint=f"If the writer sets {MIN_BYTES.name}, set it here too",
+        )
+
+
+# A codec's own name as the name of the stage: compression.type is not read then, and goes to the client.
+_SHORTHAND: Final = (LEVEL, MIN_BYTES)
+
+
+class ZstdSerializer(CompressionSerializer):
+    """``zstd``."""
+
+    codec_name = "zstd"
+    options = _SHORTHAND
+
+
+class Lz4Serializer(CompressionSerializer):
+    """``lz4``."""
+
+    codec_name = "lz4"
+    options = _SHORTHAND
+
+
+class GzipSerializer(CompressionSerializer):
+    """``gzip``."""
+
+    codec_name = "gzip"
+    options = _SHORTHAND
+
+
+class SnappySerializer(CompressionSerializer):
+    """``snappy``."""
+
+    codec_name = "snappy"
+    options = _SHORTHAND
+
+
+class ZstdDeserializer(CompressionDeserializer):
+    """``zstd``; reads the other codecs too."""
+
+    codec_name = "zstd"
+
+
+class Lz4Deserializer(CompressionDeserializer):
+    """``lz4``; reads the other codecs too."""
+
+    codec_name = "lz4"
+
+
+class GzipDeserializer(CompressionDeserializer):
+    """``gzip``; reads the other codecs too."""
+
+    codec_name = "gzip"
+
+
+class SnappyDeserializer(CompressionDeserializer):
+    """``snappy``; reads the other codecs too."""
+
+    codec_name = "snappy"

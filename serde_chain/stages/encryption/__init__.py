@@ -1,0 +1,1 @@
+"""Authenticated encryption, on cryptography."""

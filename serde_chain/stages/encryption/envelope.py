@@ -1,0 +1,113 @@
+"""The envelope around encrypted payloads.
+
+=======  ==========================================================================================
+bytes    content
+=======  ==========================================================================================
+2        ``CE 01``, the version of the envelope
+1        mode: ``01`` AES-256-GCM, ``02`` AES-256-SIV
+1        length n of the key id, 1 to 128
+n        the key id: letters, digits and ``. _ : / -``
+16       GCM only: salt of the key, see :mod:`serde_chain.stages.encryption.stage`
+12       GCM only: nonce
+rest     GCM: ciphertext and the tag of 16 bytes; SIV: synthetic IV of 16 bytes and ciphertext
+=======  ==========================================================================================
+
+All before the nonce, one byte for the record's field (``00`` key, ``01`` value) and the topic in UTF-8 are the
+associated data (RFC 5116, section 2.1).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from serde_chain.base import Buffer
+
+__all__ = [
+    "GCM",
+    "KEY_ID",
+    "NONCE_BYTES",
+    "SALT_BYTES",
+    "SIV",
+    "TAG_BYTES",
+    "Envelope",
+    "associated_data",
+    "head",
+    "key_of",
+    "split",
+]
+
+GCM: Final = 1
+SIV: Final = 2
+SALT_BYTES: Final = 16
+NONCE_BYTES: Final = 12
+TAG_BYTES: Final = 16
+KEY_ID: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
+
+_MAGIC: Final = 0xCE
+_VERSION: Final = 1
+
+
+class Envelope(NamedTuple):
+    """What stands in front of a ciphertext.
+
+    Attributes:
+        mode: :data:`GCM` or :data:`SIV`.
+        head: The bytes before the nonce.
+        nonce: Nonce; empty for SIV.
+        start: Where the ciphertext begins.
+    """
+
+    mode: int
+    head: bytes
+    nonce: bytes
+    start: int
+
+
+def head(mode: int, key_id: str, salt: bytes = b"") -> bytes:
+    """The bytes before the nonce."""
+    encoded = key_id.encode("ascii")
+    return bytes((_MAGIC, _VERSION, mode, len(encoded))) + encoded + salt
+
+
+def associated_data(head: bytes, topic: str, *, is_key: bool) -> bytes:
+    """What is authenticated beside the payload."""
+    return b"".join((head, b"\x00" if is_key else b"\x01", topic.encode()))
+
+
+def split(data: Buffer) -> Envelope:
+    """Read an envelope.
+
+    Raises:
+        ValueError: The data is no such envelope, is of an unknown version or mode, or is cut off.
+    """
+    if len(data) < 2 or data[0] != _MAGIC:
+        raise ValueError(f"the data begins with {bytes(data[:2]).hex() or 'nothing'} instead of {_MAGIC:02x}01")
+    if data[1] != _VERSION:
+        raise ValueError(f"the envelope has the unknown version {data[1]}, known is {_VERSION}")
+    if len(data) < 4:
+        raise ValueError(f"the envelope is cut off after {len(data)} bytes")
+    mode = data[2]
+    end = 4 + data[3]
+    start = end
+    if mode == GCM:
+        end += SALT_BYTES
+        start = end + NONCE_BYTES
+    elif mode != SIV:
+        raise ValueError(f"the envelope has the unknown mode {mode}")
+    if len(data) < start + TAG_BYTES:
+        raise ValueError(f"the envelope is cut off after {len(data)} bytes")
+    return Envelope(mode, bytes(data[:end]), bytes(data[end:start]), start)
+
+
+def key_of(head: bytes) -> tuple[str, bytes]:
+    """The key id and the salt of a head that :func:`split` gave.
+
+    Raises:
+        ValueError: It is no key id.
+    """
+    end = 4 + head[3]
+    key_id = head[4:end].decode("ascii", "replace")
+    if not KEY_ID.fullmatch(key_id):
+        raise ValueError("the envelope's key id has no bytes, more than 128, or characters that key ids do not have")
+    return key_id, head[end:]

@@ -1,0 +1,249 @@
+"""Where the keys of ``encrypt`` come from: the configuration, the environment, files, or a class of the user's."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+from payload_stores.options import Option, text
+from payload_stores.plugins import import_object
+from serde_chain.errors import ConfigError
+from serde_chain.stages.encryption.envelope import KEY_ID
+
+__all__ = ["KEYS", "MIN_KEY_BYTES", "OPTIONS", "KeyProvider", "RememberedKeys", "key_provider"]
+
+MIN_KEY_BYTES: Final = 32
+_MAX_FILE_BYTES: Final = 4096
+_MAX_KNOWN: Final = 256
+_MAX_UNKNOWN: Final = 4096
+_UNKNOWN_SECONDS: Final = 60
+
+_ITEM: Final = re.compile(r"\s*([^\s:=,]+)\s*[:=]\s*(.+?)\s*")
+_HEX: Final = re.compile(rf"(?:[0-9A-Fa-f]{{2}}){{{MIN_KEY_BYTES},}}")
+
+
+class KeyProvider(Protocol):
+    """Gives keys by their ids: a class of the user's, for keys that a key management service holds.
+
+    Called by several threads at once. Readers remember keys, and for a minute also that there is none; writers ask
+    again after 2^20 records. A method ``configure(config)`` is called first, if there is one, with the keys under
+    ``encryption.key.provider.``.
+    """
+
+    def key(self, key_id: str) -> bytes:
+        """The key of an id, at least 32 random bytes.
+
+        Args:
+            key_id: 1 to 128 letters, digits and ``. _ : / -``. Readers take it from the record, where its writer put
+                whatever they liked: it is not a path or URL to be followed.
+
+        Raises:
+            KeyError: There is none, or not for this reader. That is about the record; any other error is about the
+                provider, so that readers stay at the record.
+        """
+
+
+def _key_id(value: object) -> str:
+    if not isinstance(value, str) or not KEY_ID.fullmatch(value):
+        raise ValueError("expected a key id of 1 to 128 letters, digits and . _ : / -")
+    return value
+
+
+def _keys(value: object) -> dict[str, Any]:
+    """Parse ``id = key, id = key`` or a mapping. Messages never show a value: it may be a key."""
+    if isinstance(value, Mapping):
+        found = dict(value)
+    else:
+        matches = [_ITEM.fullmatch(item) for item in str(value).split(",") if item.strip()]
+        found = {match[1]: match[2] for match in matches if match is not None}
+        if None in matches or len(found) < len(matches):
+            raise ValueError("expected id = key, several of them separated by commas, and each id once")
+    for key_id in found:
+        _key_id(key_id)
+    return found
+
+
+def _provider(value: object) -> object:
+    return text(value) if isinstance(value, str) else value
+
+
+KEY_ID_OPTION: Final = Option(
+    "encryption.key.id", _key_id, None, doc="the key to write with; needed if there are several"
+)
+KEYS: Final[Option[dict[str, Any] | None]] = Option(
+    "encryption.keys",
+    _keys,
+    None,
+    secret=True,
+    doc="keys by id, id = key, …: 32 or more bytes in base64 or hex, env:VARIABLE, or file:path",
+)
+EACH_KEY: Final = Option("encryption.keys.*", text, "", secret=True, doc="one key, with its id in place of the *")
+PROVIDER: Final[Option[Any]] = Option(
+    "encryption.key.provider.class", _provider, None, doc="class with a method key(key_id), instead of encryption.keys"
+)
+PROVIDER_SETTINGS: Final = Option("encryption.key.provider.*", text, "", secret=True, doc="settings of that class")
+
+OPTIONS: Final[tuple[Option[Any], ...]] = (KEY_ID_OPTION, KEYS, EACH_KEY, PROVIDER, PROVIDER_SETTINGS)
+
+
+class ConfiguredKeys:
+    """The keys of a configuration; read once, when the stage is configured."""
+
+    def __init__(self, sources: Mapping[str, object]) -> None:
+        self._keys = {key_id: _read(key_id, source) for key_id, source in sources.items()}
+
+    def key(self, key_id: str) -> bytes:
+        """The key of an id."""
+        return self._keys[key_id]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All ids."""
+        return tuple(self._keys)
+
+
+class RememberedKeys:
+    """A reader's memory of what a provider gave and refused.
+
+    Ids come from records: any number of them may name one key with salts of their own, or one that is not there.
+
+    Args:
+        provider: The provider.
+    """
+
+    def __init__(self, provider: KeyProvider) -> None:
+        self._provider = provider
+        self._known: OrderedDict[str, bytes] = OrderedDict()
+        # Until when each is taken for unknown: a key may be added later.
+        self._unknown: OrderedDict[str, float] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def key(self, key_id: str) -> bytes:
+        """The key of an id; see :meth:`KeyProvider.key`."""
+        with self._lock:
+            known = self._known.get(key_id)
+            if known is not None:
+                self._known.move_to_end(key_id)
+                return known
+            if self._unknown.get(key_id, 0) > time.monotonic():
+                raise KeyError(key_id)
+        try:
+            found = self._provider.key(key_id)
+        except KeyError:
+            self._remember(self._unknown, key_id, time.monotonic() + _UNKNOWN_SECONDS, _MAX_UNKNOWN)
+            raise
+        self._remember(self._known, key_id, found, _MAX_KNOWN)
+        return found
+
+    def _remember(self, memory: OrderedDict[str, Any], key_id: str, value: object, most: int) -> None:
+        with self._lock:
+            memory[key_id] = value
+            memory.move_to_end(key_id)
+            if len(memory) > most:
+                memory.popitem(last=False)
+
+
+def key_provider(config: Mapping[str, object]) -> KeyProvider:
+    """Where a configuration's keys come from.
+
+    Raises:
+        ConfigError: There are no keys, one cannot be read or is too short, or the provider cannot be made.
+    """
+    sources = {
+        **(KEYS.read(config) or {}),
+        **{_checked(name): value for name, value in EACH_KEY.select(config).items()},
+    }
+    spec = PROVIDER.read(config)
+    if spec is None and not sources:
+        raise ConfigError("encrypt has no keys", hint=f"Set {KEYS.name} or {PROVIDER.name}", key=KEYS.name)
+    if spec is None:
+        return ConfiguredKeys(sources)
+    if sources:
+        raise ConfigError(f"{KEYS.name} and {PROVIDER.name} exclude each other", key=PROVIDER.name)
+    found: Any = import_object(spec, "key provider") if isinstance(spec, str) else spec
+    if isinstance(found, type):
+        try:
+            found = found()
+        except TypeError as error:
+            raise ConfigError(
+                f"the key provider cannot be made without arguments: {error}", key=PROVIDER.name
+            ) from error
+    if not callable(getattr(found, "key", None)):
+        raise ConfigError("the key provider has no method key(key_id)", key=PROVIDER.name)
+    configure: Callable[[Mapping[str, object]], None] | None = getattr(found, "configure", None)
+    if configure is not None:
+        configure({key: value for key, value in config.items() if PROVIDER_SETTINGS.matches(key)})
+    return cast(KeyProvider, found)
+
+
+def key_to_write(config: Mapping[str, object], provider: KeyProvider) -> str:
+    """The id of the key that records are written with.
+
+    Raises:
+        ConfigError: It is not configured and there is not exactly one, or there is no such key.
+    """
+    key_id = KEY_ID_OPTION.read(config)
+    ids = provider.ids if isinstance(provider, ConfiguredKeys) else None
+    if key_id is None and ids is not None and len(ids) == 1:
+        return ids[0]
+    if key_id is None or (ids is not None and key_id not in ids):
+        known = "" if ids is None else f"; there are {', '.join(ids)}"
+        problem = "is required to encrypt" if key_id is None else f"= {key_id} is not among the keys"
+        raise ConfigError(f"{KEY_ID_OPTION.name} {problem}{known}", key=KEY_ID_OPTION.name)
+    return key_id
+
+
+def _checked(key_id: str) -> str:
+    try:
+        return _key_id(key_id)
+    except ValueError as error:
+        raise ConfigError(f"{EACH_KEY.name}: {error}", key=EACH_KEY.name) from error
+
+
+def _read(key_id: str, source: object) -> bytes:
+    """Read one key; no message shows any of it."""
+    try:
+        key = bytes(source) if isinstance(source, (bytes, bytearray)) else _from_text(str(source).strip())
+    except ValueError as error:
+        raise ConfigError(f"the key {key_id} cannot be read: {error}", key=KEYS.name) from None
+    if len(key) < MIN_KEY_BYTES:
+        raise ConfigError(
+            f"the key {key_id} has {len(key)} bytes, at least {MIN_KEY_BYTES} are needed",
+            hint="Make one with: openssl rand -base64 32",
+            key=KEYS.name,
+        )
+    return key
+
+
+def _from_text(source: str) -> bytes:
+    kind, colon, rest = source.partition(":")
+    if colon and kind == "env":
+        if rest not in os.environ:
+            raise ValueError(f"the environment variable {rest} is not set")
+        return _decode(os.environ[rest].strip())
+    if colon and kind == "file":
+        try:
+            with Path(rest).open("rb") as file:
+                content = file.read(_MAX_FILE_BYTES)
+        except OSError as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+        return content if len(content) == MIN_KEY_BYTES else _decode(content.decode("latin-1").strip())
+    return _decode(source)
+
+
+def _decode(encoded: str) -> bytes:
+    if _HEX.fullmatch(encoded):
+        return bytes.fromhex(encoded)
+    try:
+        padded = encoded + "=" * (-len(encoded) % 4)
+        return base64.b64decode(padded.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("it is neither base64 nor hexadecimal") from None

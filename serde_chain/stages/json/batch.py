@@ -1,0 +1,39 @@
+"""The batch form of ``json``: the documents' own text, checked; a schema of JSON says little about columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from payload_stores.plugins import require
+from serde_chain.arrow.batch import Batch
+from serde_chain.errors import SerializationError
+
+__all__ = ["JsonBatch"]
+
+
+class JsonBatch:
+    """Checks every document and gives its text, which keeps what parsing would lose, as digits of numbers.
+
+    Args:
+        stage: The stage.
+    """
+
+    def __init__(self, stage: Callable[..., Any]) -> None:
+        self._stage = stage
+        self.arrow_type = require("pyarrow", "arrow").string()
+
+    def __call__(self, batch: Batch, /) -> Any:
+        """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
+        texts: list[str | None] = []
+        for row, data in enumerate(batch.objects):
+            text = None
+            if data is not None:
+                try:
+                    self._stage(data, batch.context(row))
+                    text = str(data, "utf-8")
+                except SerializationError as error:
+                    batch.fail(row, error)
+            texts.append(text)
+        kind = batch.arrow.string() if sum(map(len, filter(None, texts))) < 1 << 29 else batch.arrow.large_string()
+        return batch.arrow.array(texts, kind)

@@ -1,0 +1,177 @@
+"""JSON, on orjson, with exact numbers (:mod:`.json_numbers`) and validation against a JSON Schema on request.
+
+``json.framing`` = ``confluent`` or ``header`` registers the schema and names it in each record, as Confluent's JSON
+Schema serializers do; without it, a registry that other stages use is none of JSON's business.
+"""
+
+from __future__ import annotations
+
+import json as standard_json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from payload_stores.errors import drop_data
+from payload_stores.options import Option, boolean, choice, text
+from payload_stores.plugins import require
+from serde_chain.base import Buffer, Deserializer, Serializer
+from serde_chain.errors import ConfigError, DecodeError, EncodeError
+from serde_chain.record import Context, get_header, set_header
+from serde_chain.schemas import schema_id, schema_registry
+from serde_chain.schemas.schema_registry import (
+    CONFLUENT,
+    HEADER,
+    NONE,
+    SchemaFrame,
+    SchemaRegistry,
+    frame_of,
+    framing_of,
+)
+from serde_chain.stages.json import numbers as json_numbers
+
+__all__ = ["JsonDeserializer", "JsonSerializer"]
+
+SCHEMA: Final = Option(
+    "json.schema", lambda value: value if isinstance(value, dict) else text(value), None, doc="a JSON Schema"
+)
+VALIDATE: Final = Option("json.validate", boolean, None, doc="check every value against json.schema (default: if set)")
+
+FRAMING: Final = Option(
+    "json.framing",
+    choice(CONFLUENT, HEADER, NONE),
+    NONE,
+    doc="how a record names its schema: confluent or header, with a registry; none",
+)
+
+Problem = Callable[[Any], str | None]
+
+
+class JsonSerializer(Serializer[Any]):
+    """Writes objects as JSON in UTF-8, without spaces; record keys with their members in order.
+
+    Refused are NaN and infinities, which JSON does not have, and integers beyond 64 bits, which many readers round.
+    """
+
+    message_format: str | None = "json"
+    options = (SCHEMA, VALIDATE, FRAMING, *schema_registry.OPTIONS)
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read the schema and how it is used; the registry is asked at a topic's first record."""
+        super().configure(config, is_key)
+        self._orjson: Any = require("orjson", "json")
+        # Equal keys need equal bytes: partitions and compaction go by them.
+        self._order = self._orjson.OPT_SORT_KEYS if is_key else None
+        self._problem = _validator(config)
+        self._is_key = is_key
+        self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
+        self._frames: dict[object, SchemaFrame] = {}
+        if self._registry is not None:
+            self._text = _schema_text(config)
+            if self._framing == CONFLUENT:
+                self.message_format = None
+
+    def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
+        """Write one object."""
+        if data is None:
+            return None
+        if self._problem is not None and (problem := self._problem(data)):
+            raise EncodeError(f"the value does not fit json.schema: {problem}")
+        try:
+            encoded = json_numbers.dumps(self._orjson, data, self._order)
+        except (TypeError, ValueError, RecursionError) as error:
+            told = str(error)
+            drop_data(error)
+            raise EncodeError(f"the value is not JSON: {told}") from error
+        return encoded if self._registry is None else self._framed(encoded, self._registry, ctx)
+
+    def close(self) -> None:
+        """Close the registry client."""
+        if getattr(self, "_registry", None) is not None:
+            self._registry.close()  # type: ignore[union-attr]
+
+    def _framed(self, encoded: bytes, registry: SchemaRegistry, ctx: Context | None) -> bytes:
+        """Name the schema, for which the registry is asked once per topic."""
+        topic = None if ctx is None else ctx.topic
+        frame = self._frames.get(topic)
+        if frame is None:
+            subject = registry.subject(ctx, str(standard_json.loads(self._text).get("title", "")))
+            found = registry.schema_for(subject, self._text, "JSON")
+            frame = self._frames[topic] = frame_of(found, self._framing, is_key=self._is_key)
+        if frame.header is not None:
+            set_header(ctx, *frame.header)
+        return frame.prefix + encoded
+
+
+class JsonDeserializer(Deserializer[Any]):
+    """Reads JSON, and ``NaN``, ``Infinity`` and ``-Infinity`` as Python's ``json`` writes them; integers are exact.
+
+    ``null`` reads as None, which is the JSON value and not a tombstone.
+    """
+
+    message_format: str | None = "json"
+    options = (SCHEMA, VALIDATE, FRAMING)
+    batch_form = "serde_chain.stages.json.batch:JsonBatch"
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read the schema, if values are to be checked; which one a record names does not matter to read it."""
+        super().configure(config, is_key)
+        self._orjson: Any = require("orjson", "json")
+        self._problem = _validator(config)
+        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
+        self._framed = FRAMING.read(config) != NONE
+        if self._framed:
+            self.message_format = None
+            self.batch_form = None  # type: ignore[misc, assignment]  # a record is not a document's text alone
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
+        """Read one object."""
+        if data is None:
+            return None
+        if self._framed and get_header(ctx, self._header_name) is None:
+            data = _behind_frame(data)
+        try:
+            value = json_numbers.loads(self._orjson, data)
+        except (ValueError, RecursionError) as error:
+            told = str(error)
+            drop_data(error)
+            raise DecodeError(f"the bytes are not JSON: {told}") from error
+        if self._problem is not None and (problem := self._problem(value)):
+            raise DecodeError(f"the value does not fit json.schema: {problem}")
+        return value
+
+
+def _behind_frame(data: Buffer) -> memoryview:
+    try:
+        _, start = schema_id.split_confluent(data)
+    except ValueError as error:
+        raise DecodeError(str(error), hint="Was it written without a schema registry? See json.framing") from error
+    return memoryview(data)[start:]
+
+
+def _schema_text(config: Mapping[str, object]) -> str:
+    source = SCHEMA.read(config)
+    if source is None:
+        raise ConfigError("json has no schema to register", hint=f"Set {SCHEMA.name}", key=SCHEMA.name)
+    return source if isinstance(source, str) else standard_json.dumps(source)
+
+
+def _validator(config: Mapping[str, object]) -> Problem | None:
+    """A function that says what is wrong with a value, or None if nothing is to be checked."""
+    source, wanted = SCHEMA.read(config), VALIDATE.read(config)
+    if source is None and wanted:
+        raise ConfigError("json.validate needs a schema", hint="Set json.schema", key=SCHEMA.name)
+    if source is None or wanted is False:
+        return None
+    jsonschema: Any = require("jsonschema", "json")
+    try:
+        schema = standard_json.loads(source) if isinstance(source, str) else source
+        kind = jsonschema.validators.validator_for(schema)
+        kind.check_schema(schema)
+    except (ValueError, jsonschema.SchemaError) as error:
+        raise ConfigError(f"json.schema is not a JSON Schema: {error}", key=SCHEMA.name) from error
+    validator = kind(schema)
+
+    def problem(value: Any) -> str | None:
+        error = jsonschema.exceptions.best_match(validator.iter_errors(value))
+        return None if error is None else f"{error.json_path}: {error.message[:300]}"
+
+    return problem

@@ -1,0 +1,122 @@
+"""The batch form of ``large-message``: only marked records are touched, and their payloads download in parallel."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from payload_stores.errors import PayloadStoreError
+from serde_chain.arrow.batch import Batch
+from serde_chain.arrow.columns import cuts, replaced
+from serde_chain.errors import SerializationError, in_chain
+from serde_chain.stages.large_message.prefetch import Downloads
+from serde_chain.stages.large_message.read import LargeMessageDeserializer
+from serde_chain.wire.reference_format import Reference
+
+__all__ = ["LargeMessageBatch"]
+
+
+class _Marked(NamedTuple):
+    """A record that bears a format's mark."""
+
+    row: int
+    data: bytes | None
+    reference: Reference | None
+
+
+class LargeMessageBatch:
+    """Resolves the references of a batch, each distinct one once, within one deadline for all that is held at once.
+
+    Args:
+        stage: The stage.
+    """
+
+    def __init__(self, stage: LargeMessageDeserializer) -> None:
+        self._stage = stage
+
+    def __call__(self, batch: Batch, /) -> Any:
+        """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
+        (part,) = self.parts(batch, None)
+        return part.column
+
+    def parts(self, batch: Batch, most_bytes: int | None) -> Iterator[Batch]:
+        """Read a batch in parts, fetching the payloads of the next parts meanwhile.
+
+        Args:
+            batch: The records.
+            most_bytes: About how many bytes a part is to have; None for one part.
+        """
+        marked = self._marked(batch)
+        stops = deque([len(batch)] if most_bytes is None else cuts(batch.column, most_bytes))
+        with Downloads(
+            partial(self._stage.download, deadline=False),
+            [found.reference for found in marked if found.reference is not None],
+            in_flight=self._stage.downloads_in_flight,
+            # One part holds all payloads in the end, so to fetch few of them at a time would save no memory.
+            max_bytes=None if most_bytes is None else self._stage.downloads_bytes,
+            timeout_ms=self._stage.timeout_ms,
+        ) as downloads:
+            part = _Part(batch, 0)
+            for found in marked:
+                while found.row >= stops[0]:
+                    yield part.end(downloads, stops[0])
+                    part = _Part(batch, stops.popleft())
+                part.put(found.row, self._read(batch, found, downloads))
+                if most_bytes is not None and part.held >= most_bytes and found.row + 1 < stops[0]:
+                    stops.appendleft(found.row + 1)
+            for stop in stops:
+                yield part.end(downloads, stop)
+                part = _Part(batch, stop)
+
+    def _marked(self, batch: Batch) -> list[_Marked]:
+        """The records to work on; those whose marks are malformed have failed."""
+        markers = self._stage.marker_headers()
+        column = batch.column
+        rows: Iterable[int] = range(len(column)) if markers is None else batch.rows_with_header(markers)
+        marked = []
+        for row in rows:
+            data = column[row].as_py()
+            if data is None:
+                continue
+            try:
+                marked.append(_Marked(row, data, self._stage.reference(data, batch.context(row))))
+            except (SerializationError, PayloadStoreError) as error:
+                batch.fail(row, error if isinstance(error, SerializationError) else in_chain(error))
+                marked.append(_Marked(row, None, None))
+        return marked
+
+    def _read(self, batch: Batch, found: _Marked, downloads: Downloads) -> Any:
+        """What the stage makes of a record; None if it cannot be read."""
+        if found.data is None:
+            return None
+        try:
+            return self._stage.read(found.data, batch.context(found.row), downloads.take)
+        except SerializationError as error:
+            batch.fail(found.row, error)
+        except PayloadStoreError as error:
+            batch.fail(found.row, in_chain(error))
+        return None
+
+
+class _Part:
+    """Records that will go on together, and the payloads among them."""
+
+    def __init__(self, batch: Batch, start: int) -> None:
+        self._batch = batch
+        self._start = start
+        self._payloads: dict[int, Any] = {}
+        self.held = 0
+
+    def put(self, row: int, payload: Any) -> None:
+        self._payloads[row - self._start] = payload
+        self.held += len(payload or b"")
+
+    def end(self, downloads: Downloads, stop: int) -> Batch:
+        """The records up to a row, with payloads in place of references."""
+        found = self._batch.part(self._start, stop)
+        found.take(replaced(found.column, self._payloads))
+        self._payloads = {}
+        downloads.let_go()
+        return found

@@ -1,0 +1,168 @@
+"""Compression of offloaded payloads as bakdata's Java library does it, with Kafka's own codecs.
+
+Java leaves zero bytes behind the end of a frame, since it stores its whole buffer. They are passed over; anything else
+there is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from payload_stores.plugins import require
+from serde_chain.base import Buffer
+from serde_chain.errors import DecodeError
+from serde_chain.stages.compression.codecs import CODECS, gunzip
+
+__all__ = ["NAMES", "compressor", "decompress"]
+
+NAMES: Final = ("gzip", "snappy", "lz4", "zstd")
+
+# xerial's framing: magic, version and oldest compatible version, then blocks, each behind its size.
+_XERIAL: Final = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") * 2
+_XERIAL_BLOCK: Final = 32 << 10
+
+
+def compressor(name: str) -> Callable[[Buffer], bytes]:
+    """Make a function that compresses a payload so that Java reads it; safe for concurrent calls.
+
+    Raises:
+        MissingDependencyError: The library is not installed.
+    """
+    if name == "gzip":
+        return CODECS[name].compressor(6)
+    if name == "snappy":
+        return partial(_compress_xerial, require("cramjam", "compression").snappy.compress_raw)
+    if name == "lz4":
+        # Kafka's reader takes no linked blocks.
+        return partial(require("lz4.frame", "compression").compress, block_linked=False, store_size=False)
+    library: Any = require("zstandard", "compression")
+    return lambda data: library.ZstdCompressor(write_content_size=False).compress(data)
+
+
+def decompress(name: str, data: Buffer, limit: int) -> bytes:
+    """Decompress what Java or :func:`compressor` wrote.
+
+    Args:
+        name: The codec.
+        data: A frame, and zero bytes behind it.
+        limit: The most bytes that it may give.
+
+    Raises:
+        DecodeError: It is no such frame, is cut off, is followed by something else, or gives more than the limit.
+        MissingDependencyError: The library is not installed.
+    """
+    try:
+        return _DECOMPRESSORS[name](memoryview(data), limit)
+    except (ValueError, IndexError) as error:
+        raise DecodeError(f"the payload is no {name} frame: {error}") from error
+
+
+def _gzip(data: memoryview, limit: int) -> bytes:
+    payload, rest = gunzip(data, limit)
+    if payload is None:
+        raise _too_large(limit)
+    _check_padding(rest)
+    return payload
+
+
+def _framed(name: str, end_of: Callable[[memoryview], int], data: memoryview, limit: int) -> bytes:
+    codec = CODECS[name]
+    codec.load()
+    if data[:4] != codec.magic:
+        raise ValueError("it does not begin with one")
+    end = end_of(data)
+    if end > len(data):
+        raise ValueError("it ends too early")
+    _check_padding(data[end:])
+    try:
+        return codec.decompressor(limit)(data[:end])
+    except DecodeError as error:
+        raise ValueError(error.message) from error  # its hint is for the compress stage
+
+
+def _end_of_lz4(data: memoryview) -> int:
+    """Where an LZ4 frame ends, by its own rules ("LZ4 Frame Format Description")."""
+    flags = data[4]
+    at = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    while at + 4 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "little") & 0x7FFFFFFF
+        at += 4
+        if size == 0:
+            return at + (4 if flags & 0x04 else 0)
+        at += size + (4 if flags & 0x10 else 0)
+    raise ValueError("it ends too early")
+
+
+def _end_of_zstd(data: memoryview) -> int:
+    """Where a zstd frame ends, by its own rules (RFC 8878, section 3.1.1)."""
+    descriptor = data[4]
+    single, checksum = descriptor & 0x20, descriptor & 0x04
+    size_bytes = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3] + size_bytes
+    while at + 3 <= len(data):
+        header = int.from_bytes(data[at : at + 3], "little")
+        kind, size = header >> 1 & 3, header >> 3
+        at += 3 + (1 if kind == 1 else size)  # one byte stands for a run
+        if header & 1:
+            return at + (4 if checksum else 0)
+    raise ValueError("it ends too early")
+
+
+def _compress_xerial(compress: Callable[[Buffer], Any], data: Buffer) -> bytes:
+    view = memoryview(data).cast("B")
+    pieces: list[bytes] = [_XERIAL]
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(compress(view[start : start + _XERIAL_BLOCK]))
+        pieces += (len(block).to_bytes(4, "big"), block)
+    return b"".join(pieces)
+
+
+def _xerial(data: memoryview, limit: int) -> bytes:
+    library: Any = require("cramjam", "compression")
+    if data[:8] != _XERIAL[:8] or len(data) < len(_XERIAL):
+        raise ValueError("it does not begin with xerial's magic number")
+    pieces: list[bytes] = []
+    at, total = len(_XERIAL), 0
+    while at + 4 <= len(data) and (size := int.from_bytes(data[at : at + 4], "big")):
+        block = data[at + 4 : at + 4 + size]
+        if len(block) < size:
+            raise ValueError("it ends too early")
+        # A block says in front what it gives.
+        total += _block_size(block)
+        if total > limit:
+            raise _too_large(limit)
+        try:
+            pieces.append(bytes(library.snappy.decompress_raw(block)))
+        except library.DecompressionError as error:
+            raise ValueError(str(error)) from error
+        at += 4 + size
+    _check_padding(data[at:])
+    return b"".join(pieces)
+
+
+def _block_size(block: memoryview) -> int:
+    size = 0
+    for position, byte in enumerate(block[:5]):
+        size |= (byte & 0x7F) << 7 * position
+        if byte < 128:
+            return size
+    raise ValueError("a block does not say its size")
+
+
+def _too_large(limit: int) -> ValueError:
+    return ValueError(f"it gives more than {limit} bytes")
+
+
+def _check_padding(rest: memoryview) -> None:
+    if bytes(rest).strip(b"\x00"):
+        raise ValueError("something else than zero bytes follows its end")
+
+
+_DECOMPRESSORS: Final[dict[str, Callable[[memoryview, int], bytes]]] = {
+    "gzip": _gzip,
+    "snappy": _xerial,
+    "lz4": partial(_framed, "lz4", _end_of_lz4),
+    "zstd": partial(_framed, "zstd", _end_of_zstd),
+}

@@ -1,0 +1,254 @@
+"""What both directions of ``large-message`` share: their keys, and the payload stores behind a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Self
+
+from payload_stores.base import PayloadStore, SupportsTopics
+from payload_stores.errors import UntrustedReferenceError
+from payload_stores.ids import ID_STRATEGIES
+from payload_stores.middleware import Deadline
+from payload_stores.options import Option, choice, integer, listing, text
+from payload_stores.registry import open_store, store_class
+from serde_chain.base import Stage
+from serde_chain.errors import ConfigError
+from serde_chain.record import Context
+from serde_chain.stages.large_message import codecs as offload_codecs
+from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
+
+KIP_THRESHOLD_BYTES: Final = 1048576
+
+
+def _store(value: object) -> Any:
+    """A store by name, class or instance; which of these it is, the store registry finds out."""
+    return text(value) if isinstance(value, str) else value
+
+
+def _several_stores(value: object) -> tuple[Any, ...]:
+    return listing(value) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+STORE: Final = Option(
+    "large.message.payload.store.class",
+    _store,
+    None,
+    required=True,
+    doc="Name a payload store: memory, local, s3, hop, or a class",
+)
+STORES: Final[Option[tuple[Any, ...]]] = Option(
+    "large.message.payload.store.classes", _several_stores, (), doc="further payload stores to read from"
+)
+AUTO: Final = "auto"
+
+
+def _threshold(value: object) -> int | str:
+    if isinstance(value, str) and value.strip().lower() == AUTO:
+        return AUTO
+    try:
+        return integer(0)(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or auto") from None
+
+
+THRESHOLD: Final = Option(
+    "large.message.threshold.bytes",
+    _threshold,
+    None,
+    doc="larger payloads go to the store (default 1048576); auto: what topic and client take",
+)
+TTL: Final = Option(
+    "large.message.threshold.ttl.ms", integer(1), 300_000, doc="how long a topic's limit is taken for known (auto, hop)"
+)
+ID: Final = Option(
+    "large.message.id",
+    choice(*ID_STRATEGIES, "murmur3"),
+    "random",
+    doc="ids: random, content, keyed; bakdata: murmur3 too",
+)
+COMPRESSION: Final = Option(
+    "large.message.compression",
+    choice("none", *offload_codecs.NAMES),
+    "none",
+    doc="of what is offloaded in bakdata's formats: none, gzip, snappy, lz4 or zstd",
+)
+FORMAT: Final = Option("large.message.format", text, "kip1159", doc="how references are written")
+ACCEPT: Final[Option[tuple[str, ...]]] = Option(
+    "large.message.accept",
+    listing,
+    ("kip1159", "bakdata-headers"),
+    doc="formats of references that are read; hop too with its store",
+)
+ANY: Final = "any"
+SAME: Final = "same"
+
+
+def _topics(value: object) -> tuple[str, ...]:
+    found = listing(value)
+    if not found or (ANY in found and len(found) > 1):
+        raise ValueError("expected any, same, or a list of topics")
+    return found
+
+
+REFERENCE_TOPICS: Final[Option[tuple[str, ...]]] = Option(
+    "large.message.reference.topics",
+    _topics,
+    (ANY,),
+    doc="whose payloads a record may refer to: any, same (its own topic's), or a list of topics, same among them",
+)
+TIMEOUT: Final = Option(
+    "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
+)
+DOWNLOADS_IN_FLIGHT: Final = Option(
+    "large.message.downloads.in.flight", integer(1), 8, doc="most downloads at a time, where records come in batches"
+)
+DOWNLOADS_BYTES: Final = Option(
+    "large.message.downloads.max.bytes",
+    integer(1),
+    64 << 20,
+    doc="most bytes that are downloaded ahead of their reader, where batches are read in parts, as in Spark",
+)
+
+
+def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
+    """The options of a store, by what stands under a key."""
+    if isinstance(spec, PayloadStore):
+        return spec.options
+    try:
+        return store_class(spec).options
+    except ConfigError as error:
+        error.add_context(key=key)
+        raise
+
+
+class LargeMessage(Stage):
+    """What both directions share: stores behind a deadline."""
+
+    moves_payloads = True
+    _stores: dict[str, PayloadStore]
+    """By the schemes that they read; one that reads several is there several times."""
+    _content: str | None = None
+    """What the neighbour is that makes or reads the payload, as formats say it in a header."""
+
+    @classmethod
+    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+        """The stage's own keys, and those of the stores that the configuration names."""
+        named = {STORE.name: (STORE.read({STORE.name: "memory", **config}),), STORES.name: STORES.read(config)}
+        found = [_options(spec, key) for key, specs in named.items() for spec in specs if spec]
+        return (*cls.options, *PayloadStore.options, *(option for options in found for option in options))
+
+    def _with_content(self, content: str | None) -> Self:
+        """The stage beside a neighbour that makes or reads such payloads; it shares the stores."""
+        if content == self._content:
+            return self
+        # Not a copy as pickling makes it, which would open the stores anew.
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__, _content=content)
+        return bound
+
+    @property
+    def timeout_ms(self) -> int:
+        """Deadline of one upload or download, in ms."""
+        return self._timeout_ms
+
+    @property
+    def worst_case_ms(self) -> int:
+        """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
+        return max((store.worst_case_ms() or 0 for store in self._stores.values()), default=0)
+
+    def _open(self, config: Mapping[str, object], *specs: Any) -> None:
+        self._timeout_ms = TIMEOUT.read(config)
+        self._max_bytes = PayloadStore.MAX_PAYLOAD.read(config)
+        self._stores = {}
+        try:
+            for spec in specs:
+                store = open_store(spec, config)
+                taken = next((scheme for scheme in store.schemes if scheme in self._stores), None)
+                if taken is not None:
+                    store.close()
+                    raise ConfigError(f"two payload stores have the scheme {taken}", key=STORES.name)
+                self._stores |= dict.fromkeys(store.schemes, Deadline(store, self._timeout_ms))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the stores."""
+        for store in set(getattr(self, "_stores", {}).values()):
+            store.close()
+
+
+class ReferenceTopics:
+    """Whose payloads a record may refer to: a reader follows references that every writer may make.
+
+    Args:
+        topics: What :data:`REFERENCE_TOPICS` says.
+        stores: The stores that are read.
+
+    Raises:
+        ConfigError: A store's references do not tell the topic.
+    """
+
+    def __init__(self, topics: tuple[str, ...], stores: Iterable[PayloadStore]) -> None:
+        self._any = topics == (ANY,)
+        self._same = SAME in topics
+        self._names = frozenset(topics) - {SAME}
+        silent = next((store for store in stores if not isinstance(store, SupportsTopics)), None)
+        if silent is not None and not self._any:
+            raise ConfigError(
+                f"references of the store {silent.scheme} do not tell a topic, by which they could be refused",
+                hint=f"Leave {REFERENCE_TOPICS.name} at {ANY}",
+                key=REFERENCE_TOPICS.name,
+            )
+
+    def check(self, reference: Reference, ctx: Context | None, store_of: Callable[[str], PayloadStore]) -> None:
+        """Refuse a reference to a payload of another topic.
+
+        Args:
+            reference: The reference.
+            ctx: The record around it.
+            store_of: Gives the store of a reference's URL.
+
+        Raises:
+            UntrustedReferenceError: The record may not refer to it.
+        """
+        if self._any:
+            return
+        store = store_of(reference.url)
+        topic = store.topic_of(reference.url) if isinstance(store, SupportsTopics) else None
+        if topic in self._names or (self._same and ctx is not None and ctx.topic and topic == ctx.topic):
+            return
+        raise UntrustedReferenceError(
+            f"the reference is not followed: it is to a payload of the topic {topic}",
+            hint=f"If it is legitimate, add the topic to {REFERENCE_TOPICS.name}",
+            store=store.scheme,
+            reference=reference.url[:500],
+        )
+
+
+def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[ReferenceFormat, str]:
+    """The format that references are written in, and how ids are made.
+
+    Raises:
+        ConfigError: The format is not known, or does not go with ids or compression.
+    """
+    name = FORMAT.read(config)
+    found = find_format(name)
+    # Compaction and partitioning compare keys byte by byte, so equal keys need equal references.
+    strategy = "content" if is_key else ID.read(config)
+    if strategy not in found.id_strategies:
+        known = ", ".join(found.id_strategies)
+        raise ConfigError(f"{ID.name} = {strategy} is not for the format {name}", hint=f"It has {known}", key=ID.name)
+    if COMPRESSION.read(config) != "none" and not found.compresses:
+        raise ConfigError(
+            f"{COMPRESSION.name} is not for the format {name}",
+            hint="Put a compress stage in front of large-message",
+            key=COMPRESSION.name,
+        )
+    return found, strategy
+
+
+def own_method(found: ReferenceFormat, name: str) -> Callable[..., Any] | None:
+    """A format's method; None if it is the one that all formats inherit, which does nothing."""
+    inherited = getattr(type(found), name, None) is getattr(ReferenceFormat, name)
+    return None if inherited else getattr(found, name)

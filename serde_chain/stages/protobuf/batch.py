@@ -1,0 +1,104 @@
+"""The batch form of ``protobuf``: a column of structs, typed as the message's descriptor says."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from payload_stores.plugins import require
+from serde_chain.arrow.batch import Batch
+from serde_chain.errors import ConfigError, DecodeError, SerializationError
+from serde_chain.stages.protobuf.schema import is_map, is_repeated, to_dict
+from serde_chain.stages.protobuf.stage import ProtobufDeserializer
+
+__all__ = ["ProtobufBatch", "arrow_type"]
+
+# By the descriptors' cpp_type; bytes are strings there.
+_TYPES: Final = {
+    1: "int32", 2: "int64", 3: "uint32", 4: "uint64", 5: "float64", 6: "float32", 7: "bool_", 8: "string", 9: "string",
+}  # fmt: skip
+_BYTES: Final = 12
+_MESSAGE: Final = 10
+
+
+def arrow_type(descriptor: Any) -> Any:
+    """The Arrow type of a message, as :func:`~serde_chain.stages.protobuf.schema.to_dict` gives it.
+
+    Enums are their names; protobuf's own messages, such as time stamps, are structs of their fields.
+
+    Args:
+        descriptor: The message's descriptor.
+
+    Returns:
+        A ``pyarrow`` struct type.
+
+    Raises:
+        ConfigError: The message can contain itself, for which Arrow has no type.
+        MissingDependencyError: pyarrow is not installed.
+    """
+    return _struct(require("pyarrow", "arrow"), descriptor, ())
+
+
+def _struct(arrow: Any, descriptor: Any, around: tuple[str, ...]) -> Any:
+    name = descriptor.full_name
+    if name in around:
+        raise ConfigError(f"{name} can contain itself, for which Arrow has no type", hint="Read it record by record")
+    inside = (*around, name)
+    return arrow.struct([(field.name, _column(arrow, field, inside)) for field in descriptor.fields])
+
+
+def _column(arrow: Any, field: Any, around: tuple[str, ...]) -> Any:
+    if is_map(field):
+        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+        return arrow.map_(_one(arrow, key, around), _one(arrow, value, around))
+    one = _one(arrow, field, around)
+    return arrow.list_(one) if is_repeated(field) else one
+
+
+def _one(arrow: Any, field: Any, around: tuple[str, ...]) -> Any:
+    if field.cpp_type == _MESSAGE:
+        return _struct(arrow, field.message_type, around)
+    return arrow.binary() if field.type == _BYTES else getattr(arrow, _TYPES[field.cpp_type])()
+
+
+class ProtobufBatch:
+    """Reads a batch; without a configured message, all records must be of one.
+
+    Args:
+        stage: The stage.
+    """
+
+    def __init__(self, stage: ProtobufDeserializer) -> None:
+        self._stage = stage
+
+    @property
+    def arrow_type(self) -> Any:
+        """The type of all columns; None where it is that of the records."""
+        return None if self._stage.descriptor is None else arrow_type(self._stage.descriptor)
+
+    def __call__(self, batch: Batch, /) -> Any:
+        """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
+        descriptor = self._stage.descriptor
+        values: list[Any] = []
+        for row, data in enumerate(batch.objects):
+            value = None
+            if data is not None:
+                try:
+                    message = self._stage.read(data, batch.context(row))
+                    descriptor = descriptor or message.DESCRIPTOR
+                    value = _checked(message, descriptor.full_name)
+                except SerializationError as error:
+                    batch.fail(row, error)
+            values.append(value)
+        if descriptor is None:
+            return batch.arrow.nulls(len(values))
+        kind = arrow_type(descriptor)
+        return batch.collect(values, lambda found: batch.arrow.array(found, kind))
+
+
+def _checked(message: Any, expected: str) -> dict[str, Any]:
+    if message.DESCRIPTOR.full_name != expected:
+        raise DecodeError(
+            f"the record is a {message.DESCRIPTOR.full_name}, others of the batch are a {expected}",
+            hint="A column has one type: set protobuf.message.class",
+        )
+    return to_dict(message)

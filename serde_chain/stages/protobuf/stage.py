@@ -1,0 +1,252 @@
+"""Protobuf, on Google's library: with or without a schema registry.
+
+``protobuf.framing`` says how a record names its schema: ``confluent`` (the registry's id and the message's indexes in
+front; the default where a registry is set), ``header`` (the same in a record header), or ``none``. See
+:mod:`serde_chain.schemas.schema_id` for the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from payload_stores.options import Option, choice
+from payload_stores.plugins import require
+from serde_chain.base import Buffer, Deserializer, Serializer
+from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
+from serde_chain.record import Context, get_header, set_header
+from serde_chain.schemas import schema_id, schema_registry
+from serde_chain.schemas.schema_id import SchemaKey
+from serde_chain.schemas.schema_registry import (
+    CONFLUENT,
+    HEADER,
+    NONE,
+    RegisteredSchema,
+    SchemaFrame,
+    SchemaRegistry,
+    frame_of,
+    framing_of,
+)
+from serde_chain.stages.avro import bounds as avro_bounds
+from serde_chain.stages.protobuf import schema as protobuf_schema
+from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME
+
+__all__ = ["ProtobufDeserializer", "ProtobufSerializer"]
+
+FRAMING: Final = Option(
+    "protobuf.framing",
+    choice(CONFLUENT, HEADER, NONE),
+    None,
+    doc="how a record names its schema: confluent (default with a registry), header, none",
+)
+VALUES: Final = Option("protobuf.values", choice("message", "dict"), "message", doc="what readers get: message or dict")
+
+_TYPE: Final = "PROTOBUF"
+_NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
+
+
+class ProtobufSerializer(Serializer[Any]):
+    """Writes messages, or dictionaries of their fields.
+
+    Equal messages give equal bytes, maps included, for one version of the library.
+    """
+
+    options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, *schema_registry.OPTIONS)
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Find the message class; the registry is asked at a topic's first record."""
+        super().configure(config, is_key)
+        require("google.protobuf", "protobuf")
+        self._class: Any = protobuf_schema.message_class(config)
+        if self._class is None:
+            raise ConfigError("protobuf has no message to write", hint=_NO_CLASS, key=MESSAGE_CLASS.name)
+        descriptor = self._class.DESCRIPTOR
+        self._write = self._class.SerializeToString
+        # It takes twice the time, and is the same without maps.
+        self._options = {"deterministic": True} if protobuf_schema.has_maps(descriptor) else {}
+        self._recursive = protobuf_schema.is_recursive(descriptor)
+        self._indexes = schema_id.encode_indexes(protobuf_schema.indexes_of(descriptor))
+        self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
+        self._is_key = is_key
+        self._writers: dict[object, SchemaFrame] = {}
+        self._any_topic = SchemaFrame(b"", None) if self._registry is None else None
+
+    def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
+        """Write one message."""
+        if data is None:
+            return None
+        writer = self._any_topic or self._writers.get(None if ctx is None else ctx.topic) or self._writer_for(ctx)
+        try:
+            message = data if isinstance(data, self._class) else self._message(data)
+            encoded: bytes = self._write(message, **self._options)
+        except EncodeError:
+            raise
+        except Exception as error:  # protobuf raises its own error, and several of Python's
+            raise EncodeError(f"the value does not fit {self._class.DESCRIPTOR.full_name}: {error}") from error
+        if writer.header is not None:
+            set_header(ctx, *writer.header)
+        return writer.prefix + encoded
+
+    def close(self) -> None:
+        """Close the registry client."""
+        if getattr(self, "_registry", None) is not None:
+            self._registry.close()  # type: ignore[union-attr]
+
+    def _message(self, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            raise EncodeError(
+                f"the value is of type {type(data).__qualname__}, expected {self._class.DESCRIPTOR.full_name} or a "
+                "dictionary of its fields"
+            )
+        if self._recursive:
+            avro_bounds.check_depth(data)
+        return self._class(**data)
+
+    def _writer_for(self, ctx: Context | None) -> SchemaFrame:
+        """Ask the registry, once per topic."""
+        registry, descriptor = cast(SchemaRegistry, self._registry), self._class.DESCRIPTOR
+        subject = registry.subject(ctx, descriptor.full_name)
+        references = [] if registry.use_latest else _references(registry, descriptor.file)
+        found = registry.schema_for(subject, protobuf_schema.descriptor_text(descriptor.file), _TYPE, references)
+        writer = frame_of(found, self._framing, is_key=self._is_key, indexes=self._indexes)
+        self._writers[None if ctx is None else ctx.topic] = writer
+        return writer
+
+
+class ProtobufDeserializer(Deserializer[Any]):
+    """Reads messages of the configured class; without one, of the class that the registry describes.
+
+    Protobuf's field numbers are all that is needed to read, so that a record's schema is looked up only where its
+    message's indexes are not those of the configured class: it may then be another message.
+    """
+
+    options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, *schema_registry.OPTIONS)
+    batch_form = "serde_chain.stages.protobuf.batch:ProtobufBatch"
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Find the message class; the registry is asked at a schema's first record, if at all."""
+        super().configure(config, is_key)
+        require("google.protobuf", "protobuf")
+        self._class: Any = protobuf_schema.message_class(config)
+        self._to_dict = VALUES.read(config) == "dict"
+        framing, self._registry = framing_of(FRAMING, config, is_key=is_key, needs_registry=self._class is None)
+        if self._class is None and self._registry is None:
+            raise ConfigError(
+                "protobuf has no message to read", hint=f"{_NO_CLASS}, or schema.registry.url", key=MESSAGE_CLASS.name
+            )
+        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
+        self._framed = framing != NONE
+        self._own_indexes: tuple[int, ...] | None = None
+        if self._class is not None:
+            self._own_indexes = protobuf_schema.indexes_of(self._class.DESCRIPTOR)
+        self._classes: dict[tuple[SchemaKey, tuple[int, ...]], Any] = {}
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
+        """Read one message."""
+        if data is None:
+            return None
+        message = self.read(data, ctx)
+        return protobuf_schema.to_dict(message) if self._to_dict else message
+
+    @property
+    def descriptor(self) -> Any | None:
+        """Descriptor of the configured message; None if it is each record's own."""
+        return None if self._class is None else self._class.DESCRIPTOR
+
+    def read(self, data: Buffer, ctx: Context | None) -> Any:
+        """Read one message, whatever ``protobuf.values`` says.
+
+        Raises:
+            DecodeError: The bytes are no such message, or are framed in another way.
+            SchemaRegistryError: The registry is down, or does not know the schema.
+        """
+        found, start = self._locate(data, ctx) if self._framed else (self._class, 0)
+        try:
+            return found.FromString(bytes(data[start:]))
+        except Exception as error:  # protobuf's own error; UnicodeDecodeError for text in some releases
+            raise DecodeError(
+                f"the bytes are not a {found.DESCRIPTOR.full_name}: {error}",
+                hint="Was it written with another message, or with a framing? See protobuf.framing",
+            ) from error
+
+    def close(self) -> None:
+        """Close the registry client."""
+        if getattr(self, "_registry", None) is not None:
+            self._registry.close()  # type: ignore[union-attr]
+
+    def _locate(self, data: Buffer, ctx: Context | None) -> tuple[Any, int]:
+        """The class for the schema that the header or the prefix names, and where the message begins."""
+        in_header = get_header(ctx, self._header_name)
+        source = data if in_header is None else in_header
+        try:
+            key, end = schema_id.split_confluent(source)
+            indexes, end = schema_id.split_indexes(source, end)
+        except ValueError as error:
+            raise DecodeError(
+                str(error), hint="Was it written without a schema registry? See protobuf.framing"
+            ) from error
+        start = end if in_header is None else 0
+        if indexes == self._own_indexes or (self._registry is None and self._class is not None):
+            return self._class, start
+        found = self._classes.get((key, indexes))
+        if found is None:
+            found = self._classes[key, indexes] = self._class_for(key, indexes)
+        return found, start
+
+    def _class_for(self, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
+        """Ask the registry, once per schema and message."""
+        written = _registered_class(cast(SchemaRegistry, self._registry), key, indexes)
+        if self._class is None:
+            return written
+        theirs, ours = written.DESCRIPTOR.full_name, self._class.DESCRIPTOR.full_name
+        if theirs != ours:
+            raise DecodeError(
+                f"the record is a {theirs}, expected {ours}", hint="Are there several messages in a topic?"
+            )
+        return self._class
+
+
+def _references(registry: SchemaRegistry, file: Any) -> list[Any]:
+    """Register what a file imports, and what that imports; known files every reader has."""
+    return [
+        registry.reference(
+            imported.name, protobuf_schema.descriptor_text(imported), _TYPE, _references(registry, imported)
+        )
+        for imported in file.dependencies
+        if not protobuf_schema.is_known(imported.name)
+    ]
+
+
+def _registered_class(registry: SchemaRegistry, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
+    """The class of a message that a registry describes: stored as a descriptor, or made one by Confluent's registry."""
+    found = registry.get(key, _TYPE)
+    try:
+        return _class_at(found, indexes)
+    except _NotADescriptor:
+        found = registry.get(key, _TYPE, "serialized")
+    try:
+        return _class_at(found, indexes)
+    except _NotADescriptor as error:
+        raise SchemaRegistryError(
+            f"schema {key} of the registry is no descriptor: {error}", hint=f"{_NO_CLASS}, and it is not needed"
+        ) from error
+
+
+class _NotADescriptor(ValueError):  # noqa: N818, never leaves this file
+    """The registry has the schema as text."""
+
+
+def _class_at(found: RegisteredSchema, indexes: tuple[int, ...]) -> Any:
+    try:
+        files = [
+            protobuf_schema.parse_file(name, text)
+            for name, text in (*zip(found.names, found.references, strict=True), ("record", found.text))
+        ]
+    except ValueError as error:
+        raise _NotADescriptor(str(error)) from error
+    try:
+        return protobuf_schema.class_at(files, indexes)
+    except (ValueError, RecursionError) as error:
+        failure = SchemaRegistryError(f"schema {found.key} of the registry does not describe the record: {error}")
+        failure.about_record = True  # which says itself where in the schema its message is
+        raise failure from error

@@ -1,0 +1,123 @@
+"""Batches through whole chains: what goes in, what comes out, and which record an error names."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from serde_chain import DeserializerChain, RecordContext, SerializationError, SerializerChain
+from serde_chain.arrow.batch import Batch
+from serde_chain.errors import DecodeError, PayloadIntegrityError, PayloadNotFoundError
+
+SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "string"}]}'
+RECORDS = [{"n": n, "s": f"text {n}"} for n in range(2000)]
+
+
+def chains(**config: Any) -> tuple[SerializerChain, DeserializerChain]:
+    return SerializerChain.from_config(config), DeserializerChain.from_config(config)
+
+
+def encoded(write: SerializerChain, records: list[Any]) -> tuple[list[Any], list[Any]]:
+    values, headers = [], []
+    for record in records:
+        ctx = RecordContext("t", "value", [])
+        values.append(write(record, ctx))
+        headers.append(ctx.headers)
+    return values, headers
+
+
+@pytest.fixture
+def avro() -> tuple[list[Any], DeserializerChain]:
+    write, read = chains(**{"value.serializers": "avro", "value.deserializers": "avro", "avro.schema": SCHEMA})
+    return encoded(write, RECORDS)[0], read
+
+
+def test_a_sequence(avro: tuple[list[Any], DeserializerChain]) -> None:
+    values, read = avro
+    assert read.to_arrow(values, topic="t").to_pylist() == RECORDS
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+def test_arrays_chunks_and_slices(avro: tuple[list[Any], DeserializerChain], kind: pa.DataType) -> None:
+    values, read = avro
+    array = pa.array(values, kind)
+    assert read.to_arrow(array, topic="t").to_pylist() == RECORDS
+    assert read.to_arrow(array.slice(5, 1500), topic="t").to_pylist() == RECORDS[5:1505]
+    assert read.to_arrow(pa.chunked_array([array[:7], array[7:]]), topic="t").to_pylist() == RECORDS
+
+
+def test_nulls_stay_null(avro: tuple[list[Any], DeserializerChain]) -> None:
+    values, read = avro
+    values[3] = values[1999] = None
+    found = read.to_arrow(values, topic="t").to_pylist()
+    assert found == [None if at in {3, 1999} else record for at, record in enumerate(RECORDS)]
+    assert read.to_arrow([None, None], topic="t").to_pylist() == [None, None]
+
+
+def test_an_empty_batch_has_its_type(avro: tuple[list[Any], DeserializerChain]) -> None:
+    values, read = avro
+    kind = read.to_arrow(values, topic="t").type
+    assert read.to_arrow([], topic="t").type == kind
+
+
+@pytest.mark.parametrize("row", [0, 1000, 1999])
+def test_a_bad_record_is_named_and_the_others_are_usable(avro: tuple[list[Any], DeserializerChain], row: int) -> None:
+    values, read = avro
+    values[row] = values[row][:-1]
+    with pytest.raises(DecodeError, match="truncated") as caught:
+        read.to_arrow(values, topic="t")
+    assert (caught.value.row, caught.value.topic, caught.value.stage) == (row, "t", "avro (1 of 1)")
+    result = read.read_batch(Batch(values, topic="t"))
+    assert list(result.errors) == [row]
+    assert result.values.to_pylist() == [None if at == row else record for at, record in enumerate(RECORDS)]
+
+
+def test_records_that_make_up_for_each_other_are_both_found(avro: tuple[list[Any], DeserializerChain]) -> None:
+    values, read = avro
+    values[7], values[8] = values[7][:-3], values[7][-3:] + values[8]
+    assert set(read.read_batch(Batch(values, topic="t")).errors) == {7, 8}
+
+
+def test_stages_without_a_batch_form() -> None:
+    config = {"value.serializers": "string, zstd", "value.deserializers": "zstd, string"}
+    write, read = chains(**config)
+    values = encoded(write, ["a", None, "c"])[0]
+    assert read.to_arrow(values, topic="t").equals(pa.array(["a", None, "c"]))
+    values[2] = b"?"
+    with pytest.raises(SerializationError) as caught:
+        read.to_arrow(values, topic="t")
+    assert (caught.value.row, caught.value.stage) == (2, "zstd (1 of 2)")
+
+
+def test_large_messages(tmp_path: Path) -> None:
+    config: dict[str, Any] = {
+        "value.serializers": "bytes, large-message",
+        "value.deserializers": "large-message",
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path),
+        "large.message.threshold.bytes": 100,
+        "large.message.id": "content",
+    }
+    write, read = chains(**config)
+    payloads = [b"small", b"x" * 1000, None, b"y" * 2000, b"x" * 1000]
+    values, headers = encoded(write, payloads)
+    assert read.to_arrow(values, headers, topic="t").to_pylist() == payloads
+    column = pa.array(
+        [[{"key": name, "value": value} for name, value in found] for found in headers],
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    )
+    result = read.read_batch(Batch(values, column, topic="t"))
+    assert result.values.to_pylist() == payloads
+    assert not any(result.headers.to_pylist())
+    file = next(path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size == 2000)
+    file.write_bytes(b"z" * 2000)
+    result = read.read_batch(Batch(values, headers, topic="t"))
+    assert isinstance(result.errors[3], PayloadIntegrityError)
+    file.unlink()
+    result = read.read_batch(Batch(values, headers, topic="t"))
+    assert isinstance(result.errors[3], PayloadNotFoundError)
+    assert list(result.errors) == [3]
+    assert result.values.to_pylist() == [*payloads[:3], None, payloads[4]]
+    assert hashlib.sha256(payloads[1] or b"").hexdigest() in str(headers[1])

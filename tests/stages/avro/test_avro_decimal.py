@@ -1,0 +1,110 @@
+"""Decimals of Avro: exact, and with no more digits than their precision."""
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+
+from serde_chain import DecodeError, DeserializerChain, SerializerChain
+from serde_chain.arrow.batch import Batch
+from serde_chain.stages.avro.arrow import batch as avro_batch
+
+BYTES = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+FIXED = {"type": "fixed", "name": "F", "size": 16, "logicalType": "decimal", "precision": 10, "scale": 2}
+LONG = b"\x12" * 40_000
+
+
+def record(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "Price", "fields": [{"name": "amount", "type": kind}]}
+
+
+def chain(kind: Any) -> DeserializerChain:
+    return DeserializerChain.from_config({"value.deserializer": "avro", "avro.schema": json.dumps(record(kind))})
+
+
+def sized(data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, "bytes", data)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("unscaled", "value"),
+    [
+        (b"", "0.00"),
+        (b"\x01", "0.01"),
+        (b"\xff", "-0.01"),
+        ((10**10 - 1).to_bytes(5), "99999999.99"),
+        ((1 - 10**10).to_bytes(5, signed=True), "-99999999.99"),
+        (bytes(15) + b"\x07", "0.07"),  # as writers with numbers of 128 bits fill them up
+        (bytes(40_000), "0.00"),
+    ],
+)
+def test_decimals_that_fit(unscaled: bytes, value: str) -> None:
+    assert chain(BYTES)(sized(unscaled)) == {"amount": Decimal(value)}
+    if 0 < len(unscaled) <= 16:
+        filled = unscaled.rjust(16, b"\xff" if unscaled[0] > 0x7F else b"\0")
+        assert chain(FIXED)(filled) == {"amount": Decimal(value)}
+
+
+@pytest.mark.parametrize("unscaled", [LONG, (10**10).to_bytes(5), b"\x12" * 16])
+def test_longer_ones_are_refused(unscaled: bytes) -> None:
+    with pytest.raises(DecodeError, match="its precision of 10"):
+        chain(BYTES)(sized(unscaled))
+
+
+def test_a_fixed_type_of_too_many_digits() -> None:
+    with pytest.raises(DecodeError, match="more digits than its precision of 10"):
+        chain(FIXED)(b"\x12" * 16)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_in_a_batch_they_are_the_rows_that_fail(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
+    monkeypatch.setattr(avro_batch, "_WORTHWHILE", 1 if fast else 1 << 60)
+    monkeypatch.setattr(avro_batch, "_WORTHWHILE_BYTES", 1 << 60)
+    good = sized(b"\x07")
+    result = chain(BYTES).read_batch(Batch([good, sized(LONG), sized(bytes(40_000)), sized(LONG)], topic="t"))
+    assert result.values.to_pylist() == [{"amount": Decimal("0.07")}, None, {"amount": Decimal("0.00")}, None]
+    assert {row: type(error) for row, error in result.errors.items()} == {1: DecodeError, 3: DecodeError}
+    assert all("its precision of 10" in error.message for error in result.errors.values())
+
+
+def fields_of(kind: Any) -> str:
+    parsed: Any = fastavro.parse_schema(record(kind))
+    return json.dumps(parsed["fields"])[1:-1]
+
+
+# A container file brings its schema, and so the precision, along.
+@pytest.mark.parametrize("precision", [10, 90_000])
+def test_in_container_files(precision: int) -> None:
+    kind = {**BYTES, "precision": precision}
+    buffer = io.BytesIO()
+    plain = {key: value for key, value in kind.items() if key == "type"}
+    fastavro.writer(buffer, record(plain), [{"amount": LONG}])
+    before, after = (fields_of(part) for part in (plain, kind))
+    data = buffer.getvalue()
+    file: Any = fastavro.reader(io.BytesIO(data))
+    text = file.metadata["avro.schema"]
+    assert before in text
+    data = data.replace(sized(text.encode()), sized(text.replace(before, after).encode()))
+    read = DeserializerChain.from_config({"value.deserializer": "avro", "avro.framing": "container"})
+    with pytest.raises(DecodeError, match=f"its precision of {precision}"):
+        read(data)
+
+
+def test_writer_and_other_users_of_fastavro_do_not_notice() -> None:
+    config = {"value.serializer": "avro", "value.deserializer": "avro", "avro.schema": json.dumps(record(BYTES))}
+    value = {"amount": Decimal("1.50")}
+    data = SerializerChain.from_config(config)(value)
+    assert DeserializerChain.from_config(config)(data) == value
+    found: Any = fastavro.schemaless_reader(io.BytesIO(sized(b"\x12" * 20)), record(BYTES), None)
+    assert found["amount"]
+
+
+def test_a_schema_without_a_precision_is_no_decimal_of_ours() -> None:
+    kind = {"type": "bytes", "logicalType": "decimal"}
+    with pytest.raises(DecodeError):
+        chain(kind)(sized(b"\x01"))

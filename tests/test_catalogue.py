@@ -1,0 +1,224 @@
+"""How stages are found: short names, Java names, dotted paths, classes, instances, callables, entry points."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serde_chain import (
+    ConfigError,
+    Data,
+    Deserializer,
+    DeserializerChain,
+    EncodeError,
+    Serializer,
+    SerializerChain,
+    StagePair,
+)
+from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
+from serde_chain.stages.compression.stage import ZstdDeserializer, ZstdSerializer
+
+KAFKA = "org.apache.kafka.common.serialization."
+
+
+class Upper(Serializer[Any]):
+    """Not in the registry; has a setting of its own."""
+
+    takes = Data.BYTES
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        super().configure(config, is_key)
+        self.suffix = str(config.get("upper.suffix", "")).encode() + (b"!" if is_key else b"")
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return bytes(data).upper() + self.suffix
+
+
+def reverse(data: bytes, _ctx: Any) -> bytes:
+    return data[::-1]
+
+
+class NeedsArguments(Serializer[Any]):
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return data
+
+
+def serialize(*items: object, **config: object) -> bytes:
+    result: bytes = SerializerChain.from_config({"value.serializers": list(items), **config})(b"abc")
+    return result
+
+
+def test_all_built_in_names_are_there_in_both_directions() -> None:
+    assert set(SERIALIZERS.builtins) - {"describe"} == set(DESERIALIZERS.builtins) - {"auto"}
+    for catalogue, base in ((SERIALIZERS, Serializer), (DESERIALIZERS, Deserializer)):
+        for name in catalogue.builtins:
+            found = catalogue.find(name)
+            assert isinstance(found, type)
+            assert issubclass(found, base)
+
+
+@pytest.mark.parametrize(
+    "item", [Upper, f"{__name__}.Upper", f"{__name__}:Upper", {"class": Upper}, {"class": f"{__name__}.Upper"}]
+)
+def test_a_class_is_found(item: object) -> None:
+    sys.modules.setdefault(__name__, sys.modules[Upper.__module__])
+    assert serialize(item, **{"upper.suffix": "?"}) == b"ABC?"
+
+
+def test_instances_and_callables_are_used_as_they_are() -> None:
+    upper = Upper()
+    upper.configure({"upper.suffix": "."}, is_key=False)
+    assert serialize(upper, reverse) == b".CBA"
+    assert serialize(reverse, lambda data, _ctx: data + b"x") == b"cbax"
+
+
+def test_a_stage_knows_whether_it_is_for_keys() -> None:
+    assert SerializerChain.from_config({"key.serializers": [Upper]}, is_key=True)(b"abc") == b"ABC!"
+
+
+def test_options_of_one_stage_come_first() -> None:
+    def size(item: object) -> int:
+        chain = SerializerChain.from_config({"value.serializers": [item], "compression.level": 0})
+        return len(chain(bytes(10_000)))
+
+    assert size("gzip") > 10_000
+    assert size({"class": "gzip", "compression.level": "9"}) < 100
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("zstandard", r"there is no stage 'zstandard'.*Did you mean zstd\?"),
+        ("nothing.like.This", r"the stage 'nothing\.like\.This' cannot be imported: No module named 'nothing'"),
+        (KAFKA + "StringSerialzer", rf"cannot be imported.*Did you mean {KAFKA}StringSerializer\?"),
+        ("json.NoSuchThing", r"the stage 'json\.NoSuchThing' cannot be imported: .*NoSuchThing"),
+        ("json:", r"cannot be imported"),
+        ({"level": 3}, r"names no class.*Write \{\"class\""),
+        ({"class": "zstd", "level": 3}, r"zstd has no option 'level'.*Did you mean compression\.level\?"),
+        ({"class": "zstd", "compression.levle": 3}, r"zstd has no option 'compression\.levle'.*compression\.level\?"),
+        ({"class": reverse, "any": 1}, r"reverse is made already, so it takes no options"),
+        (NeedsArguments, r"NeedsArguments cannot be made without arguments: .*'what'"),
+        (object(), r"object is not a serializer"),
+        (17, r"int is not a serializer"),
+        (None, r"NoneType is not a serializer"),
+        (ZstdDeserializer, r"ZstdDeserializer is a deserializer, but a serializer is needed here"),
+        (ZstdDeserializer(), r"ZstdDeserializer is a deserializer"),
+        (KAFKA + "StringDeserializer", r"StringDeserializer is a deserializer, but a serializer is needed"),
+        ("serde_chain.stages.json.stage.JsonDeserializer", r"is a deserializer, but a serializer is needed"),
+        ("", r"there is no stage ''"),
+    ],
+)
+def test_what_is_no_stage_is_refused(item: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        serialize(item)
+
+
+def test_a_serializer_is_no_deserializer() -> None:
+    for item in (ZstdSerializer, KAFKA + "StringSerializer"):
+        with pytest.raises(ConfigError, match="is a serializer, but a deserializer is needed here"):
+            DeserializerChain.from_config({"value.deserializer": item})
+
+
+@pytest.mark.parametrize(
+    ("java", "value"),
+    [
+        ("String", "text"), ("ByteArray", b"a"), ("Bytes", b"a"), ("ByteBuffer", b"a"), ("Integer", 1), ("Long", 2),
+        ("Float", 0.5), ("Double", 0.1),
+    ],
+)  # fmt: skip
+def test_kafkas_class_names_are_aliases(java: str, value: object) -> None:
+    config = {"value.serializer": f"{KAFKA}{java}Serializer", "value.deserializer": f"{KAFKA}{java}Deserializer"}
+    assert DeserializerChain.from_config(config)(SerializerChain.from_config(config)(value)) == value
+
+
+def test_java_class_names_of_the_other_stages_are_aliases() -> None:
+    for name, java in {
+        "uuid": KAFKA + "UUIDSerializer",
+        "large-message": KAFKA + "largemessage.Serializer",
+        "avro": "io.confluent.kafka.serializers.KafkaAvroSerializer",
+        "json": "io.confluent.kafka.serializers.json.KafkaJsonSchemaSerializer",
+    }.items():
+        assert SERIALIZERS.find(java) is SERIALIZERS.find(name)
+        assert DESERIALIZERS.find(java.replace("Serializer", "Deserializer")) is DESERIALIZERS.find(name)
+
+
+# Entry points
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A distribution with two modules, of which one cannot be imported."""
+    (tmp_path / "their_stages.py").write_text(
+        "from serde_chain import Data, Deserializer, Serializer, StagePair\n"
+        "class Write(Serializer):\n"
+        "    takes = Data.BYTES\n"
+        "    def __call__(self, data, ctx=None, /):\n        return data[::-1]\n"
+        "class Read(Deserializer):\n"
+        "    gives = Data.BYTES\n"
+        "    def __call__(self, data, ctx=None, /):\n        return data[::-1]\n"
+        "PAIR = StagePair(Write, Read)\n"
+    )
+    (tmp_path / "their_broken.py").write_text("raise RuntimeError('must not be loaded')\n")
+    info = tmp_path / "their_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[serde_chain.stages]\nreverse = their_stages:PAIR\nbroken = their_broken:PAIR\njson = their_broken:PAIR\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for module in ("their_stages", "their_broken"):
+        sys.modules.pop(module, None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_registered_pair_is_found_and_nothing_else_is_loaded() -> None:
+    config = {"value.serializers": "reverse, zstd", "value.deserializers": "zstd, reverse"}
+    write, read = SerializerChain.from_config(config), DeserializerChain.from_config(config)
+    assert type(write.stages[0]).__name__ == "Write"
+    assert read(write(b"abc")) == b"abc"
+    assert "their_broken" not in sys.modules
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_registered_stage_that_cannot_be_loaded_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"the stage 'their_broken:PAIR' cannot be imported: must not be loaded"):
+        SerializerChain.from_config({"value.serializer": "broken"})
+
+
+@pytest.mark.usefixtures("installed")
+def test_shadowing_a_built_in_stage_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'json' that their_broken:PAIR registers would shadow the built-in one"):
+        SerializerChain.from_config({"value.serializer": "json"})
+
+
+@pytest.mark.usefixtures("installed")
+def test_registered_names_are_suggested() -> None:
+    with pytest.raises(ConfigError, match=r"Did you mean reverse\?"):
+        SerializerChain.from_config({"value.serializer": "revers"})
+
+
+def test_two_packages_with_the_same_name_are_refused(installed: Path) -> None:
+    info = installed / "other_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[serde_chain.stages]\nreverse = other_stages:PAIR\n")
+    with pytest.raises(ConfigError, match=r"several packages register the stage 'reverse': .*other_stages:PAIR"):
+        SerializerChain.from_config({"value.serializer": "reverse"})
+
+
+def test_a_pair_can_stand_in_a_list() -> None:
+    pair = StagePair(ZstdSerializer, ZstdDeserializer)
+    write = SerializerChain.from_config({"value.serializers": ["bytes", pair]})
+    read = DeserializerChain.from_config({"value.deserializers": [pair, "bytes"]})
+    assert read(write(b"abc")) == b"abc"
+
+
+def test_a_value_of_the_wrong_type_is_refused_not_converted() -> None:
+    with pytest.raises(EncodeError, match=r"string takes str, not int \[stage=string \(1 of 1\)\]"):
+        SerializerChain.from_config({"value.serializer": "string"})(1)
