@@ -398,7 +398,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
     @classmethod
     def _check_large_message(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
         for before, label in zip(stages[:at], labels[:at], strict=True):
-            if not getattr(before, "reads_before_large_message", False):
+            if not getattr(before, "unwraps_placeholders", False):
                 raise ConfigError(
                     f"{label} cannot come before {labels[at]}",
                     hint="Deserializers are listed in the order as applied to what came from the broker, "

@@ -201,7 +201,7 @@ class AutoDeserializer(Deserializer[Any]):
         chain = [(name, self._stages[name]) for name in reversed(names)]
         for at, (name, stage) in enumerate(chain):
             moved = getattr(stage, "moves_payloads", False)
-            before_it = all(getattr(earlier, "reads_before_large_message", False) for _, earlier in chain[:at])
+            before_it = all(getattr(earlier, "unwraps_placeholders", False) for _, earlier in chain[:at])
             if (at < len(chain) - 1 and getattr(stage, "gives", None) is Data.OBJECT) or (moved and not before_it):
                 raise DecodeError(f"the record lists {name} at a place where it cannot stand: {', '.join(names)}")
         return chain

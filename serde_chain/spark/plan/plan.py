@@ -188,7 +188,8 @@ def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None)
 def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
     arrow = require("pyarrow", "spark")
     last = chain.stages[-1]
-    kind = getattr(find_form(last), "arrow_type", None)
+    form = find_form(last)
+    kind = None if form is None else form.arrow_type
     if kind is not None:
         return _signed(kind, arrow)
     name = getattr(last, "arrow_type_name", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from payload_stores.base import PayloadStore, StoredRecord, SupportsRecords
@@ -27,6 +27,9 @@ from serde_chain.stages.large_message.options import (
 )
 from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
 
+if TYPE_CHECKING:
+    from serde_chain.arrow import BatchForm
+
 __all__ = ["LargeMessageDeserializer"]
 
 
@@ -39,7 +42,6 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
     takes = Data.BYTES
     gives = Data.BYTES
     options = (STORE, STORES, ACCEPT, REFERENCE_TOPICS, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
-    batch_form = "serde_chain.stages.large_message.batch:LargeMessageBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload stores."""
@@ -82,6 +84,12 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         if self._in_band:
             return None
         return frozenset(name for found in self._formats for name in found.headers(is_key=self._is_key))
+
+    def batch_form(self) -> BatchForm:
+        """The form of whole columns."""
+        from serde_chain.stages.large_message.batch import LargeMessageBatch
+
+        return LargeMessageBatch(self)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass an inline payload through; fetch a large one."""
