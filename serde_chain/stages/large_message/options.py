@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
-from payload_stores.base import PayloadStore, SupportsTopics
+from payload_stores.base import PayloadStore, SupportsOptOut, SupportsTopics
 from payload_stores.errors import UntrustedReferenceError
 from payload_stores.ids import ID_STRATEGIES
 from payload_stores.middleware import Deadline
 from payload_stores.options import Option, choice, integer, listing, text
-from payload_stores.registry import open_store, store_class
+from payload_stores.registry import open_store, store_options
 from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
 from serde_chain.record import Context
@@ -21,7 +21,7 @@ KIP_THRESHOLD_BYTES: Final = 1048576
 
 
 def _store(value: object) -> Any:
-    """A store by name, class or instance; which of these it is, the store registry finds out."""
+    """A store by name, class, instance or mapping; which of these it is, the store registry finds out."""
     return text(value) if isinstance(value, str) else value
 
 
@@ -34,10 +34,13 @@ STORE: Final = Option(
     _store,
     None,
     required=True,
-    doc="Name a payload store: memory, local, s3, hop, or a class",
+    doc='Name a payload store: memory, local, s3, hop, or a class; or {"class": "s3", …} with options of its own',
 )
 STORES: Final[Option[tuple[Any, ...]]] = Option(
-    "large.message.payload.store.classes", _several_stores, (), doc="further payload stores to read from"
+    "large.message.payload.store.classes",
+    _several_stores,
+    (),
+    doc="further payload stores to read from, asked in this order whether a reference is theirs",
 )
 AUTO: Final = "auto"
 
@@ -112,10 +115,8 @@ DOWNLOADS_BYTES: Final = Option(
 
 def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
     """The options of a store, by what stands under a key."""
-    if isinstance(spec, PayloadStore):
-        return spec.options
     try:
-        return store_class(spec).options
+        return store_options(spec)
     except ConfigError as error:
         error.add_context(key=key)
         raise
@@ -125,8 +126,7 @@ class LargeMessage(Stage):
     """What both directions share: stores behind a deadline."""
 
     moves_payloads = True
-    _stores: dict[str, PayloadStore]
-    """By the schemes that they read; one that reads several is there several times."""
+    _stores: tuple[PayloadStore, ...] = ()
     _content: str | None = None
     """What the neighbour is that makes or reads the payload, as formats say it in a header."""
 
@@ -154,28 +154,42 @@ class LargeMessage(Stage):
     @property
     def worst_case_ms(self) -> int:
         """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
-        return max((store.worst_case_ms() or 0 for store in self._stores.values()), default=0)
+        return max((store.worst_case_ms() or 0 for store in self._stores), default=0)
 
     def _open(self, config: Mapping[str, object], *specs: Any) -> None:
         self._timeout_ms = TIMEOUT.read(config)
         self._max_bytes = PayloadStore.MAX_PAYLOAD.read(config)
-        self._stores = {}
+        self._stores = ()
         try:
             for spec in specs:
-                store = open_store(spec, config)
-                taken = next((scheme for scheme in store.schemes if scheme in self._stores), None)
-                if taken is not None:
-                    store.close()
-                    raise ConfigError(f"two payload stores have the scheme {taken}", key=STORES.name)
-                self._stores |= dict.fromkeys(store.schemes, Deadline(store, self._timeout_ms))
+                self._stores += (Deadline(open_store(spec, config), self._timeout_ms),)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Close the stores."""
-        for store in set(getattr(self, "_stores", {}).values()):
+        for store in self._stores:
             store.close()
+
+
+class _AlwaysOn:
+    """What :class:`~payload_stores.SupportsOptOut` says of a store that cannot be switched off."""
+
+    sender: str | None = None
+    offloads = True
+    fetches = True
+
+    def why_not(self) -> str | None:
+        return None
+
+
+_ALWAYS_ON: Final = _AlwaysOn()
+
+
+def opt_out(store: PayloadStore) -> SupportsOptOut:
+    """How a store is switched off; that of most stores says that they are on."""
+    return store if isinstance(store, SupportsOptOut) else _ALWAYS_ON
 
 
 class ReferenceTopics:

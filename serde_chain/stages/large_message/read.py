@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
-from urllib.parse import urlsplit
 
 from payload_stores.base import PayloadStore, StoredRecord, SupportsRecords
 from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, UntrustedReferenceError
@@ -24,6 +23,7 @@ from serde_chain.stages.large_message.options import (
     TIMEOUT,
     LargeMessage,
     ReferenceTopics,
+    opt_out,
 )
 from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
 
@@ -49,14 +49,12 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         self._is_key = is_key
         self._open(config, STORE.read(config), *STORES.read(config))
         try:
-            self._topics = ReferenceTopics(REFERENCE_TOPICS.read(config), self._stores.values())
+            self._topics = ReferenceTopics(REFERENCE_TOPICS.read(config), self._stores)
         except BaseException:
             self.close()
             raise
         accepted = ACCEPT.read(config)
-        if config.get(ACCEPT.name) is None and any(
-            isinstance(store, SupportsRecords) for store in self._stores.values()
-        ):
+        if config.get(ACCEPT.name) is None and any(isinstance(store, SupportsRecords) for store in self._stores):
             accepted = (*accepted, "hop")
         # What is marked in the data claims all of it, so it comes last.
         self._formats = sorted((find_format(name) for name in accepted), key=lambda found: found.in_band)
@@ -159,8 +157,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
 
     def _fetches(self, reference: Reference) -> bool:
         """Whether references of the store are to be followed; one that is in no store's hands is an error later."""
-        store = self._stores.get(reference.url.partition(":")[0])
-        return store is None or store.fetches
+        store = self._owner(reference.url)
+        return store is None or opt_out(store).fetches
 
     def download(self, reference: Reference, *, deadline: bool = True) -> Buffer | StoredRecord:
         """Download a payload, or the whole record that it belongs to, and verify it.
@@ -198,16 +196,19 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         return payload
 
     def _store_of(self, url: str) -> PayloadStore:
-        try:
-            scheme = urlsplit(url).scheme
-        except ValueError:
-            scheme = ""
-        store = self._stores.get(scheme)
+        store = self._owner(url)
         if store is None:
             raise UntrustedReferenceError(
-                f"the reference is not followed: no store for the scheme {scheme[:20]!r} is configured, "
-                f"only for {', '.join(self._stores)}",
-                hint=f"If it is legitimate, add its store to {STORES.name}",
+                "the reference is not followed: it belongs to none of the payload stores that are configured "
+                f"({', '.join(store.scheme for store in self._stores)})",
+                hint=f"If it is legitimate, add its store to {STORES.name}, or list its prefix in "
+                f"{PayloadStore.TRUSTED.name}",
                 reference=url[:500],
             )
         return store
+
+    def _owner(self, url: str) -> PayloadStore | None:
+        """The store that follows a reference, by its prefix; one that is alone says itself why it does not."""
+        if len(self._stores) == 1:
+            return self._stores[0]
+        return next((store for store in self._stores if store.owns(url)), None)

@@ -24,6 +24,7 @@ from serde_chain.stages.large_message.options import (
     TTL,
     LargeMessage,
     format_to_write,
+    opt_out,
     own_method,
 )
 from serde_chain.wire.reference_format import Reference
@@ -63,9 +64,10 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._compression = None if compression == "none" else compression
         self._compress = None if self._compression is None else offload_codecs.compressor(self._compression)
         self._open(config, STORE.read(config))
-        (self._store,) = set(self._stores.values())
+        (self._store,) = self._stores
+        self._opt_out = opt_out(self._store)
         # hop's clients take the limit of the topic, whatever the threshold of others is.
-        self.negotiates = self._store.offloads and (threshold == AUTO or self._format.whole_record)
+        self.negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
 
@@ -136,13 +138,13 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         if data is None:
             return None
         if self._prepare is not None:
-            self._prepare(ctx, content=self._content, sender=self._store.sender, is_key=self._is_key)
+            self._prepare(ctx, content=self._content, sender=self._opt_out.sender, is_key=self._is_key)
         size = len(data)
         if size <= self._threshold and (
             self._client_limit is None or size + self._format.inline_overhead <= self._client_limit(ctx)
         ):
             return data if self._write_inline is None else self._write_inline(data, ctx, is_key=self._is_key)
-        reason = self._store.why_not() or (self._denied(ctx) if self._denied is not None else None)
+        reason = self._opt_out.why_not() or (self._denied(ctx) if self._denied is not None else None)
         return self.offload(data, ctx) if reason is None else self._inline_after_all(data, ctx, reason)
 
     def offload(self, data: Buffer, ctx: Context | None) -> bytes:

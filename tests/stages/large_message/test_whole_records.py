@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from payload_stores import PayloadStoreUnavailableError, PublishContext, StoredRecord, SupportsRecords
+from payload_stores import PayloadStoreUnavailableError, PublishContext, StoredRecord, SupportsOptOut, SupportsRecords
 from payload_stores.base import Buffer, PayloadStore
 from payload_stores.middleware import Deadline, Retry
 from serde_chain import (
@@ -27,7 +27,9 @@ class Shelf(PayloadStore):
     """Keeps records in a dictionary."""
 
     scheme = "shelf"
-    sender = "alice"
+    sender: str | None = "alice"
+    offloads = True
+    fetches = True
     reason: str | None = None
 
     def __init__(self) -> None:
@@ -228,7 +230,8 @@ def test_records_pass_through_deadline_and_retry(store: Shelf) -> None:
     reference = around.publish_record("t", StoredRecord(b"1", (("a", b"b"),)))
     assert around.download_record(reference) == StoredRecord(b"1", (("a", b"b"),))
     assert not isinstance(Deadline(NoRecords(), 1000), SupportsRecords)
-    assert (around.sender, around.schemes, around.why_not()) == ("alice", ("shelf",), None)
+    assert isinstance(around, SupportsOptOut)
+    assert (around.sender, around.fetches, around.why_not()) == ("alice", True, None)
 
 
 class NoRecords(PayloadStore):
