@@ -18,8 +18,8 @@ from payload_stores.errors import (
     PayloadStoreUnavailableError,
     PayloadTooLargeError,
 )
-from payload_stores.hop import documents as bson_frame
-from payload_stores.hop.documents import Frame
+from payload_stores.hop import record_document
+from payload_stores.hop.record_document import Frame
 from payload_stores.plugins import require
 
 require("httpx2", "hop")
@@ -106,16 +106,21 @@ class HopClient:
         # Two requests, since the first round of SCRAM is one of its own.
         self.worst_case_ms = attempts * (connect_ms + 2 * request_ms) + int(waits * 1000)
 
-    def upload(self, url: str, reference: str, record: StoredRecord, document: Frame, *, repeatable: bool) -> None:
+    def upload(self, url: str, reference: str, record: StoredRecord, *, repeatable: bool) -> None:
         """Post a record.
 
         Args:
             url: Where to.
             reference: Where it will be found.
             record: The record, with its id among the headers.
-            document: The same as BSON.
             repeatable: Whether its id is made of all that it holds, so that it may be there already.
         """
+        try:
+            document = record_document.frame(record)
+        except ValueError as error:
+            raise PayloadTooLargeError(
+                f"the record cannot be written: {error}", store="hop", reference=reference
+            ) from error
 
         def attempt(number: int) -> None:
             with self._request("POST", url, self._auth, reference, _Body(document)) as response:
@@ -142,7 +147,7 @@ class HopClient:
             with self._request("GET", reference, self._auth if authenticated else None, reference) as response:
                 _check(response, reference)
                 try:
-                    return bson_frame.read(response.iter_raw(), check)
+                    return record_document.read(response.iter_raw(), check)
                 except ValueError as error:
                     raise PayloadIntegrityError(
                         f"the offload server's document cannot be read: {error}", store="hop", reference=reference
@@ -160,7 +165,7 @@ class HopClient:
             status = response.status_code
             if status in _TRANSIENT:
                 _check(response, reference)
-            if status == HTTPStatus.OK and bson_frame.holds(response.iter_raw(), record):
+            if status == HTTPStatus.OK and record_document.holds(response.iter_raw(), record):
                 return
         raise PayloadStoreError(
             "the record's id is taken on the offload server, and what has it is another record, or cannot be seen "

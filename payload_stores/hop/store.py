@@ -17,8 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext, StoredRecord
-from payload_stores.errors import ConfigError, PayloadStoreError, PayloadTooLargeError
-from payload_stores.hop import documents as bson_frame
+from payload_stores.errors import ConfigError, PayloadStoreError
 from payload_stores.hop.endpoint import Endpoint, Unsupported, can_discover, discover, is_message
 from payload_stores.hop.settings import switch
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
@@ -160,12 +159,8 @@ class HopStore(PayloadStore):
         message_id, headers = self._identify(topic, record, context)
         record = replace(record, headers=headers)
         reference = endpoint.message_url(message_id)
-        try:
-            document = bson_frame.frame(record)
-        except ValueError as error:
-            raise PayloadTooLargeError(f"the record cannot be written: {error}", store="hop", topic=topic) from error
         repeatable = context is not None and context.deterministic
-        self._client.upload(endpoint.upload_url(topic), reference, record, document, repeatable=repeatable)
+        self._client.upload(endpoint.upload_url(topic), reference, record, repeatable=repeatable)
         return reference
 
     def download(self, reference: str) -> bytes:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from payload_stores.base import PayloadStore, SupportsLeftovers
 from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
+from payload_stores.hop.record_document import MAX_BYTES
 from payload_stores.offload_server.acls import (
     READ,
     WRITE,
@@ -25,7 +26,6 @@ from payload_stores.offload_server.acls import (
     SupportsRefresh,
 )
 from payload_stores.offload_server.authentication import HEALTH, LIVE, USER, Authentication
-from payload_stores.offload_server.documents import MAX_DOCUMENT
 from payload_stores.offload_server.errors import ForbiddenError, RefusedError, TooLargeError
 from payload_stores.offload_server.files import SupportsReload, Taken
 from payload_stores.offload_server.index import Entry, Index
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 _HEALTH_SECONDS: Final = 4.0
 _UPLOAD_SUFFIX: Final = "+oversized"
 # The answer to a download repeats headers and key.
-_MOST_BYTES: Final = MAX_DOCUMENT - (4 << 20)
+_MOST_BYTES: Final = MAX_BYTES - (4 << 20)
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 

@@ -22,8 +22,7 @@ from payload_stores.errors import (
     PayloadStoreError,
     PayloadStoreUnavailableError,
 )
-from payload_stores.hop import bson_write
-from payload_stores.offload_server import documents as bson
+from payload_stores.offload_server import answers, uploads
 from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import Metrics
@@ -98,7 +97,7 @@ class Transfers:
                 return await self._take(topic, receive, length)
 
     async def _take(self, topic: str, receive: Receive, length: int | None) -> Entry:
-        parser = bson.UploadParser(self._limits.max_bytes, length)
+        parser = uploads.UploadParser(self._limits.max_bytes, length)
         pipe = Pipe()
         publishing: Future[str] | None = None
         try:
@@ -143,7 +142,7 @@ class Transfers:
     async def _give(self, entry: Entry, start: Callable[[int], Awaitable[bool]], send: Send) -> None:
         opening = self._threads.submit(self._open, entry.reference)
         with closing(_Blocks(await self._within(asyncio.wrap_future(opening)), self._threads, self._read)) as blocks:
-            head, tail = bson.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
+            head, tail = answers.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
             if not await start(len(head) + entry.size + len(tail)):
                 await send({"type": "http.response.body", "body": b""})
                 return
@@ -171,8 +170,8 @@ class Transfers:
         except TimeoutError:
             raise self._too_slow() from None
 
-    async def _enter(self, topic: str, reference: str, upload: bson.Upload) -> Entry:
-        headers = bson_write.headers(upload.headers)
+    async def _enter(self, topic: str, reference: str, upload: uploads.Upload) -> Entry:
+        headers = answers.stored_headers(upload.headers)
         now = time.time_ns() // 1_000_000
         entry = Entry(upload.id, topic, reference, upload.size, headers, upload.key, now)
         try:
