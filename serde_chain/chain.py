@@ -106,6 +106,7 @@ class _Chain(Stage):
     def _arrange(self, stages: tuple[Any, ...]) -> None:
         self._stages = stages
         self._steps = (*map(_step, stages), *self._ending)
+        self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
         self.plain = _composed([_plain(stage) for stage in stages])
         # A header, which any writer can add, must not lead around these.
         self._authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
@@ -269,7 +270,8 @@ class _Chain(Stage):
             else:
                 if type(result) is bytes or not self._ending:
                     return result
-        return finish(self._go_on(data, ctx, 0))
+        step = self._go_on(data, ctx, 0)
+        return finish(step) if self._waits else step
 
     def begin(self, data: Any, ctx: Context | None = None, /) -> Any:
         """Run one key or value through the stages, up to the first I/O of a stage that has such.
@@ -294,11 +296,11 @@ class _Chain(Stage):
         """The stages from one on: all that happens per record."""
         at = start
         try:
-            for at in range(start, len(self._steps)):
+            for at, step in enumerate(self._steps[start:] if start else self._steps, start):
                 if data is None:
                     return None
-                data = self._steps[at](data, ctx)
-                if isinstance(data, Transfer):
+                data = step(data, ctx)
+                if self._waits and isinstance(data, Transfer):
                     return _StageTransfer(self, at, data, ctx)
         except Exception as error:  # noqa: BLE001  raised with its place
             return self._fail(at, error, ctx)
