@@ -6,14 +6,14 @@ stage too, Confluent's serializers included; deriving from these classes adds co
 
 What a stage may have beyond that is a Protocol below (``Supports…``): a chain and its clients look for nothing else.
 
-=========================  =======================================================================================
-SupportsPlainCalls         works on the data alone, so that small records need no context
-SupportsTransfers          has to publish or fetch something before some records can go on
-SupportsOffload            puts payloads elsewhere, and placeholders in their place
-SupportsFetch              reads such placeholders
-SupportsClose, …AsyncClose,
-SupportsClusterId          foreign callables that hold something, or want to know the cluster
-=========================  =======================================================================================
+==========================  ======================================================================================
+SupportsPlainCalls          works on the data alone, so that small records need no context
+SupportsTransfers           has to publish or fetch something before some records can go on
+SupportsOffload             puts payloads elsewhere, and placeholders in their place
+SupportsFetch               reads such placeholders
+SupportsClose, …AsyncClose  foreign callables that hold something
+SupportsClusterId, …Async…  foreign callables that want to know the cluster
+==========================  ======================================================================================
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import (
     Protocol,
     Self,
     SupportsIndex,
+    TypeGuard,
     TypeVar,
     runtime_checkable,
 )
@@ -53,12 +54,14 @@ __all__ = [
     "Stage",
     "StagePair",
     "SupportsAsyncClose",
+    "SupportsAsyncClusterId",
     "SupportsClose",
     "SupportsClusterId",
     "SupportsFetch",
     "SupportsOffload",
     "SupportsPlainCalls",
     "SupportsTransfers",
+    "is_stage",
 ]
 
 In = TypeVar("In", contravariant=True)
@@ -139,6 +142,11 @@ def _reconfigure(cls: type[Stage], config: Mapping[str, object], is_key: bool) -
     stage = cls()
     stage.configure(config, is_key)
     return stage
+
+
+def is_stage(item: object) -> TypeGuard[Stage | type[Stage]]:
+    """Whether an item of a chain says what it takes and gives: a stage, or the class of one."""
+    return isinstance(item, Stage) or (isinstance(item, type) and issubclass(item, Stage))
 
 
 class Serializer(Stage, Generic[In]):
@@ -234,6 +242,9 @@ class SupportsPlainCalls(Protocol):
     A chain of such stages runs these functions straight, without the context of each record. It is the same
     implementation: calling the stage calls the function too.
 
+    A class declares ``plain`` in its body. A subclass that has a ``__call__`` of its own and no ``plain`` does
+    something else, and is called. It is the same with ``begin`` of :class:`SupportsTransfers`.
+
     Attributes:
         plain: ``data -> data``, made by ``configure`` over local names; None where the stage needs the record, as it is
             configured. Called with data that is not None, of records without headers, by several threads at once.
@@ -284,10 +295,14 @@ class RecordLimits(Protocol):
     """What a client says about the records that it sends; for stages that can make a record smaller.
 
     Attributes:
-        always: Bytes of a field that every record without headers has room for, whatever its topic; nothing has to be
-            asked about smaller ones. 0 where there is no such size.
+        most: Bytes of the largest value that the client sends at all.
+        setting: What sets that, for messages: key and value.
+        always: Bytes of a field that every record has room for that has no headers and a key of up to 4096 bytes,
+            whatever its topic. 0 where there is no such size.
     """
 
+    most: int
+    setting: str
     always: int
 
     def ask(self, ctx: Context | None) -> Transfer[None] | None:
@@ -310,6 +325,7 @@ class SupportsOffload(Protocol):
     Attributes:
         threshold_bytes: Payloads of more bytes are offloaded.
         negotiates: Whether the stage wants the topic's own limit instead (PIP-36): then it is asked for.
+        limits_ttl_ms: How long the topic's limit is taken for true, in ms.
         whole_records: Whether headers and key go there too.
         timeout_ms: Deadline of one upload in ms.
         worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
@@ -320,6 +336,8 @@ class SupportsOffload(Protocol):
     @property
     def negotiates(self) -> bool: ...  # noqa: D102
     @property
+    def limits_ttl_ms(self) -> int: ...  # noqa: D102
+    @property
     def whole_records(self) -> bool: ...  # noqa: D102
     @property
     def timeout_ms(self) -> int: ...  # noqa: D102
@@ -327,7 +345,11 @@ class SupportsOffload(Protocol):
     def worst_case_ms(self) -> int: ...  # noqa: D102
 
     def with_limits(self, limits: RecordLimits) -> Self:
-        """The stage with a client's limits: it also offloads what the client would refuse to send."""
+        """The stage with a client's limits: it also offloads what the client would refuse to send.
+
+        Raises:
+            ConfigError: A threshold that was set is above what the client sends.
+        """
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
         """Whether what the stage gave is what it was given: neither a placeholder nor marked in its bytes."""
@@ -377,8 +399,16 @@ class SupportsAsyncClose(Protocol):
 class SupportsClusterId(Protocol):
     """A foreign callable that wants to know the cluster, as Confluent's serializers do."""
 
-    def set_cluster_id_resolver(self, resolver: Callable[[], str], /) -> object:
+    def set_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
         """Take a function that gives the cluster's id."""
+
+
+@runtime_checkable
+class SupportsAsyncClusterId(Protocol):
+    """The same, of Confluent's asyncio serializers."""
+
+    def set_async_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
+        """Take a coroutine function that gives the cluster's id."""
 
 
 class StagePair(NamedTuple):
