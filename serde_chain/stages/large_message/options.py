@@ -140,12 +140,18 @@ class LargeMessage(Stage):
 
     def _with_content(self, content: str | None) -> Self:
         """The stage beside a neighbour that makes or reads such payloads; it shares the stores."""
-        if content == self._content:
-            return self
+        return self if content == self._content else self._with(_content=content)
+
+    def _with(self, **changes: object) -> Self:
         # Not a copy as pickling makes it, which would open the stores anew.
-        bound = object.__new__(type(self))
-        bound.__dict__.update(self.__dict__, _content=content)
-        return bound
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__, **changes)
+        return changed
+
+    @property
+    def store(self) -> PayloadStore:
+        """The first of the stores: the one that is written to."""
+        return self._stores[0]
 
     @property
     def timeout_ms(self) -> int:
@@ -191,6 +197,11 @@ _ALWAYS_ON: Final = _AlwaysOn()
 def opt_out(store: PayloadStore) -> SupportsOptOut:
     """How a store is switched off; that of most stores says that they are on."""
     return store if isinstance(store, SupportsOptOut) else _ALWAYS_ON
+
+
+def without_deadline(store: PayloadStore) -> PayloadStore:
+    """A store as it was opened, for those who keep a deadline for several calls together."""
+    return store.store if isinstance(store, Deadline) else store
 
 
 class ReferenceTopics:
@@ -261,9 +272,3 @@ def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[Refe
             key=COMPRESSION.name,
         )
     return found, strategy
-
-
-def own_method(found: ReferenceFormat, name: str) -> Callable[..., Any] | None:
-    """A format's method; None if it is the one that all formats inherit, which does nothing."""
-    inherited = getattr(type(found), name, None) is getattr(ReferenceFormat, name)
-    return None if inherited else getattr(found, name)

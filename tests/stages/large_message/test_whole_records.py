@@ -18,6 +18,7 @@ from serde_chain import (
     SerializerChain,
     UntrustedReferenceError,
 )
+from serde_chain.clients.limits import ClientLimits
 from serde_chain.stages.large_message.write import LargeMessageSerializer
 
 ENDPOINT = "shelf://host"
@@ -144,9 +145,10 @@ def test_nothing_can_be_offloaded(store: Shelf) -> None:
     store.reason = "the broker announces no endpoint"
     chain = SerializerChain.from_config(config(store))
     assert chain("x" * 200, RecordContext("t", "value")) == b'"' + b"x" * 200 + b'"'
-    chain.stages[1].limit_by(lambda _ctx: 150)
-    with pytest.raises(MessageTooLargeError, match=r"202 bytes, no more than 150 .* no endpoint"):
-        chain("x" * 200, RecordContext("t", "value"))
+    limited = chain.with_limits(ClientLimits(186, 0, None, is_key=False))
+    with pytest.raises(MessageTooLargeError, match=r"202 bytes, at most 150 .* no endpoint"):
+        limited("x" * 200, RecordContext("t", "value"))
+    assert chain("x" * 200, RecordContext("t", "value")), "the chain of others is as it was"
 
 
 def test_references_that_are_not_fetched_are_handed_over() -> None:
