@@ -9,7 +9,6 @@ than Kafka's default ``max.block.ms`` (KIP-1159).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,14 +16,13 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
-from payload_stores.errors import ConfigError, PayloadStoreError
-from payload_stores.ids import DIGEST_PREFIX
+from payload_stores.errors import ConfigError
 from payload_stores.options import Option, boolean, choice, integer, text
 from payload_stores.plugins import require
 from payload_stores.s3.download import Downloads
 from payload_stores.s3.errors import CONFLICT, EXISTS, FORBIDDEN, NOT_IMPLEMENTED, error_code, field, translated
-from payload_stores.s3.upload import PARALLEL, PART_BYTES, Target, Uploads, read_parts, slices
-from payload_stores.transfer import DaemonPool
+from payload_stores.s3.upload import MAX_PARTS, Target, Uploads
+from payload_stores.transfer import PARALLEL, PART_BYTES, DaemonPool, read_parts, released, slices, stream_digest
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -141,10 +139,11 @@ class S3Store(PayloadStore):
         ``id`` is called with the digest and no data.
         """
         if context is not None and context.deterministic and context.digest is None:
-            context = replace(context, digest=_digest(reader))
+            with translated(topic=topic):
+                context = replace(context, digest=stream_digest(reader))
         path = references.object_path(self, topic, b"", context)
         target, reference = self._target(path), self._roots.url(path)
-        parts = read_parts(reader)
+        parts = read_parts(reader, MAX_PARTS)
         with translated(topic=topic, reference=reference):
             first = next(parts, memoryview(b""))
             if len(first) < PART_BYTES:
@@ -152,7 +151,7 @@ class S3Store(PayloadStore):
             else:
                 held = [first]
                 del first
-                self._uploads.put_parts(target, _chained(held, parts), {}, ahead=_STREAM_AHEAD)
+                self._uploads.put_parts(target, released(held, parts), {}, ahead=_STREAM_AHEAD)
         return reference
 
     def open(self, reference: str) -> BinaryIO:
@@ -210,7 +209,7 @@ class S3Store(PayloadStore):
         if len(view) <= self._threshold:
             self._uploads.put(target, view, condition)
         else:
-            self._uploads.put_parts(target, slices(view), condition, ahead=PARALLEL)
+            self._uploads.put_parts(target, slices(view, MAX_PARTS), condition, ahead=PARALLEL)
 
     def _upload_once(self, target: Target, view: memoryview) -> None:
         """Upload unless it is there ("Conditional writes" in Amazon's S3 user guide)."""
@@ -313,25 +312,3 @@ class S3Store(PayloadStore):
             )
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(f"boto3 makes no S3 client of this: {error}", key=self.ENDPOINT.name) from error
-
-
-def _chained(held: list[memoryview], parts: Iterator[memoryview]) -> Iterator[memoryview]:
-    """The held part, which is let go of, and the others; itertools.chain would keep it to the end."""
-    yield held.pop()
-    yield from parts
-
-
-def _digest(reader: BinaryIO) -> str:
-    """Digest of what a reader will give, which can then be read again."""
-    if not reader.seekable():
-        raise PayloadStoreError(
-            "an id of the content needs the digest before the upload, and this stream can be read only once",
-            hint="Give the digest in the context, or use large.message.id = random",
-            store=S3Store.scheme,
-        )
-    start = reader.tell()
-    digest = hashlib.sha256()
-    while block := reader.read(1 << 20):
-        digest.update(block)
-    reader.seek(start)
-    return DIGEST_PREFIX + digest.hexdigest()
