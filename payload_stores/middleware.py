@@ -198,6 +198,9 @@ os.register_at_fork(after_in_child=_idle.clear)
 def run_elsewhere(job: Callable[[], None]) -> None:
     """Run a job in a daemon thread that waits for one, or in a new one; never queue it behind one that may hang.
 
+    Not a :class:`~concurrent.futures.ThreadPoolExecutor`: the interpreter joins its threads when it ends, so that a
+    program whose store hangs would never end; and its jobs wait for a thread, behind those that hang.
+
     Raises:
         PayloadStoreUnavailableError: The system starts no more threads.
     """

@@ -18,7 +18,16 @@ from typing import Any, Final, Self
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 from payload_stores.plugins import require
 
-__all__ = ["METADATA_KEY", "METADATA_TOPIC", "Endpoint", "Unsupported", "can_discover", "discover", "is_message"]
+__all__ = [
+    "METADATA_KEY",
+    "METADATA_TOPIC",
+    "Endpoint",
+    "Unsupported",
+    "can_discover",
+    "discover",
+    "is_message",
+    "last_record",
+]
 
 METADATA_TOPIC: Final = "sys.metadata"
 METADATA_KEY: Final = "LargeMessageUploadEndpoint"
@@ -180,7 +189,7 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
         raise ConfigError(f"the client cannot ask the broker for its offload endpoint: {error}") from error
     try:
         consumer.poll(0)  # a token is fetched here, where there is a callback for tokens
-        last = _last_record(kafka, consumer, until)
+        last = last_record(consumer, until)
     except kafka.KafkaException as error:
         raise PayloadStoreUnavailableError(
             f"the broker did not say where its offload endpoint is: {error.args[0]}",
@@ -193,8 +202,20 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
     return last if isinstance(last, Unsupported) else _endpoint(last)
 
 
-def _last_record(kafka: Any, consumer: Any, until: float) -> bytes | Unsupported | None:
-    """The value of the last record of the topic; None if there is no record, or a tombstone."""
+def last_record(consumer: Any, until: float) -> bytes | Unsupported | None:
+    """Read the last record of ``sys.metadata``, by time, in whichever partition it is.
+
+    Args:
+        consumer: A consumer of confluent_kafka's that is told of the ends of partitions (``enable.partition.eof``).
+        until: When to give up, by :func:`time.monotonic`.
+
+    Returns:
+        Its value; None if there is no record, or a tombstone; or why the user cannot read it.
+
+    Raises:
+        KafkaException: The broker failed, or the time is up.
+    """
+    kafka: Any = require("confluent_kafka", "kafka")
     found = consumer.list_topics(METADATA_TOPIC, timeout=_left(kafka, until)).topics[METADATA_TOPIC]
     errors = kafka.KafkaError
     if found.error is not None and found.error.code() in {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
-from payload_stores.offload_server.announcement import TOPIC as METADATA_TOPIC
+from payload_stores.hop.endpoint import METADATA_TOPIC
 from payload_stores.offload_server.files import Watched, toml
 from payload_stores.plugins import require
 
