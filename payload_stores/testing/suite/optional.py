@@ -84,6 +84,21 @@ class OptionalTests(StoreTests):
         if strategy == "content":
             assert store.publish(self.topic, data, context) == reference
 
+    def test_what_is_kept_of_a_stream_is_the_payload(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsStreaming):
+            pytest.skip("the store cannot stream")
+        data = payload(self.large_bytes)
+        assert self.raw_read(store.publish_stream(self.topic, _Trickle(data))) == data
+
+    def test_a_deleted_payload_is_not_kept(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsDelete):
+            pytest.skip("the store cannot delete")
+        reference = store.publish(self.topic, b"data")
+        assert self.raw_read(reference) == b"data"
+        store.delete(reference)
+        with pytest.raises(Exception, match=r".*"):  # of whatever reads past the store
+            self.raw_read(reference)
+
     def test_open_refuses_what_download_refuses(self, store: PayloadStore, config: Mapping[str, object]) -> None:
         if not isinstance(store, SupportsStreaming):
             pytest.skip("the store cannot stream")

@@ -10,7 +10,7 @@ import tracemalloc
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -39,6 +39,12 @@ class PayloadTests(StoreTests):
         downloaded = store.download(store.publish(self.topic, data))
         assert type(downloaded) is bytes
         assert downloaded == data
+
+    @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
+    @pytest.mark.parametrize("strategy", ["random", "content"])
+    def test_what_is_kept_is_the_payload(self, store: PayloadStore, size: int | None, strategy: Any) -> None:
+        data = payload(self.large_bytes if size is None else size)
+        assert self.raw_read(store.publish(self.topic, data, PublishContext(strategy))) == data
 
     @pytest.mark.parametrize("kind", [bytearray, memoryview, lambda data: memoryview(b"-" + data)[1:]])
     def test_any_buffer(self, store: PayloadStore, kind: Callable[[bytes], Buffer]) -> None:
