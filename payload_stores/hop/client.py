@@ -170,8 +170,7 @@ class HopClient:
         raise PayloadStoreError(
             "the record's id is taken on the offload server, and what has it is another record, or cannot be seen "
             f"(HTTP 422, then {status})",
-            hint="Ids that are made of the content need READ on the topic; with large.message.id = random, ids cannot "
-            "be taken by others",
+            hint="Ids that are made of the content need READ on the topic; random ids cannot be taken by others",
             store="hop",
             reference=reference,
         )

@@ -194,7 +194,7 @@ class S3Store(PayloadStore):
     def worst_case_ms(self) -> int:
         """Longest time in ms until a request that nobody answers has failed for good.
 
-        A server that answers, but a few bytes at a time, is bounded by ``large.message.store.timeout.ms`` alone.
+        A server that answers, but a few bytes at a time, is bounded by a deadline around the store alone.
         """
         waits = (min(1000 << number, _MAX_BACKOFF_MS) + _MAX_RETRY_AFTER_MS for number in range(self._attempts - 1))
         return self._attempts * (sum(self._timeouts_ms) + _EXPECT_MS) + sum(waits)

@@ -82,11 +82,18 @@ class ScramAuth(httpx2.Auth):
 
     One round where the server offers it (RFC 7804 section 5.1): if its 401 had ``sr`` and ``ttl``, later requests
     carry the proof at once, in a client-final-message with ``r=<client nonce><nonce-count><sr>``, salt and iterations
-    being those remembered and the nonce-count starting at the iteration count. The RFC leaves open what is signed, as
-    the first two messages are not sent: here they are those that a full exchange with that nonce would have had
-    (``n=<user>,r=<client nonce>`` and ``r=…,s=…,i=…``). A server that refuses gets the two rounds. This needs a body
-    that can be sent a second time: bytes, none, or one whose request has the extension :data:`REPLAYABLE`. Requests at
-    the same time take counts in turn; a server that insists on their order costs them the second round.
+    being those remembered and the nonce-count starting at the iteration count. RFC 7804 does not define anew what a
+    proof signs, so RFC 5802 section 3 holds, whose three parts follow from these values though two are not sent::
+
+        AuthMessage := client-first-message-bare + "," + server-first-message + "," + client-final-message-without-proof
+
+        client-first-message-bare             n=<user>,r=<client nonce>
+        server-first-message                  r=<client nonce><nonce-count><sr>,s=<salt>,i=<iterations>
+        client-final-message-without-proof    c=biws,r=<client nonce><nonce-count><sr>
+
+    A server that reads this otherwise refuses, and gets the two rounds. This needs a body that can be sent a second
+    time: bytes, none, or one whose request has the extension :data:`REPLAYABLE`. Requests at the same time take counts
+    in turn; a server that insists on their order costs them the second round.
 
     Only a server that knows the user's keys can sign, so each answer to a proof must carry the right signature in
     ``Authentication-Info``, errors like 403 and 404 included. Without one are accepted: 401, and what is transient

@@ -1,6 +1,9 @@
 """HTTP SCRAM: the vectors of the RFCs, both sides against each other, and what either refuses of the other."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -139,6 +142,44 @@ def test_one_round_trip_once_authenticated() -> None:
     assert site.seen == [
         (401, b""), (201, b"body 0"), (201, b"body 1"), (201, b"body 2"), (201, b""), (201, b"payload"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_what_one_round_signs(mechanism: str) -> None:
+    """RFC 5802 section 3 computed by hand, of the nonce that RFC 7804 section 5.1 prescribes."""
+    sent: list[str] = []
+    answers: list[httpx2.Response] = []
+    site = Site()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request.headers["authorization"])
+        answers.append(site(request))
+        return answers[-1]
+
+    auth = ScramAuth(USER, PASSWORD, mechanism=mechanism)
+    with httpx2.Client(transport=httpx2.MockTransport(answer), auth=auth) as client:
+        for _ in range(3):
+            client.get("http://site/")
+    [(_, challenge)] = parse_challenges(answers[0].headers["www-authenticate"])
+    credential = KEYS[mechanism]
+    for number, (header, response) in enumerate(zip(sent[2:], answers[2:], strict=True)):
+        [(scheme, parameters)] = parse_challenges(header)
+        assert (scheme, set(parameters)) == (mechanism, {"data"})
+        without_proof, _, proof = decode(parameters["data"]).rpartition(",p=")
+        nonce = without_proof.removeprefix("c=biws,r=")
+        server_nonce = f"{credential.iterations + number}{challenge['sr']}"
+        assert nonce.endswith(server_nonce)
+        client_first = f"n={USER},r={nonce.removesuffix(server_nonce)}"
+        server_first = f"r={nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
+        auth_message = f"{client_first},{server_first},{without_proof}".encode()
+        hash_name = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
+        salted = hashlib.pbkdf2_hmac(hash_name, PASSWORD.encode(), credential.salt, credential.iterations)
+        client_key = hmac.digest(salted, b"Client Key", hash_name)
+        signature = hmac.digest(hashlib.new(hash_name, client_key).digest(), auth_message, hash_name)
+        assert base64.b64decode(proof) == bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        verifier = hmac.digest(hmac.digest(salted, b"Server Key", hash_name), auth_message, hash_name)
+        final = decode(parse_parameters(response.headers["authentication-info"])["data"])
+        assert final == f"v={base64.b64encode(verifier).decode()}"
 
 
 def test_what_was_remembered_ends_and_is_renewed() -> None:
