@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from payload_stores.options import Option, choice, integer
-from serde_chain.base import Buffer, Data, Deserializer, Serializer
+from serde_chain.base import Buffer, Data, PlainDeserializer, PlainSerializer
 from serde_chain.errors import DecodeError
-from serde_chain.record import Context
 from serde_chain.stages.compression.codecs import CODECS, Codec, codec_of
 
 __all__ = [
@@ -38,7 +37,7 @@ MAX_OUTPUT: Final = Option(
 )
 
 
-class CompressionSerializer(Serializer[Buffer]):
+class CompressionSerializer(PlainSerializer[Buffer]):
     """Compresses bytes.
 
     Equal payloads give equal bytes for one version of the codec's library, so content ids stay stable.
@@ -54,19 +53,15 @@ class CompressionSerializer(Serializer[Buffer]):
         super().configure(config, is_key)
         codec = CODECS[self.codec_name or TYPE.read(config)]
         codec.load()
-        self._min_bytes = MIN_BYTES.read(config)
-        self._compress = codec.compressor(codec.check_level(LEVEL.read(config)))
+        compress, min_bytes = codec.compressor(codec.check_level(LEVEL.read(config))), MIN_BYTES.read(config)
 
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
-        """Compress one payload."""
-        if data is None:
-            return None
-        if len(data) < self._min_bytes and codec_of(data) is None:
-            return data
-        return self._compress(data)
+        def compress_large(data: Buffer) -> Buffer:
+            return data if len(data) < min_bytes and codec_of(data) is None else compress(data)
+
+        self.plain = compress_large if min_bytes else compress
 
 
-class CompressionDeserializer(Deserializer[Buffer]):
+class CompressionDeserializer(PlainDeserializer[Buffer]):
     """Decompresses bytes of any of the codecs, up to ``compression.max.output.bytes``."""
 
     takes = Data.BYTES
@@ -79,24 +74,23 @@ class CompressionDeserializer(Deserializer[Buffer]):
         super().configure(config, is_key)
         self._limit = MAX_OUTPUT.read(config)
         self._pass_through = MIN_BYTES.read(config) > 0
-        self._codec = CODECS[self.codec_name or TYPE.read(config)]
-        self._codec.load()  # a missing library is said now, not at the first record
-        self._decompress = self._codec.decompressor(self._limit)
+        own = CODECS[self.codec_name or TYPE.read(config)]
+        own.load()  # a missing library is said now, not at the first record
+        decompress, other = own.decompressor(self._limit), self._decompress_other
 
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
-        """Decompress one payload."""
-        if data is None:
-            return None
-        try:
-            return self._decompress(data)
-        except DecodeError:
-            codec = codec_of(data)
-            if codec is self._codec:
-                raise
-            return self._other(codec, data)
+        def decompress_any(data: Buffer) -> Buffer:
+            try:
+                return decompress(data)
+            except DecodeError:
+                codec = codec_of(data)
+                if codec is own:
+                    raise
+                return other(codec, data)
 
-    def _other(self, codec: Codec | None, data: Buffer) -> Buffer:
-        """What is not of the configured codec."""
+        self.plain = decompress_any
+
+    def _decompress_other(self, codec: Codec | None, data: Buffer) -> Buffer:
+        """Read what is not of the configured codec."""
         if codec is not None:
             codec.load()
             return codec.decompressor(self._limit)(data)
