@@ -26,7 +26,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, StagePair
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, StagePair, SupportsPlainCalls
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, PayloadStoreError, SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
@@ -206,6 +206,62 @@ class SerializerTests:
                 again = self.context()
                 assert self.equal(value, deserialize(bytes(serialize(kind(value), again)), again))
 
+    def test_plain_serializing_is_the_same(self, stages: Stages, is_key: bool) -> None:
+        """What ``plain`` gives, calling the stage gives; where that fails, ``plain`` fails too."""
+        serialize, plain = stages[0], _plain(stages[0])
+        varies = getattr(serialize, "varies", None) is not None
+
+        @_SETTINGS
+        @given(self.values)
+        def check(value: Any) -> None:
+            one, two = plain(copy.deepcopy(value)), serialize(copy.deepcopy(value), self._bare_context(is_key=is_key))
+            if varies:
+                assert self.equal(value, stages[1](bytes(one), self._bare_context(is_key=is_key))), f"{value!r}"
+            else:
+                assert bytes(one) == bytes(two), f"{value!r}"
+
+        check()
+        for misfit in self.misfits:
+            with pytest.raises(Exception):  # noqa: B017, PT011  any error: a chain calls the stage itself then
+                plain(misfit)
+
+    def test_plain_deserializing_is_the_same(self, stages: Stages, is_key: bool) -> None:
+        """What ``plain`` gives, calling the stage gives; where that fails, ``plain`` fails too."""
+        plain = _plain(stages[1])
+
+        @_SETTINGS
+        @given(self.values, st.binary(max_size=40), st.integers(0))
+        def check(value: Any, noise: bytes, at: int) -> None:
+            ctx = self._bare_context(is_key=is_key)
+            data = bytes(stages[0](value, ctx))
+            if not ctx.headers:  # records with headers are not for plain calls
+                at %= len(data) + 1
+                for given_ in (data, noise, data[:at], data + noise, data[:at] + noise + data[at + len(noise) :]):
+                    self._compare(plain, stages[1], given_, is_key=is_key)
+
+        check()
+        for data in self.foreign:
+            self._compare(plain, stages[1], data, is_key=is_key)
+
+    def _bare_context(self, *, is_key: bool) -> RecordContext:
+        ctx = self.context(is_key=is_key)
+        ctx.headers = []
+        return ctx
+
+    def _compare(self, plain: Callable[[Any], Any], stage: Any, data: bytes, *, is_key: bool) -> None:
+        try:
+            expected = stage(data, self._bare_context(is_key=is_key))
+        except _DOCUMENTED:
+            with pytest.raises(Exception):  # noqa: B017, PT011  any error: the stage itself is called then
+                plain(data)
+            return
+        try:
+            got = plain(data)
+        except Exception:  # noqa: BLE001, which it may also where it cannot tell
+            return
+        # Damaged bytes may be a NaN, which is unequal to itself.
+        assert self.equal(expected, got) or repr(expected) == repr(got), f"{expected!r} and {got!r} of {data!r}"
+
     # Many at once, and elsewhere
 
     def test_threads_share_a_stage(self, stages: Stages) -> None:
@@ -290,6 +346,13 @@ class SerializerTests:
                 _tolerate(deserialize, damaged, copy.deepcopy(ctx))
 
         check()
+
+
+def _plain(stage: Any) -> Callable[[Any], Any]:
+    plain = stage.plain if isinstance(stage, SupportsPlainCalls) else None
+    if plain is None:
+        pytest.skip("the stage has no plain calls: it needs the record, as it is configured")
+    return plain
 
 
 def _tolerate(deserialize: Callable[..., Any], data: bytes, ctx: RecordContext) -> None:
