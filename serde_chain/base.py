@@ -6,14 +6,14 @@ stage too, Confluent's serializers included; deriving from these classes adds co
 
 What a stage may have beyond that is a Protocol below (``Supports…``): a chain and its clients look for nothing else.
 
-=========================  =======================================================================================
-SupportsPlainCalls         works on the data alone, so that small records need no context
-SupportsTransfers          has to publish or fetch something before some records can go on
-SupportsOffload            puts payloads elsewhere, and placeholders in their place
-SupportsFetch              reads such placeholders
-SupportsClose, …AsyncClose,
-SupportsClusterId          foreign callables that hold something, or want to know the cluster
-=========================  =======================================================================================
+==========================  ======================================================================================
+SupportsPlainCalls          works on the data alone, so that small records need no context
+SupportsTransfers           has to publish or fetch something before some records can go on
+SupportsOffload             puts payloads elsewhere, and placeholders in their place
+SupportsFetch               reads such placeholders
+SupportsClose, …AsyncClose  foreign callables that hold something
+SupportsClusterId, …Async…  foreign callables that want to know the cluster
+==========================  ======================================================================================
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ __all__ = [
     "Stage",
     "StagePair",
     "SupportsAsyncClose",
+    "SupportsAsyncClusterId",
     "SupportsClose",
     "SupportsClusterId",
     "SupportsFetch",
@@ -234,6 +235,9 @@ class SupportsPlainCalls(Protocol):
     A chain of such stages runs these functions straight, without the context of each record. It is the same
     implementation: calling the stage calls the function too.
 
+    A class declares ``plain`` in its body. A subclass that has a ``__call__`` of its own and no ``plain`` does something
+    else, and is called. It is the same with ``begin`` of :class:`SupportsTransfers`.
+
     Attributes:
         plain: ``data -> data``, made by ``configure`` over local names; None where the stage needs the record, as it is
             configured. Called with data that is not None, of records without headers, by several threads at once.
@@ -377,8 +381,16 @@ class SupportsAsyncClose(Protocol):
 class SupportsClusterId(Protocol):
     """A foreign callable that wants to know the cluster, as Confluent's serializers do."""
 
-    def set_cluster_id_resolver(self, resolver: Callable[[], str], /) -> object:
+    def set_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
         """Take a function that gives the cluster's id."""
+
+
+@runtime_checkable
+class SupportsAsyncClusterId(Protocol):
+    """The same, of Confluent's asyncio serializers."""
+
+    def set_async_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
+        """Take a coroutine function that gives the cluster's id."""
 
 
 class StagePair(NamedTuple):

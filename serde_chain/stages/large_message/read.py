@@ -11,6 +11,7 @@ from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, U
 from payload_stores.ids import sha256_digest
 from payload_stores.middleware import Deadline
 from serde_chain.base import Buffer, Data, Deserializer
+from serde_chain.catalogue import find_format
 from serde_chain.errors import DecodeError, ForeignFormatError
 from serde_chain.record import Context, put_record, remove_headers
 from serde_chain.stages.large_message import codecs as offload_codecs
@@ -25,7 +26,7 @@ from serde_chain.stages.large_message.options import (
     LargeMessage,
     ReferenceTopics,
 )
-from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
+from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
