@@ -30,6 +30,7 @@ from typing import (
     Protocol,
     Self,
     SupportsIndex,
+    TypeGuard,
     TypeVar,
     runtime_checkable,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "SupportsOffload",
     "SupportsPlainCalls",
     "SupportsTransfers",
+    "is_stage",
 ]
 
 In = TypeVar("In", contravariant=True)
@@ -140,6 +142,11 @@ def _reconfigure(cls: type[Stage], config: Mapping[str, object], is_key: bool) -
     stage = cls()
     stage.configure(config, is_key)
     return stage
+
+
+def is_stage(item: object) -> TypeGuard[Stage | type[Stage]]:
+    """Whether an item of a chain says what it takes and gives: a stage, or the class of one."""
+    return isinstance(item, Stage) or (isinstance(item, type) and issubclass(item, Stage))
 
 
 class Serializer(Stage, Generic[In]):
@@ -235,8 +242,8 @@ class SupportsPlainCalls(Protocol):
     A chain of such stages runs these functions straight, without the context of each record. It is the same
     implementation: calling the stage calls the function too.
 
-    A class declares ``plain`` in its body. A subclass that has a ``__call__`` of its own and no ``plain`` does something
-    else, and is called. It is the same with ``begin`` of :class:`SupportsTransfers`.
+    A class declares ``plain`` in its body. A subclass that has a ``__call__`` of its own and no ``plain`` does
+    something else, and is called. It is the same with ``begin`` of :class:`SupportsTransfers`.
 
     Attributes:
         plain: ``data -> data``, made by ``configure`` over local names; None where the stage needs the record, as it is

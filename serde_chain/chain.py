@@ -31,6 +31,7 @@ from serde_chain.base import (
     SupportsOffload,
     SupportsPlainCalls,
     SupportsTransfers,
+    is_stage,
 )
 from serde_chain.catalogue import (
     DESERIALIZE,
@@ -42,7 +43,7 @@ from serde_chain.catalogue import (
     stage_type,
     tell_placeholder,
 )
-from serde_chain.config import Config
+from serde_chain.config import Config, Resolved
 from serde_chain.errors import (
     ConfigError,
     ContextualError,
@@ -117,11 +118,12 @@ class _Chain(Stage):
             self.gives = stages[-1].gives
 
     @classmethod
-    def from_config(cls, config: Config | str | Path, *, is_key: bool = False) -> Self:
+    def from_config(cls, config: Config | Resolved | str | Path, *, is_key: bool = False) -> Self:
         """Build the chain that a configuration describes.
 
         Args:
-            config: A mapping, or the path of a TOML or Java ``.properties`` file.
+            config: A mapping, or the path of a TOML or Java ``.properties`` file; or what
+                :func:`serde_chain.config.resolve` has made of one, which is taken as checked.
             is_key: Build the chain for record keys (``key.serializers``) instead of values.
 
         Returns:
@@ -131,9 +133,10 @@ class _Chain(Stage):
             ConfigError: A stage is unknown, the order is wrong, a key is missing, misspelt or has a wrong value.
             MissingDependencyError: The extra of a stage or store is not installed.
         """
-        loaded = configuration.load(config)
-        items = configuration.stage_items(loaded, cls.side, is_key=is_key)
-        configuration.check_keys(loaded)
+        resolved = configuration.resolve(config)
+        loaded, items = resolved.settings, resolved.of(cls.side, is_key=is_key)
+        if resolved is not config:
+            configuration.check_keys(resolved)
         cls.check_order(items)
         stages: list[Callable[..., Any]] = []
         try:
@@ -166,7 +169,7 @@ class _Chain(Stage):
         """The same for stages, or classes of stages where they are not made yet."""
         _check_neighbours(stages, labels)
         for at, stage in enumerate(stages):
-            if _is_stage(stage) and stage.moves_payloads:
+            if is_stage(stage) and stage.moves_payloads:
                 cls._check_placeholders(stages, labels, at)
 
     def _flat(self, stages: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
@@ -520,11 +523,6 @@ def _bound(stages: list[Any]) -> tuple[Any, ...]:
     return tuple(stage.bind(before, after) if isinstance(stage, Stage) else stage for before, stage, after in around)
 
 
-def _is_stage(stage: object) -> TypeGuard[Stage | type[Stage]]:
-    """Whether it says what it takes and gives; classes do so as well as what is made of them."""
-    return isinstance(stage, Stage) or (isinstance(stage, type) and issubclass(stage, Stage))
-
-
 def _is_serializer(stage: object) -> TypeGuard[Serializer[Any] | type[Serializer[Any]]]:
     return isinstance(stage, Serializer) or (isinstance(stage, type) and issubclass(stage, Serializer))
 
@@ -548,7 +546,7 @@ def _plain(stage: object) -> Callable[[Any], Any] | None:
 
 
 def _is_same_work(stage: object, name: str) -> bool:
-    """Whether a member does what calling the stage does: not if a subclass has a ``__call__`` of its own, and it not."""
+    """Whether a member does what calling the stage does; not so if a subclass overrides ``__call__`` alone."""
     for cls in type(stage).__mro__:
         if name in vars(cls) or name in inspect.get_annotations(cls):
             return True
@@ -575,8 +573,8 @@ def _composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any
 def _check_neighbours(stages: Sequence[object], labels: Sequence[str]) -> None:
     """Refuse neighbours that do not fit; foreign callables are taken at their word."""
     for at, (stage, following) in enumerate(itertools.pairwise(stages)):
-        gives = stage.gives if _is_stage(stage) else None
-        takes = following.takes if _is_stage(following) else None
+        gives = stage.gives if is_stage(stage) else None
+        takes = following.takes if is_stage(following) else None
         if gives is not None and takes is not None and gives is not takes:
             raise ConfigError(
                 f"{labels[at + 1]} cannot come after {labels[at]}: it takes {_plural(takes)}, "
