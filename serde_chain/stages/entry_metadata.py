@@ -39,6 +39,7 @@ class EntryMetadataSerializer(Serializer[Buffer]):
     gives = Data.BYTES
     options = (TIMESTAMP, INDEX)
     max_overhead = wire.MAX_OVERHEAD
+    plain: Callable[[Buffer], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read ``entry.metadata.timestamp`` and ``entry.metadata.index``."""
@@ -51,7 +52,7 @@ class EntryMetadataSerializer(Serializer[Buffer]):
         self._latest_ms = 0
         self._next: Counter[tuple[str, int]] = Counter()
         # Without an index, the record does not matter.
-        self.plain: Callable[[Buffer], bytes] | None = None if self._with_index else self._frame
+        self.plain = None if self._with_index else self._frame
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
         """Frame one payload."""

@@ -132,6 +132,7 @@ class AvroSerializer(Serializer[Any]):
     """
 
     options = (SCHEMA, SCHEMA_FILE, VALIDATE, FRAMING, *schema_registry.OPTIONS)
+    plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema and the registry's settings; the registry itself is asked at a topic's first record."""
@@ -142,7 +143,7 @@ class AvroSerializer(Serializer[Any]):
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
         # What does not depend on the topic needs no context.
-        self.plain: Callable[[Any], bytes] | None = None
+        self.plain = None
         self._writers = PerTopic(self._ask_for_writer)
         if self._schema is None and not (self._registry and self._registry.use_latest):
             raise ConfigError(
@@ -224,6 +225,7 @@ class AvroDeserializer(Deserializer[Any]):
     """
 
     options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, *schema_registry.OPTIONS)
+    plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schemas and the registry's settings; the registry itself is asked at a schema's first record."""
@@ -236,7 +238,6 @@ class AvroDeserializer(Deserializer[Any]):
         self._target = target
         self._own = schema
         self._locate: Callable[[Buffer, Context | None], tuple[AvroReader, int]]
-        self.plain: Callable[[Buffer], Any]
         if self._framing == CONTAINER:
             self.message_format = "avro"
             self.plain = self._read_file

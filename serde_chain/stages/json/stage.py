@@ -57,6 +57,7 @@ class JsonSerializer(Serializer[Any]):
 
     message_format: str | None = "json"
     options = (SCHEMA, VALIDATE, FRAMING, *schema_registry.OPTIONS)
+    plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema and how it is used; the registry is asked at a topic's first record."""
@@ -71,7 +72,7 @@ class JsonSerializer(Serializer[Any]):
                 self.message_format = None
         self._encode = _encoder(orjson, _validator(config), is_key=is_key)
         # Which schema a record names depends on its topic.
-        self.plain: Callable[[Any], bytes] | None = self._encode if self._registry is None else None
+        self.plain = self._encode if self._registry is None else None
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
@@ -104,6 +105,7 @@ class JsonDeserializer(Deserializer[Any]):
 
     message_format: str | None = "json"
     options = (SCHEMA, VALIDATE, FRAMING)
+    plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema, if values are to be checked; which one a record names does not matter to read it."""
@@ -111,7 +113,7 @@ class JsonDeserializer(Deserializer[Any]):
         self._decode = _decoder(require("orjson", "json"), _validator(config))
         self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._framed = FRAMING.read(config) != NONE
-        self.plain: Callable[[Buffer], Any] = self._decode
+        self.plain = self._decode
         if self._framed:
             self.message_format = None
             self.plain = self._read_framed

@@ -57,6 +57,7 @@ class ProtobufSerializer(Serializer[Any]):
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, *schema_registry.OPTIONS)
+    plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Find the message class; the registry is asked at a topic's first record."""
@@ -72,7 +73,7 @@ class ProtobufSerializer(Serializer[Any]):
         self._frames = PerTopic(self._ask_for_frame)
         self._encode = _encoder(self._class)
         # Which schema a record names depends on its topic.
-        self.plain: Callable[[Any], bytes] | None = self._encode if self._registry is None else None
+        self.plain = self._encode if self._registry is None else None
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one message."""
@@ -136,6 +137,7 @@ class ProtobufDeserializer(Deserializer[Any]):
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, *schema_registry.OPTIONS)
+    plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Find the message class; the registry is asked at a schema's first record, if at all."""
@@ -164,7 +166,7 @@ class ProtobufDeserializer(Deserializer[Any]):
             return message if finish is None else finish(message)
 
         # KeyError for what the registry has to be asked about first.
-        self.plain: Callable[[Buffer], Any] = read
+        self.plain = read
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one message."""
