@@ -8,12 +8,13 @@ anything that is not compressed is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from payload_stores.options import Option, choice, integer
-from serde_chain.base import Buffer, Data, PlainDeserializer, PlainSerializer
+from serde_chain.base import Buffer, Data, Deserializer, PlainSerializer
 from serde_chain.errors import DecodeError
+from serde_chain.record import Context
 from serde_chain.stages.compression.codecs import CODECS, Codec, codec_of
 
 __all__ = [
@@ -61,12 +62,13 @@ class CompressionSerializer(PlainSerializer[Buffer]):
         self.plain = compress_large if min_bytes else compress
 
 
-class CompressionDeserializer(PlainDeserializer[Buffer]):
+class CompressionDeserializer(Deserializer[Buffer]):
     """Decompresses bytes of any of the codecs, up to ``compression.max.output.bytes``."""
 
     takes = Data.BYTES
     gives = Data.BYTES
     options = (MAX_OUTPUT, MIN_BYTES)
+    plain: Callable[[Buffer], Buffer]
     codec_name: ClassVar[str | None] = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -74,20 +76,24 @@ class CompressionDeserializer(PlainDeserializer[Buffer]):
         super().configure(config, is_key)
         self._limit = MAX_OUTPUT.read(config)
         self._pass_through = MIN_BYTES.read(config) > 0
-        own = CODECS[self.codec_name or TYPE.read(config)]
-        own.load()  # a missing library is said now, not at the first record
-        decompress, other = own.decompressor(self._limit), self._decompress_other
+        self._codec = CODECS[self.codec_name or TYPE.read(config)]
+        self._codec.load()  # a missing library is said now, not at the first record
+        self._decompress = self._codec.decompressor(self._limit)
+        # Other codecs are rare enough to be left to a call of the stage; uncompressed payloads are not.
+        self.plain = self._read if self._pass_through else self._decompress
 
-        def decompress_any(data: Buffer) -> Buffer:
-            try:
-                return decompress(data)
-            except DecodeError:
-                codec = codec_of(data)
-                if codec is own:
-                    raise
-                return other(codec, data)
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
+        """Decompress one payload."""
+        return None if data is None else self._read(data)
 
-        self.plain = decompress_any
+    def _read(self, data: Buffer) -> Buffer:
+        try:
+            return self._decompress(data)
+        except DecodeError:
+            codec = codec_of(data)
+            if codec is self._codec:
+                raise
+            return self._decompress_other(codec, data)
 
     def _decompress_other(self, codec: Codec | None, data: Buffer) -> Buffer:
         """Read what is not of the configured codec."""
