@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from payload_stores.errors import drop_data
+from payload_stores.plugins import require
 from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer
 from serde_chain.errors import DecodeError, EncodeError
 
@@ -34,6 +35,9 @@ __all__ = [
     "UuidDeserializer",
     "UuidSerializer",
 ]
+
+
+Out = TypeVar("Out", covariant=True)
 
 
 def _encode_text(data: Any) -> bytes:
@@ -113,16 +117,23 @@ def _wrong_type(stage: str, expected: str, data: object) -> EncodeError:
     return EncodeError(f"{stage} takes {expected}, not {type(data).__name__}")
 
 
+class _PrimitiveDeserializer(PlainDeserializer[Out]):
+    arrow_factory: ClassVar[str]
+
+    def arrow_type(self) -> Any:
+        return getattr(require("pyarrow", "arrow"), self.arrow_factory)()
+
+
 class StringSerializer(PlainSerializer[str]):
     """Text as UTF-8; anything else is refused rather than converted."""
 
     plain = staticmethod(_encode_text)
 
 
-class StringDeserializer(PlainDeserializer[str]):
+class StringDeserializer(_PrimitiveDeserializer[str]):
     """UTF-8 as text."""
 
-    arrow_type_name = "string"
+    arrow_factory = "string"
     plain = staticmethod(_decode_text)
 
 
@@ -132,10 +143,10 @@ class BytesSerializer(PlainSerializer[Buffer]):
     plain = staticmethod(_check_bytes)
 
 
-class BytesDeserializer(PlainDeserializer[bytes]):
+class BytesDeserializer(_PrimitiveDeserializer[bytes]):
     """Bytes, untouched."""
 
-    arrow_type_name = "binary"
+    arrow_factory = "binary"
     plain = staticmethod(_as_bytes)
 
     def batch_form(self) -> BatchForm:
@@ -151,10 +162,10 @@ class IntegerSerializer(PlainSerializer[int]):
     plain = staticmethod(_number_encoder("integer", ">i", int))
 
 
-class IntegerDeserializer(PlainDeserializer[int]):
+class IntegerDeserializer(_PrimitiveDeserializer[int]):
     """Big-endian int32 as ``int``."""
 
-    arrow_type_name = "int32"
+    arrow_factory = "int32"
     plain = staticmethod(_number_decoder("integer", ">i"))
 
 
@@ -164,10 +175,10 @@ class LongSerializer(PlainSerializer[int]):
     plain = staticmethod(_number_encoder("long", ">q", int))
 
 
-class LongDeserializer(PlainDeserializer[int]):
+class LongDeserializer(_PrimitiveDeserializer[int]):
     """Big-endian int64 as ``int``."""
 
-    arrow_type_name = "int64"
+    arrow_factory = "int64"
     plain = staticmethod(_number_decoder("long", ">q"))
 
 
@@ -177,10 +188,10 @@ class FloatSerializer(PlainSerializer[float]):
     plain = staticmethod(_number_encoder("float", ">f", float, int))
 
 
-class FloatDeserializer(PlainDeserializer[float]):
+class FloatDeserializer(_PrimitiveDeserializer[float]):
     """Big-endian IEEE 754 binary32 as ``float``."""
 
-    arrow_type_name = "float32"
+    arrow_factory = "float32"
     plain = staticmethod(_number_decoder("float", ">f"))
 
 
@@ -190,10 +201,10 @@ class DoubleSerializer(PlainSerializer[float]):
     plain = staticmethod(_number_encoder("double", ">d", float, int))
 
 
-class DoubleDeserializer(PlainDeserializer[float]):
+class DoubleDeserializer(_PrimitiveDeserializer[float]):
     """Big-endian IEEE 754 binary64 as ``float``."""
 
-    arrow_type_name = "float64"
+    arrow_factory = "float64"
     plain = staticmethod(_number_decoder("double", ">d"))
 
 
@@ -203,8 +214,8 @@ class UuidSerializer(PlainSerializer[uuid.UUID]):
     plain = staticmethod(_encode_uuid)
 
 
-class UuidDeserializer(PlainDeserializer[uuid.UUID]):
+class UuidDeserializer(_PrimitiveDeserializer[uuid.UUID]):
     """36 characters as a UUID."""
 
-    arrow_type_name = "string"
+    arrow_factory = "string"
     plain = staticmethod(_decode_uuid)
