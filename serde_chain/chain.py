@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Self, TypeGuard
 
 from payload_stores.errors import drop_data
 from serde_chain import config as configuration
-from serde_chain.arrow.batch import Batch, BatchForm, BatchResult, find_form, run
+from serde_chain.arrow.batch import Batch, BatchForm, BatchResult
+from serde_chain.arrow.loop import find_form, run
 from serde_chain.base import (
     Data,
     Deserializer,

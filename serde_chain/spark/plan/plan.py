@@ -13,7 +13,7 @@ from typing import Any, Final
 from payload_stores.options import Option, nearest
 from payload_stores.plugins import require
 from serde_chain import config as configuration
-from serde_chain.arrow.batch import find_form
+from serde_chain.arrow.loop import declared_type
 from serde_chain.base import Data, Stage
 from serde_chain.chain import DeserializerChain
 from serde_chain.config import Config
@@ -188,13 +188,9 @@ def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None)
 def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
     arrow = require("pyarrow", "spark")
     last = chain.stages[-1]
-    form = find_form(last)
-    kind = None if form is None else form.arrow_type
+    kind = declared_type(last)
     if kind is not None:
         return _signed(kind, arrow)
-    name = getattr(last, "arrow_type_name", None)
-    if name is not None:
-        return getattr(arrow, name)()
     if isinstance(last, Stage) and last.gives is Data.BYTES:
         return arrow.binary()
     needs_schema = isinstance(last, AvroDeserializer)
