@@ -52,6 +52,6 @@ def payload_id(
     if key is None:
         raise PayloadStoreError(
             "keyed payload ids need the record's key, and this record has none",
-            hint="Produce the record with a key, or let ids be made of the content alone",
+            hint="Produce the record with a key, or make ids of the content alone (large.message.id = content)",
         )
     return f"{hashlib.sha256(key).hexdigest()}/{content}"

@@ -140,14 +140,16 @@ class Deadline(Middleware):
 
     Args:
         store: The inner store.
-        timeout_ms: Time for one call, in ms (``large.message.store.timeout.ms``).
+        timeout_ms: Time for one call, in ms.
+        setting: Name of the setting that the time comes from, for errors.
     """
 
     wrapped = frozenset({"delete", "publish_stream", "open", "publish_record", "download_record"})
 
-    def __init__(self, store: PayloadStore, timeout_ms: int) -> None:
+    def __init__(self, store: PayloadStore, timeout_ms: int, *, setting: str = "timeout_ms") -> None:
         super().__init__(store)
         self.timeout_ms = timeout_ms
+        self._setting = setting
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation, for as long as it may take.
@@ -181,7 +183,7 @@ class Deadline(Middleware):
         where = {"reference": subject} if "://" in subject else {"topic": subject}
         return PayloadStoreUnavailableError(
             f"the payload store did not finish within {self.timeout_ms} ms",
-            hint="Check that the store is there and how fast it is, or raise large.message.store.timeout.ms",
+            hint=f"Check that the store is there and how fast it is, or raise {self._setting}",
             store=self.scheme,
             **where,
         )

@@ -192,6 +192,62 @@ def test_what_was_remembered_ends_and_is_renewed() -> None:
     assert site.seen == [(401, b""), (200, b"1"), (401, b"2"), (401, b""), (200, b"2"), (200, b"3")]
 
 
+@pytest.mark.parametrize(
+    "offer",
+    [
+        {"ttl": "10"},  # ends before a request under way would
+        {"ttl": "0"}, {"ttl": "soon"}, {"ttl": "-600"}, {"ttl": "9999999999"}, {"ttl": ""},
+        {"ttl": '"\u0663\u0663\u0663"'},
+        {"sr": "x" * 257}, {"sr": '"a b"'}, {"sr": '"a,b"'}, {"sr": ""},
+    ],
+)  # fmt: skip
+def test_offers_of_one_round_that_are_not_taken(offer: dict[str, str]) -> None:
+    def change(response: httpx2.Response) -> None:
+        if "www-authenticate" in response.headers:
+            [(scheme, parameters)] = parse_challenges(response.headers["www-authenticate"])
+            fields = {"www-authenticate": write(scheme, {**parameters, **offer})}
+            response.headers = httpx2.Headers(fields, encoding="utf-8")
+
+    site = Site(200, change)
+    with site.client() as client:
+        assert [client.get("/x").status_code for _ in range(2)] == [200, 200]
+    assert [status for status, _ in site.seen] == [401, 200, 401, 200]
+
+
+def test_servers_that_are_remembered_are_bounded() -> None:
+    site, auth = Site(), ScramAuth(USER, PASSWORD)
+    with site.client(auth) as client:
+        for number in range(70):
+            client.get(f"http://site{number}/")
+        assert len(auth._sessions) == 64
+        client.get("http://site69/")
+        client.get("http://site0/")
+    assert [status for status, _ in site.seen[140:]] == [200, 401, 200]
+
+
+def test_an_answer_to_another_exchange_is_refused() -> None:
+    def change(response: httpx2.Response) -> None:
+        if "authentication-info" in response.headers:
+            parameters = parse_parameters(response.headers["authentication-info"])
+            response.headers["authentication-info"] = write("", {**parameters, "sid": "another"})
+
+    with Site(200, change).client() as client, pytest.raises(PayloadAccessDeniedError, match="its sid is another one"):
+        client.get("/x")
+
+
+def test_the_first_round_asks_for_an_answer_that_is_not_compressed() -> None:
+    asked: list[str] = []
+    site = Site()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.headers["accept-encoding"])
+        return site(request)
+
+    with httpx2.Client(transport=httpx2.MockTransport(answer), auth=ScramAuth(USER, PASSWORD)) as client:
+        client.get("http://site/")
+    assert asked[0] == "identity" != asked[1]
+
+
 def test_server_without_one_round() -> None:
     site = Site(session_seconds=0)
     with site.client() as client:
