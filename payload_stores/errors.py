@@ -117,7 +117,7 @@ def _rebuild(
 
 
 def _picklable(cause: BaseException | None) -> BaseException | None:
-    """The cause itself if pickling keeps it, else its text: a foreign cause must not lose the error around it."""
+    """The cause itself if pickling keeps it, otherwise its text: a foreign cause must not lose the error around it."""
     if cause is None or isinstance(cause, ContextualError):
         return cause
     try:

@@ -42,7 +42,7 @@ def payload_id(
         ``<uuid4>``, ``<sha256 of the payload>`` or ``<sha256 of the key>/<sha256 of the payload>``.
 
     Raises:
-        PayloadStoreError: The strategy is ``keyed`` and there is no record key.
+        PayloadStoreError: The strategy is ``keyed`` and the record has no key.
     """
     if strategy == "random":
         return str(uuid.uuid4())

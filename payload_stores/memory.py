@@ -73,7 +73,7 @@ class MemoryStore(PayloadStore):
             yield PayloadInfo(self._roots.url(path), len(data), modified)
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Store what a reader gives; it ends up in memory like any other payload."""
+        """Store what a reader returns; it ends up in memory like any other payload."""
         data = reader.read()
         if context is not None and context.deterministic and context.digest is None:
             context = replace(context, digest=sha256_digest(data))

@@ -176,7 +176,7 @@ class Deadline(Middleware):
             try:
                 raise error
             finally:
-                del error  # else this frame and its traceback keep each other, and the payload, alive
+                del error  # otherwise this frame and its traceback keep each other, and the payload, alive
         return result  # type: ignore[return-value]  # without an error it is the operation's
 
     def _expired(self, subject: str) -> PayloadStoreUnavailableError:
@@ -227,7 +227,7 @@ def _work(inbox: SimpleQueue[Callable[[], None]]) -> None:
         except Empty:
             try:
                 _idle.remove(inbox)
-            except ValueError:  # somebody took it just now and is about to put a job in
+            except ValueError:  # another thread took it just now and is about to put a job in
                 continue
             return
         job()

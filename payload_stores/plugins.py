@@ -215,7 +215,7 @@ def import_object(path: str, kind: str = "object") -> object:
 
 
 def _package(missing: str, module: str) -> str:
-    """What a missing module belongs to; of a namespace that many packages share, what was looked for in it."""
+    """The package of a missing module; of a namespace that many packages share, what was looked for in it."""
     name = missing.partition(".")[0]
     shared = name in _NAMESPACES and module.startswith(f"{name}.")
     return ".".join(module.split(".")[:2]) if shared else name

@@ -1,4 +1,4 @@
-"""What every object store needs to move large payloads: parts and ranges in parallel, files in blocks.
+"""Moves large payloads for every object store: parts and ranges in parallel, files in blocks.
 
 The threads are daemons, which the end of the process does not wait for.
 """
@@ -158,7 +158,7 @@ class Blocks:
         return self._at
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """The position at which the next read begins."""
         return self._at
 
     def close(self) -> None:

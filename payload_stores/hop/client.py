@@ -42,7 +42,7 @@ _KINDS: Final[_Kinds] = {
     HTTPStatus.UNAUTHORIZED: (
         PayloadAccessDeniedError,
         "the offload server refused the user name or password",
-        "Check hop.username, hop.password (else sasl.username, sasl.password) and hop.scram.mechanism, or the token",
+        "Check hop.username, hop.password (or sasl.username, sasl.password) and hop.scram.mechanism, or the token",
     ),
     HTTPStatus.FORBIDDEN: (
         PayloadAccessDeniedError,
@@ -160,7 +160,7 @@ class HopClient:
         self._client.close()
 
     def _check_same(self, reference: str, record: StoredRecord) -> None:
-        """Raise unless what has the record's id is the record itself: who knows an id can put another one there."""
+        """Raise unless what has the record's id is the record: another user who knows an id can take it."""
         with self._request("GET", reference, self._auth, reference) as response:
             status = response.status_code
             if status in _TRANSIENT:
@@ -230,7 +230,7 @@ def _check(response: httpx2.Response, reference: str, kinds: _Kinds = _KINDS) ->
 
 
 def _rest(response: httpx2.Response) -> bytes:
-    """What an answer says, up to a bound."""
+    """The text of an answer, up to a bound."""
     said = bytearray()
     for chunk in response.iter_raw():
         said += chunk

@@ -97,15 +97,15 @@ class Endpoint:
             return False
 
     def upload_url(self, topic: str) -> str:
-        """Where records of a topic are posted."""
+        """The address to which records of a topic are posted."""
         return f"{self.url}/topic/{topic}+oversized"
 
     def message_url(self, message_id: uuid.UUID) -> str:
-        """Where a record can be fetched: its reference."""
+        """The address of a record, which is its reference."""
         return f"{self.url}/msg/{message_id}"
 
     def own(self, reference: str) -> str | None:
-        """The address of a record of this endpoint; None if the reference names anything else.
+        """The address of a record of this endpoint; None if the reference is another one.
 
         Args:
             reference: What a placeholder says, which is not to be trusted.
@@ -152,7 +152,7 @@ def _message(reference: str) -> tuple[Endpoint, str] | None:
 
 
 class Unsupported(str):  # noqa: SLOT000  one object for the time of a client
-    """Why a broker has no endpoint for this client."""
+    """The reason why a broker has no endpoint for this client."""
 
 
 def can_discover(config: Mapping[str, object]) -> bool:
@@ -170,7 +170,7 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
         timeout_ms: Time for all of it, in ms.
 
     Returns:
-        The endpoint, or why there is none: no such topic, no permission, or nothing of use in it.
+        The endpoint, or why there is none: the topic is missing, may not be read, or does not name an endpoint.
 
     Raises:
         PayloadStoreUnavailableError: The broker did not answer in time.

@@ -223,7 +223,7 @@ class _Source:
     def is_payload(self, expected: memoryview) -> bool:
         """Whether a binary value is the one that is expected; one of another size is not read."""
         if self._payload_size() != len(expected):
-            raise ValueError("the message has another size")
+            raise ValueError("the message's size differs")
         at, same = 0, True
         for view in self._views(len(expected)):
             same = same and view == expected[at : at + len(view)]
@@ -265,7 +265,7 @@ class _Source:
         length = self.take(4)
         least, more = _LENGTHS[kind]
         if _int32(length) < least:
-            raise ValueError(f"it has a value that says to have {_int32(length)} bytes")
+            raise ValueError(f"it has a value with the impossible length {_int32(length)}")
         return length + self.take(_int32(length) + more)
 
     def finish(self) -> None:

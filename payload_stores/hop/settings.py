@@ -41,7 +41,7 @@ def switch(name: str, configured: bool | None) -> bool:
 
 
 def config_file() -> Path:
-    """Where hop-client keeps its configuration: in ``hop/config.toml`` of the user's configuration folder."""
+    """The file in which hop-client keeps its configuration: ``hop/config.toml`` of the user's configuration folder."""
     folder = os.environ.get("XDG_CONFIG_HOME")
     return (Path(folder) if folder else Path("~/.config").expanduser()) / "hop" / "config.toml"
 

@@ -136,21 +136,21 @@ class HopStore(PayloadStore):
         return isinstance(self._found, Endpoint) and self._found.own(reference) is not None
 
     def why_not(self) -> str | None:
-        """Why nothing can be published: the user or the broker does not want it. See :class:`SupportsOptOut`."""
+        """Say why nothing can be published: the user or the broker does not want it. See :class:`SupportsOptOut`."""
         if not self.offloads:
             return f"{self.AUTOMATIC_OFFLOAD.name} is off"
         endpoint = self._endpoint()
         return str(endpoint) if isinstance(endpoint, Unsupported) else None
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Post a payload as a record of nothing else. See :meth:`PayloadStore.publish`."""
+        """Post a payload as a record with nothing else in it. See :meth:`PayloadStore.publish`."""
         return self.publish_record(topic, StoredRecord(data), context)
 
     def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
         """Post a record, streamed from the caller's buffer. See :class:`~payload_stores.SupportsRecords`.
 
-        The header ``_id`` is the id: that of the record where ids are random and it has one of 16 bytes, a new one
-        else, in its place.
+        The header ``_id`` is the id. Where ids are random and the record has one of 16 bytes, that one is kept;
+        otherwise a new one takes its place.
         """
         self.check_topic(topic)
         endpoint = self._endpoint()
@@ -176,7 +176,7 @@ class HopStore(PayloadStore):
             raise self.untrusted(reference, str(endpoint))
         address = endpoint.own(reference)
         if address is None:
-            raise self.untrusted(reference, f"it is no message of {endpoint.url}")
+            raise self.untrusted(reference, f"it is not a message of {endpoint.url}")
         return self._client.download(address, lambda size: self.check_size(size, reference))
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
@@ -191,7 +191,7 @@ class HopStore(PayloadStore):
         return str(uuid.UUID(bytes=bytes(digest)))
 
     def worst_case_ms(self) -> int:
-        """Longest time in ms until a request that nobody answers has failed for good."""
+        """Longest time in ms until a request without an answer has failed for good."""
         return self._client.worst_case_ms
 
     def close(self) -> None:
@@ -231,20 +231,21 @@ class HopStore(PayloadStore):
             return self._found  # type: ignore[return-value]  # it was found above
 
     def _refuse(self, endpoint: Endpoint) -> str | None:
-        """Why an endpoint is not used, if it is not."""
+        """The reason why an endpoint is not used; None if it is used."""
         if endpoint.scheme == "https":
             return None
         if not self._allow_http:
             return f"plain http, and {self.ALLOW_HTTP.name} = false"
-        # A proof is good for one request; a token serves everyone who has copied it.
+        # A proof is good for one request; a token is good for every request of those who have copied it.
         if self._sends_token and self.ALLOW_HTTP.name not in self._config and not endpoint.is_loopback:
-            return f"plain http, over which a token can be copied: {self.ALLOW_HTTP.name} = true sends it all the same"
+            return f"plain http, over which a token can be copied: {self.ALLOW_HTTP.name} = true sends it anyway"
         return None
 
     def _accept(self, endpoint: Endpoint) -> None:
         if endpoint.scheme == "http":
             _log.warning(
-                "%s is plain http: who listens can read the records and act with the credentials", endpoint.url
+                "%s is plain http: anyone on the network can read the records and act with the credentials",
+                endpoint.url,
             )
         self.scheme = endpoint.scheme
         self._found = endpoint

@@ -72,7 +72,7 @@ def _make_topic(config: Mapping[str, object]) -> None:
 
 
 def _last(config: Mapping[str, object]) -> dict[str, Any]:
-    """What the last record says; nothing if there is none, or if it is not one of ours."""
+    """The content of the last record; nothing if there is none, or if it is not one of ours."""
     from confluent_kafka import Consumer
 
     own = {"group.id": "serde-chain-offload-server", "enable.auto.commit": False, "enable.partition.eof": True}

@@ -32,14 +32,14 @@ class FileTokens:
     """Tokens of a TOML file, which is read again when it changes.
 
     The file holds SHA-256 digests, so that it gives no token away: ``[tokens]`` with lines
-    ``"sha256:<hex>" = "user"``. That is sound for random tokens only, not for chosen ones. This is no check of OAuth
+    ``"sha256:<hex>" = "user"``. That is sound for random tokens only, not for chosen ones. This does not check OAuth
     tokens: for tokens with a signature and an end, give the server a verifier of your identity provider.
 
     Args:
         path: The file.
 
     Raises:
-        ConfigError: It cannot be read, or is no such file.
+        ConfigError: It cannot be read, or is not a file of tokens.
     """
 
     def __init__(self, path: Path) -> None:

@@ -89,7 +89,7 @@ class Transfers:
             sender: Who sends it.
 
         Raises:
-            RefusedError: It is no upload (400), too large (413), too slow (408), there already (422), or cut off.
+            RefusedError: It is not an upload (400), too large (413), too slow (408), there already (422), or cut off.
             PayloadStoreError: The store could not take it.
         """
         async with self._shares.place(sender):
@@ -158,7 +158,7 @@ class Transfers:
             block = await self._within(asyncio.wrap_future(reading))
             left -= len(block)
             if not block or left < 0:
-                raise PayloadIntegrityError("the payload has another size than it had", reference=entry.reference)
+                raise PayloadIntegrityError("the payload's size has changed", reference=entry.reference)
             # The next block is read while this one is sent.
             reading = blocks.next()
             await answer.send(block)
@@ -250,7 +250,7 @@ class Transfers:
         """Wait for a thread, but not for ever."""
         done, _ = await asyncio.wait({waiting}, timeout=self._limits.store_seconds)
         if not done:
-            # Whatever comes of it later, somebody has looked.
+            # Its result has been asked for, whatever comes of it later.
             waiting.add_done_callback(lambda late: late.cancelled() or late.exception())
             raise self._too_slow()
         return waiting.result()
@@ -271,7 +271,7 @@ class _Answer:
         try:
             await self._pace.wait(self._send({"type": "http.response.body", "body": block, "more_body": more}))
         except TimeoutError:
-            raise GoneError("the client did not take the answer in time") from None
+            raise GoneError("the client did not read the answer in time") from None
         self._pace.moved(len(block))
         self._passed.inc(len(block))
 

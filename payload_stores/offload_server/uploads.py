@@ -45,7 +45,7 @@ _Steps = Generator[None, None, T]
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What came with a payload.
+    """The fields that came with a payload.
 
     Attributes:
         id: The message's id: the first header ``_id`` that has the 16 bytes of a UUID, otherwise a new one.
@@ -139,7 +139,7 @@ class UploadParser:
             self._wrong("the document's length is not that of the body")
         while kind := (yield from self._take(1))[0]:
             name = yield from self._name()
-            # Not before a field has been read: the first bytes of anything else than BSON name a length as well.
+            # Not before a field has been read: the first bytes of whatever is not BSON name a length as well.
             if self._total > self._max:
                 raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} that are taken")
             if name in self._found:
@@ -164,7 +164,7 @@ class UploadParser:
             if len(name) > _LONGEST_NAME:
                 break
         if (text := name.decode("latin-1")) not in _FIELDS:
-            self._wrong(f"there is a field that is none of {', '.join(_FIELDS)}")
+            self._wrong(f"there is an unknown field; the known ones are {', '.join(_FIELDS)}")
         return text
 
     def _message(self, kind: int) -> _Steps[None]:

@@ -116,7 +116,7 @@ def _read(answer: Mapping[str, Any], part: memoryview) -> None:
             at += count
         # botocore compares checksums when it reaches the end, not before.
         if body.readinto(bytearray(1)):
-            raise PayloadIntegrityError(f"the answer goes on after the {len(part)} bytes that were asked for")
+            raise PayloadIntegrityError(f"the answer has more than the {len(part)} bytes that were requested")
 
 
 def _total(answer: Mapping[str, Any]) -> int:

@@ -55,7 +55,7 @@ class S3Store(PayloadStore):
     replaced (``If-None-Match: *``).
 
     Credentials that the configuration does not have are looked for where boto3 always looks. Trusted references may be
-    read, but are not deleted: they belong to somebody else.
+    read, but are not deleted: they belong to another program.
     """
 
     scheme = "s3"
@@ -133,7 +133,7 @@ class S3Store(PayloadStore):
             return self._downloads.get(target, lambda size: self.check_size(size, reference))
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Upload what a reader gives, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
+        """Upload what a reader returns, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
 
         A deterministic id is needed before the upload: the context has the digest, or the reader can be read twice.
         ``id`` is called with the digest and no data.
@@ -172,7 +172,7 @@ class S3Store(PayloadStore):
         with translated(topic=topic):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
-                field(page, "IsTruncated")  # else an answer without a body would be a list without entries
+                field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
                 for found in page.get("Contents", ()):
                     path = tuple(found["Key"].split("/"))
                     if all(path):  # not what some tools put there to show a folder
@@ -192,7 +192,7 @@ class S3Store(PayloadStore):
             return self._uploads.abort_older(self._bucket, prefix, limit)
 
     def worst_case_ms(self) -> int:
-        """Longest time in ms until a request that nobody answers has failed for good.
+        """Longest time in ms until a request without an answer has failed for good.
 
         A server that answers, but a few bytes at a time, is bounded by a deadline around the store alone.
         """
@@ -219,8 +219,8 @@ class S3Store(PayloadStore):
             code = error_code(error)
             if code not in EXISTS | CONFLICT | NOT_IMPLEMENTED:
                 raise
-        # There already, or being written by somebody else, or by a server that knows no conditions. What has this id
-        # has this content, so that writing it again harms nobody, and mends what was cut off.
+        # There already, being written by another writer, or on a server without conditional writes. What has this id
+        # has this content, so that writing it again does no harm, and mends what was cut off.
         if not self._is_there(target, len(view), unknown=code in EXISTS):
             self._upload(target, view, {})
         return None
@@ -252,7 +252,7 @@ class S3Store(PayloadStore):
         prefix = self.PREFIX.read(config)
         if not prefix:
             return ()
-        # A missing slash at the end is added: without it, "pre" would also be the prefix of somebody else's "prefix2".
+        # A missing slash at the end is added: without it, "pre" would also cover another program's "prefix2".
         segments = tuple(prefix.removesuffix("/").split("/"))
         if any(segment in {"", ".", ".."} for segment in segments):
             raise ConfigError(
@@ -290,7 +290,7 @@ class S3Store(PayloadStore):
         connect_ms, request_ms = self._timeouts_ms
         checksums = cast("Literal['when_supported', 'when_required']", self.CHECKSUMS.read(config))
         try:
-            # A session of its own: boto3's default session is made on first use, which is no matter for threads.
+            # A session of its own: boto3 makes its default session on first use, which is not thread-safe.
             session = boto3.session.Session()
             return session.client(
                 "s3",
@@ -311,4 +311,4 @@ class S3Store(PayloadStore):
                 ),
             )
         except (BotoCoreError, ValueError) as error:
-            raise ConfigError(f"boto3 makes no S3 client of this: {error}", key=self.ENDPOINT.name) from error
+            raise ConfigError(f"boto3 cannot make an S3 client of this: {error}", key=self.ENDPOINT.name) from error

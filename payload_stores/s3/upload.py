@@ -99,7 +99,7 @@ class Uploads:
         aborted = 0
         pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
         for page in pages:
-            field(page, "IsTruncated")  # else an answer without a body would be a list without entries
+            field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
             for found in page.get("Uploads", ()):
                 if found["Initiated"] >= limit:
                     continue

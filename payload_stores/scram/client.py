@@ -29,7 +29,7 @@ _MAX_SALTS: Final = 16
 
 
 class Keys(NamedTuple):
-    """What proofs are made of (RFC 5802 section 3).
+    """The keys that proofs are made of (RFC 5802 section 3).
 
     Attributes:
         client: ``ClientKey``.
@@ -142,4 +142,4 @@ class Exchange:
         except (binascii.Error, ValueError):
             raise MalformedHeaderError("the signature is not base64") from None
         if not hmac.compare_digest(signature, self._signature):
-            raise MalformedHeaderError("the signature is another one")
+            raise MalformedHeaderError("the signature does not match")

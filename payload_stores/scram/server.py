@@ -56,7 +56,7 @@ _COUNT_DIGITS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a server keeps of a password (RFC 5802 section 3): enough to check a proof, not enough to make one.
+    """The keys that a server keeps of a password (RFC 5802 section 3): enough to check a proof, not enough to make one.
 
     Attributes:
         salt: The salt.
@@ -72,7 +72,7 @@ class Credential:
 
 
 class Credentials(Protocol):
-    """Where the server finds credentials."""
+    """A source of credentials for the server."""
 
     def find(self, user: str, mechanism: str) -> Credential:
         """The user's credential for a mechanism.
@@ -84,7 +84,7 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What comes of a request's ``Authorization``.
+    """The result of judging a request's ``Authorization``.
 
     Attributes:
         user: Who sent it, None if that is not known: then the answer is 401, and nothing else is done.
@@ -147,7 +147,7 @@ def invented(secret: bytes, user: str, mechanism: str, iterations: int = ITERATI
     """Make the credential of a user who does not exist: always the same one, that no password fits.
 
     Args:
-        secret: A secret of the server that stays the same, or who does not exist would have another salt each day.
+        secret: A secret of the server that stays the same: otherwise unknown users would have another salt each day.
         user: The name that was given.
         mechanism: The mechanism.
         iterations: The iteration count that real users have.
@@ -197,7 +197,7 @@ class ScramServer:
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     def claimant(self, authorization: str | None) -> str | None:
-        """Whose proof a request carries, before it is looked at: lets a server slow down those who guess.
+        """The user whose proof a request carries, before it is looked at: lets a server slow down those who guess.
 
         Args:
             authorization: The header field's value, None if there is none.

@@ -1,4 +1,4 @@
-"""What both sides of HTTP SCRAM write and read: header fields, base64, bounds (RFC 7804, RFC 9110 section 11)."""
+"""The text of HTTP SCRAM, written and read by both sides: header fields, base64, bounds (RFC 7804, RFC 9110)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of the suite share: the store, and payloads."""
+"""Parts that the whole suite shares: the store, and payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only some stores can do."""
+"""Operations that only some stores have."""
 
 # ruff: noqa: D102, S101  the name of a test says what it shows, assert is how pytest checks
 
@@ -28,7 +28,7 @@ __all__ = ["OptionalTests"]
 
 
 class OptionalTests(StoreTests):
-    """Delete, list and stream; skipped where the store has no such methods."""
+    """Delete, list and stream; skipped where the store does not have the methods."""
 
     def test_delete(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsDelete):

@@ -1,4 +1,4 @@
-"""What goes in comes out, also for several threads at once; and what cannot come out is a typed error."""
+"""Payloads come out as they went in, also for several threads at once; one that cannot is a typed error."""
 
 # ruff: noqa: D102, S101, S301  the name of a test says what it shows, assert is how pytest checks
 
@@ -122,7 +122,7 @@ class PayloadTests(StoreTests):
             pytest.skip("the payload stays in the memory of this process")
         size = 32 << 20
         data = bytes(size)
-        store.publish(self.topic, data[: self.large_bytes])  # what is loaded once is no cost of a payload
+        store.publish(self.topic, data[: self.large_bytes])  # what is loaded once is not a cost of a payload
         tracemalloc.start()
         try:
             store.publish(self.topic, data)

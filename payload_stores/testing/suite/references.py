@@ -1,4 +1,4 @@
-"""Ids, and the references that are made of them; references come back from the wire, where anybody may write them."""
+"""Ids, and the references that are made of them; references come back from the wire, which is not to be trusted."""
 
 # ruff: noqa: D102, S101  the name of a test says what it shows, assert is how pytest checks
 

@@ -231,7 +231,10 @@ def test_an_answer_to_another_exchange_is_refused() -> None:
             parameters = parse_parameters(response.headers["authentication-info"])
             response.headers["authentication-info"] = write("", {**parameters, "sid": "another"})
 
-    with Site(200, change).client() as client, pytest.raises(PayloadAccessDeniedError, match="its sid is another one"):
+    with (
+        Site(200, change).client() as client,
+        pytest.raises(PayloadAccessDeniedError, match="its sid is that of another exchange"),
+    ):
         client.get("/x")
 
 
