@@ -105,10 +105,10 @@ def _from_endpoint(url: str, config: Mapping[str, object]) -> tuple[str, float]:
     try:
         answer = httpx2.post(url, data=form, auth=auth, timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()
-        found = answer.json()
-        if str(found.get("token_type", "")).lower() != "bearer":
+        token = answer.json()
+        if str(token.get("token_type", "")).lower() != "bearer":
             raise ValueError("it is not a bearer token")
-        return str(found["access_token"]), time.time() + float(found.get("expires_in", 0))
+        return str(token["access_token"]), time.time() + float(token.get("expires_in", 0))
     except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
         # Without the cause, which may quote what was sent.
         raise PayloadAccessDeniedError(

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 from payload_stores.plugins import require
+from payload_stores.references import Location
 
 __all__ = [
     "METADATA_KEY",
@@ -96,6 +97,11 @@ class Endpoint:
         except ValueError:
             return False
 
+    @property
+    def location(self) -> Location:
+        """The address as a prefix of references, however its host and port are written."""
+        return Location(self.scheme, f"{self.host}:{self.port}", self.path)
+
     def upload_url(self, topic: str) -> str:
         """The address to which records of a topic are posted."""
         return f"{self.url}/topic/{topic}+oversized"
@@ -114,24 +120,17 @@ class Endpoint:
         if message is None:
             return None
         endpoint, message_id = message
-        here = (self.scheme, self.host, self.port, self.path)
-        same = (endpoint.scheme, endpoint.host, endpoint.port, endpoint.path) == here
+        same = endpoint.location == self.location
         # hop-client pastes "/msg/…" behind what the broker announces, slashes at its end included.
         return f"{self.url}/msg/{message_id}" if same and endpoint.slashes in {0, self.slashes} else None
 
     def covers(self, reference: str) -> bool:
         """Whether a reference lies below this prefix, by whole segments."""
         try:
-            found = Endpoint.parse(reference)
+            other = Endpoint.parse(reference)
         except ValueError:
             return False
-        size = len(self.path)
-        return (
-            (found.scheme, found.host, found.port) == (self.scheme, self.host, self.port)
-            and not found.slashes
-            and len(found.path) > size
-            and found.path[:size] == self.path
-        )
+        return not other.slashes and self.location.covers(other.location)
 
 
 def is_message(reference: str) -> bool:
@@ -216,16 +215,16 @@ def last_record(consumer: Any, until: float) -> bytes | Unsupported | None:
         KafkaException: The broker failed, or the time is up.
     """
     kafka: Any = require("confluent_kafka", "kafka")
-    found = consumer.list_topics(METADATA_TOPIC, timeout=_left(kafka, until)).topics[METADATA_TOPIC]
+    topic = consumer.list_topics(METADATA_TOPIC, timeout=_left(kafka, until)).topics[METADATA_TOPIC]
     errors = kafka.KafkaError
-    if found.error is not None and found.error.code() in {
+    if topic.error is not None and topic.error.code() in {
         errors.UNKNOWN_TOPIC_OR_PART,
         errors.TOPIC_AUTHORIZATION_FAILED,
     }:
-        return Unsupported(f"the broker has no topic {METADATA_TOPIC} for this user ({found.error.str()})")
-    if found.error is not None:
-        raise kafka.KafkaException(found.error)
-    waiting = set(found.partitions)
+        return Unsupported(f"the broker has no topic {METADATA_TOPIC} for this user ({topic.error.str()})")
+    if topic.error is not None:
+        raise kafka.KafkaException(topic.error)
+    waiting = set(topic.partitions)
     consumer.assign([kafka.TopicPartition(METADATA_TOPIC, number, kafka.OFFSET_BEGINNING) for number in waiting])
     last: tuple[int, int, int] | None = None
     value: bytes | None = None

@@ -294,8 +294,8 @@ class _Source:
 
 
 def _int32(data: bytes | memoryview) -> int:
-    found: int = struct.unpack_from("<i", data)[0]
-    return found
+    number: int = struct.unpack_from("<i", data)[0]
+    return number
 
 
 def _record(message: bytes, fields: dict[str, Any]) -> StoredRecord:

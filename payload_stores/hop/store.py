@@ -109,7 +109,7 @@ class HopStore(PayloadStore):
         self._trusted = [
             self._parse(prefix, self.TRUSTED.name) for prefix in self.trusted_references if prefix.startswith("http")
         ]
-        self._found: Endpoint | Unsupported | None = None
+        self._discovered: Endpoint | Unsupported | None = None
         auth = self._credentials(config)
         if url := self.URL.read(config):
             endpoint = self._parse(url, self.URL.name)
@@ -131,9 +131,9 @@ class HopStore(PayloadStore):
         """
         if any(prefix.covers(reference) for prefix in self._trusted):
             return True
-        if self._found is None or not self.fetches:
+        if self._discovered is None or not self.fetches:
             return is_message(reference)
-        return isinstance(self._found, Endpoint) and self._found.own(reference) is not None
+        return isinstance(self._discovered, Endpoint) and self._discovered.own(reference) is not None
 
     def why_not(self) -> str | None:
         """Say why nothing can be published: the user or the broker does not want it. See :class:`SupportsOptOut`."""
@@ -182,10 +182,10 @@ class HopStore(PayloadStore):
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
         """Make a UUID: a random one, or version 8 (RFC 9562) of what the other stores would use."""
         context = context or PublishContext()
-        found = super().id(data, context)
+        payload_id = super().id(data, context)
         if not context.deterministic:
-            return found
-        digest = bytearray(hashlib.sha256(found.encode()).digest()[:16])
+            return payload_id
+        digest = bytearray(hashlib.sha256(payload_id.encode()).digest()[:16])
         digest[6] = digest[6] & 0x0F | 0x80
         digest[8] = digest[8] & 0x3F | 0x80
         return str(uuid.UUID(bytes=bytes(digest)))
@@ -209,26 +209,26 @@ class HopStore(PayloadStore):
             context = replace(context, digest=_digest(topic, record, context.digest))
         elif len(given) == 16:
             return uuid.UUID(bytes=given), _with_id(record, given)
-        found = self.id(record.value, context)
-        if not _UUID.fullmatch(found):
+        payload_id = self.id(record.value, context)
+        if not _UUID.fullmatch(payload_id):
             raise PayloadStoreError(
-                f"{found!r} cannot be used as a payload id", hint="Here ids are UUIDs", store="hop", topic=topic
+                f"{payload_id!r} cannot be used as a payload id", hint="Here ids are UUIDs", store="hop", topic=topic
             )
-        message_id = uuid.UUID(found)
+        message_id = uuid.UUID(payload_id)
         return message_id, _with_id(record, message_id.bytes)
 
     def _endpoint(self) -> Endpoint | Unsupported:
         with self._lock:
-            if self._found is None:
-                found = discover(self._config, self._discovery_ms)
-                if isinstance(found, Endpoint) and (why_not := self._refuse(found)):
-                    found = Unsupported(f"the endpoint that the broker announces is {why_not}")
-                if isinstance(found, Endpoint):
-                    self._accept(found)
+            if self._discovered is None:
+                endpoint = discover(self._config, self._discovery_ms)
+                if isinstance(endpoint, Endpoint) and (why_not := self._refuse(endpoint)):
+                    endpoint = Unsupported(f"the endpoint that the broker announces is {why_not}")
+                if isinstance(endpoint, Endpoint):
+                    self._accept(endpoint)
                 else:
-                    _log.warning("large messages are off: %s", found)
-                    self._found = found
-            return self._found  # type: ignore[return-value]  # it was found above
+                    _log.warning("large messages are off: %s", endpoint)
+                    self._discovered = endpoint
+            return self._discovered  # type: ignore[return-value]  # it was set above
 
     def _refuse(self, endpoint: Endpoint) -> str | None:
         """The reason why an endpoint is not used; None if it is used."""
@@ -248,7 +248,7 @@ class HopStore(PayloadStore):
                 endpoint.url,
             )
         self.scheme = endpoint.scheme
-        self._found = endpoint
+        self._discovered = endpoint
 
     def _parse(self, url: str, key: str) -> Endpoint:
         try:

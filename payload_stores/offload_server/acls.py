@@ -231,8 +231,8 @@ class BrokerAcls:
             AclPermissionType.ANY,
         )
         try:
-            found = self._admin.describe_acls(wanted, request_timeout=_ANSWER_SECONDS).result(2 * _ANSWER_SECONDS)
-            if not found:
+            bindings = self._admin.describe_acls(wanted, request_timeout=_ANSWER_SECONDS).result(2 * _ANSWER_SECONDS)
+            if not bindings:
                 self._check_permission()
         except (KafkaException, TimeoutError) as error:
             raise PayloadStoreUnavailableError(
@@ -248,7 +248,7 @@ class BrokerAcls:
                 allow=binding.permission_type == AclPermissionType.ALLOW,
                 host=binding.host,
             )
-            for binding in found
+            for binding in bindings
             if binding.principal.startswith("User:")
         ]
 

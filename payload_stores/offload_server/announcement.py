@@ -59,11 +59,11 @@ def _make_topic(config: Mapping[str, object]) -> None:
 
     settings: dict[str, Any] = dict(config)
     admin = AdminClient(settings)
-    found = admin.list_topics(METADATA_TOPIC, timeout=_SECONDS).topics[METADATA_TOPIC]
-    if found.error is None:
-        if len(found.partitions) != 1:
+    metadata = admin.list_topics(METADATA_TOPIC, timeout=_SECONDS).topics[METADATA_TOPIC]
+    if metadata.error is None:
+        if len(metadata.partitions) != 1:
             raise ConfigError(
-                f"{METADATA_TOPIC} has {len(found.partitions)} partitions; which record is its last is not defined"
+                f"{METADATA_TOPIC} has {len(metadata.partitions)} partitions; which record is its last is not defined"
             )
         return
     forever = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
@@ -100,10 +100,10 @@ def _wait_for_leader(consumer: Any, until: float) -> None:
 
 def _parse(value: bytes | None) -> dict[str, Any]:
     try:
-        found = json.loads(value or b"{}")
+        content = json.loads(value or b"{}")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _write(config: Mapping[str, object], value: bytes) -> None:

@@ -137,13 +137,13 @@ def _parse(data: bytes) -> tuple[bytes, int, dict[tuple[str, str], Credential]]:
             raise ConfigError(f"a file of users of version {content['version']!r}; this program knows {_VERSION}")
         users = {
             (str(name), mechanism): Credential(
-                _bytes(found["salt"]),
-                _iterations(found["iterations"]),
-                _bytes(found["stored_key"]),
-                _bytes(found["server_key"]),
+                _bytes(keys["salt"]),
+                _iterations(keys["iterations"]),
+                _bytes(keys["stored_key"]),
+                _bytes(keys["server_key"]),
             )
             for name, mechanisms in content["users"].items()
-            for mechanism, found in mechanisms.items()
+            for mechanism, keys in mechanisms.items()
             if mechanism in MECHANISMS
         }
         return _bytes(content["secret"]), _iterations(content["iterations"]), users

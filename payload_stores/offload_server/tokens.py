@@ -102,15 +102,15 @@ def remove_token(path: Path, which: str) -> int:
     """
     tokens = _load(path)
     if which.startswith(_SCHEME):
-        found = [digest for digest in tokens if digest.startswith(which)]
-        if len(found) > 1:
-            raise ConfigError(f"{len(found)} tokens begin with {which}", hint="Give more of the digest")
+        digests = [digest for digest in tokens if digest.startswith(which)]
+        if len(digests) > 1:
+            raise ConfigError(f"{len(digests)} tokens begin with {which}", hint="Give more of the digest")
     else:
-        found = [digest for digest, user in tokens.items() if user == which]
-    if not found:
+        digests = [digest for digest, user in tokens.items() if user == which]
+    if not digests:
         raise ConfigError(f"{path} has no token of {which}", hint="list-tokens shows those that it has")
-    _save(path, {digest: user for digest, user in tokens.items() if digest not in found})
-    return len(found)
+    _save(path, {digest: user for digest, user in tokens.items() if digest not in digests})
+    return len(digests)
 
 
 def _load(path: Path) -> dict[str, str]:

@@ -173,11 +173,11 @@ class S3Store(PayloadStore):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
                 field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
-                for found in page.get("Contents", ()):
-                    path = tuple(found["Key"].split("/"))
+                for item in page.get("Contents", ()):
+                    path = tuple(item["Key"].split("/"))
                     if all(path):  # not what some tools put there to show a folder
                         reference = references.to_url(self.scheme, self._bucket, path)
-                        yield PayloadInfo(reference, found["Size"], found["LastModified"].astimezone(UTC))
+                        yield PayloadInfo(reference, item["Size"], item["LastModified"].astimezone(UTC))
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         """Abort uploads in parts that killed writers have left below ``s3.prefix``, whose parts are paid for.

@@ -100,11 +100,11 @@ class Uploads:
         pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
         for page in pages:
             field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
-            for found in page.get("Uploads", ()):
-                if found["Initiated"] >= limit:
+            for upload in page.get("Uploads", ()):
+                if upload["Initiated"] >= limit:
                     continue
                 try:
-                    self._client.abort_multipart_upload(Bucket=bucket, Key=found["Key"], UploadId=found["UploadId"])
+                    self._client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
                     aborted += 1
                 except Exception as error:
                     if error_code(error) not in NO_UPLOAD:  # completed or aborted since it was listed

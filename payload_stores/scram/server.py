@@ -205,10 +205,10 @@ class ScramServer:
         Returns:
             The user's name; None if there is no proof, or none that could be good.
         """
-        found = _parse(authorization)
-        if found is None or not found[2].startswith("c="):
+        parsed = _parse(authorization)
+        if parsed is None or not parsed[2].startswith("c="):
             return None
-        _, sid, message = found
+        _, sid, message = parsed
         with self._lock:
             known = self._exchanges.get(sid) if sid else self._sessions.get(_nonce(message)[-_SR_LENGTH:])
         return None if known is None else known.user
@@ -219,10 +219,10 @@ class ScramServer:
         Args:
             authorization: The header field's value, None if there is none.
         """
-        found = _parse(authorization)
-        if found is None:
+        parsed = _parse(authorization)
+        if parsed is None:
             return self._denied()
-        mechanism, sid, message = found
+        mechanism, sid, message = parsed
         try:
             if message.startswith("c="):
                 return self._final(mechanism, sid, message) if sid else self._again(mechanism, message)
@@ -288,8 +288,8 @@ class ScramServer:
         def find(user: str) -> tuple[bytes, bytes, bytes, int]:
             nonlocal name
             name = user
-            found = self._credentials.find(user, mechanism)
-            return found.salt, found.stored_key, found.server_key, found.iterations
+            credential = self._credentials.find(user, mechanism)
+            return credential.salt, credential.stored_key, credential.server_key, credential.iterations
 
         server_nonce = server_nonce or secrets.token_urlsafe(_RANDOM_BYTES)
         server = ScramMechanism(mechanism).make_server(find, s_nonce=server_nonce)
