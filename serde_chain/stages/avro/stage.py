@@ -52,6 +52,14 @@ VALIDATE: Final = Option(
 )
 
 
+# The fast reader is datafusion's; where the other one is enough, datafusion need not be installed.
+ARROW_READER: Final = Option(
+    "avro.arrow.reader",
+    choice("auto", "record"),
+    "auto",
+    doc="how batches are read into Arrow: auto (large ones by datafusion), or record (all record by record)",
+)
+
 # Schemas that come with records: how many are remembered, and of how many characters. Parsed, one takes 10 to 20 times
 # as much memory as its text.
 _MAX_SCHEMAS: Final = 100
@@ -224,7 +232,7 @@ class AvroDeserializer(Deserializer[Any]):
     A container file of one record gives that record, any other a list.
     """
 
-    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, *schema_registry.OPTIONS)
+    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, ARROW_READER, *schema_registry.OPTIONS)
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -234,6 +242,7 @@ class AvroDeserializer(Deserializer[Any]):
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self.header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._readers: dict[object, AvroReader] = {}
+        self._arrow_reader = ARROW_READER.read(config)
         self._decoders: dict[Any, Callable[..., Any]] = {}  # by what stands in front of records
         self._target = target
         self._own = schema
@@ -296,7 +305,7 @@ class AvroDeserializer(Deserializer[Any]):
         """The form of whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch
 
-        return AvroBatch(self)
+        return AvroBatch(self, may_be_fast=self._arrow_reader == "auto")
 
     def close(self) -> None:
         """Close the registry client."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.stages.avro.arrow import datafusion as avro_container
+from serde_chain.stages.avro.arrow import datafusion
 from serde_chain.stages.avro.arrow.parts import (
     PRIMITIVES,
     PROMOTIONS,
@@ -50,7 +50,7 @@ class Native:
         if part.schema is None:
             raise UnreadableSchemaError("the records take no bytes")
         self._part = part
-        self._field = _Compiler.field(self._arrow, avro_container.VALUE, part)
+        self._field = _Compiler.field(self._arrow, datafusion.VALUE, part)
         self.leaves = part.leaves
 
     def read(self, values: Any, start: int) -> Any:
@@ -67,9 +67,9 @@ class Native:
             NotReadError: One of them cannot be read, or at least not by this reader.
         """
         try:
-            return self._part.convert(avro_container.read(self._part.schema, self._field, values, start))
+            return self._part.convert(datafusion.read(self._part.schema, self._field, values, start))
         except (self._arrow.ArrowException, OverflowError) as error:
-            raise avro_container.NotReadError(str(error)) from error
+            raise datafusion.NotReadError(str(error)) from error
 
 
 class _Compiler(Leaves):
@@ -203,7 +203,7 @@ class _Compiler(Leaves):
     def _of_parts(self, type_: Any, array: Any, child: Any) -> Any:
         """A list or map with the offsets of an array, and other children."""
         if array.offset:
-            raise avro_container.NotReadError("a list does not begin at its beginning")
+            raise datafusion.NotReadError("a list does not begin at its beginning")
         return self._arrow.Array.from_buffers(type_, len(array), array.buffers()[:2], children=[child])
 
     def _map(self, writer: Any, reader: Any, type_: Any) -> Part:
@@ -236,7 +236,7 @@ class _Compiler(Leaves):
         rows = compute.cast(compute.list_parent_indices(array), self._arrow.int64())
         pairs = compute.add(compute.multiply(rows, len(encoded.dictionary)), encoded.indices)
         if compute.count_distinct(pairs).as_py() != len(keys):
-            raise avro_container.NotReadError("a map has a key twice")
+            raise datafusion.NotReadError("a map has a key twice")
 
     def _union(self, writer: list[Any], readers: list[Any], type_: Any) -> Part:
         branches: list[Any] = []
@@ -247,7 +247,7 @@ class _Compiler(Leaves):
             definition = self._definition(branch, 0)
             if kind(definition) == "null":
                 branches.append("null")
-                fields.append(avro_container.null_field())
+                fields.append(datafusion.null_field())
                 converts.append(None)
                 continue
             part = self.part(definition, self._match(definition, readers), type_)
@@ -287,7 +287,7 @@ class _Compiler(Leaves):
         def convert(array: Any) -> Any:
             codes, offsets = array.type_codes, array.offsets
             if len(array) and compute.max(codes).as_py() >= used:
-                raise avro_container.NotReadError("there is no such branch in a union")
+                raise datafusion.NotReadError("there is no such branch in a union")
             parts: list[Any] = []
             bases: list[int | None] = []
             size = 0
