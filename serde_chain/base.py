@@ -64,6 +64,7 @@ __all__ = [
     "SupportsPlainCalls",
     "SupportsTransfers",
     "is_stage",
+    "untouched",
 ]
 
 In = TypeVar("In", contravariant=True)
@@ -262,6 +263,11 @@ class SupportsPlainCalls(Protocol):
     plain: Callable[[Any], Any] | None
 
 
+def untouched(data: Any) -> Any:
+    """The ``plain`` of a stage that leaves such records as they are; a chain skips it."""
+    return data
+
+
 class PlainSerializer(Serializer[In]):
     """A serializer that needs nothing but the data: a subclass has ``plain``, or makes it in ``configure``."""
 
@@ -311,7 +317,7 @@ class RecordLimits(Protocol):
 
     Attributes:
         most: Bytes of the largest value that the client sends at all.
-        setting: What sets that, for messages: key and value.
+        setting: The key that sets that and its value, for messages: ``message.max.bytes (1000000)``.
         always: Bytes of a field that every record has room for that has no headers and a key of up to 4096 bytes,
             whatever its topic. 0 where there is no such size.
     """

@@ -33,6 +33,7 @@ from serde_chain.base import (
     SupportsPlainCalls,
     SupportsTransfers,
     is_stage,
+    untouched,
 )
 from serde_chain.catalogue import (
     DESERIALIZE,
@@ -558,10 +559,12 @@ def _is_same_work(stage: object, name: str) -> bool:
 
 def _composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:
     """One function after the other, as one; None if one of them is missing."""
-    present = [function for function in functions if function is not None]
-    if not present or len(present) < len(functions):
+    present = [function for function in functions if function is not None and function is not untouched]
+    if not functions or None in functions:
         return None
     match present:
+        case []:
+            return untouched
         case [first]:
             return first
         case [first, second]:
