@@ -1,11 +1,11 @@
 """The batch form of ``avro``: a column of records into an Arrow array.
 
 Large batches go without a Python object per record: records are put in groups by the schema that they name, each group
-is read as one block by the fast reader (:mod:`.datafusion`), and the rows are put back in order. What the fast reader
+is read as one block by the fast reader (:mod:`.fast_reader`), and the rows are put back in order. What the fast reader
 does not read is read record by record, with the same result:
 
 - batches and groups too small to be worth its start, and all with ``avro.arrow.reader`` = ``record``;
-- schemas that it cannot read whole and strictly, decided once per pair of schemas (:class:`.forms.Native`);
+- schemas that it cannot read whole and strictly, decided once per pair of schemas (:class:`.compiler.FastSchema`);
 - groups that it refuses: they are halved until the records that cannot be read are found.
 """
 
@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import get_header
-from serde_chain.stages.avro.arrow import datafusion
-from serde_chain.stages.avro.arrow.forms import Native, UnreadableSchemaError
-from serde_chain.stages.avro.arrow.plain import plain_schemas
+from serde_chain.stages.avro.arrow import fast_reader
+from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
+from serde_chain.stages.avro.arrow.rewrite import rewritten
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.bounds import MAX_EMPTY_ITEMS
 from serde_chain.stages.avro.decimal import readable
@@ -113,7 +113,7 @@ class AvroBatch(BatchForm):
         if len(self._decoders) > _MAX_DECODERS:  # container files bring schemas along
             self._decoders.clear()
             self._columns.clear()
-        if self._may_be_fast and is_worthwhile(len(batch), batch.column.nbytes) and datafusion.is_usable():
+        if self._may_be_fast and is_worthwhile(len(batch), batch.column.nbytes) and fast_reader.is_usable():
             return self._in_groups(batch)
         return self._one_by_one(batch)
 
@@ -373,18 +373,18 @@ class _Decoder:
         self._column = column
         self._source = reader.source
         same = reader.source.parsed == column.schema.parsed
-        self._writer, self._target = plain_schemas(reader.source, None if same else column.schema)
+        self._writer, self._target = rewritten(reader.source, None if same else column.schema)
         self.decode = AvroReader(reader.source, readable(self._writer), self._target).decode
         free = MAX_EMPTY_ITEMS if reader.source.unbounded else max(reader.source.excess, 1)
         self.records_at_once = max(_OBJECTS // free, 1)
 
     @cached_property
-    def _native(self) -> Native | None:
+    def _fast_schema(self) -> FastSchema | None:
         """Compiled for the first group that is worth it: container files may bring a schema each."""
         if self._source.unbounded:
             return None
         try:
-            return Native(self._writer, self._target, self._column.type_as_read)
+            return FastSchema(self._writer, self._target, self._column.type_as_read)
         except UnreadableSchemaError as error:
             _log.debug("%s is read record by record: %s", self._source.name, error)
             return None
@@ -400,12 +400,12 @@ class _Decoder:
 
     def _block(self, group: _Group, batch: Batch, begin: int, count: int) -> list[Any]:
         values = group.values.slice(begin, count)
-        native = self._native if is_worthwhile(count, values.nbytes) else None
-        if native is None:
+        fast = self._fast_schema if is_worthwhile(count, values.nbytes) else None
+        if fast is None:
             return list(self._one_by_one(group, batch, begin, begin + count))
         try:
-            return [native.read(values, group.start)]
-        except datafusion.NotReadError as error:
+            return [fast.read(values, group.start)]
+        except fast_reader.NotReadError as error:
             _log.debug("%d records of %s are read again: %s", count, self._source.name, error)
         if count == 1:
             return list(self._one_by_one(group, batch, begin, begin + count))

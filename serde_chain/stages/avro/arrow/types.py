@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
-from serde_chain.stages.avro.arrow.plain import bare, branches, decimal_of, kind
+from serde_chain.stages.avro.arrow.rewrite import bare, branches, decimal_of, kind
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["ArrowColumn", "arrow_type"]
@@ -70,7 +70,7 @@ class ArrowColumn:
         self.type_as_read = _Types(schema.named, as_read=True).of(schema.parsed)[0]
 
     def of(self, values: Sequence[Any]) -> Any:
-        """Turn values that were read with :func:`plain_schemas`, or None, into a ``pyarrow.Array``.
+        """Turn values that were read with :func:`rewritten`, or None, into a ``pyarrow.Array``.
 
         Raises:
             pyarrow.ArrowException: A value does not fit, as a timestamp beyond the range of 64 bits of µs.

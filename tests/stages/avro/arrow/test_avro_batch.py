@@ -15,7 +15,7 @@ from serde_chain import DeserializerChain
 from serde_chain.arrow import Batch, BatchResult
 from serde_chain.errors import ConfigError
 from serde_chain.stages.avro.arrow import batch as avro_batch
-from serde_chain.stages.avro.arrow import datafusion
+from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.batch import is_worthwhile
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -176,14 +176,14 @@ def always_fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def read_fast(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many records each call of the fast reader has read; calls that it gives up are not in it."""
     counts: list[int] = []
-    read = datafusion.read
+    read = fast_reader.read
 
     def counted(schema: Any, kind: Any, values: Any, start: int) -> Any:
         array = read(schema, kind, values, start)
         counts.append(len(values))
         return array
 
-    monkeypatch.setattr(datafusion, "read", counted)
+    monkeypatch.setattr(fast_reader, "read", counted)
     return counts
 
 
@@ -279,7 +279,7 @@ def test_a_reader_that_panics_is_not_the_end(monkeypatch: pytest.MonkeyPatch) ->
         asked.append(arguments)
         raise panic("index out of bounds")
 
-    monkeypatch.setattr(datafusion, "_decode", read)
+    monkeypatch.setattr(fast_reader, "_decode", read)
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
     assert chain(schema).to_arrow([b"\2", b"\4"], topic="t").to_pylist() == [{"n": 1}, {"n": 2}]
     assert asked

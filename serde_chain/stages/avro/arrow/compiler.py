@@ -1,9 +1,9 @@
 """Which schemas the fast reader reads, in which form, and how its arrays become those of the avro stage.
 
-The schema is rewritten once more (:mod:`serde_chain.stages.avro.arrow.plain` came before), into what the reader reads
+The schema is rewritten once more (:mod:`serde_chain.stages.avro.arrow.rewrite` came before), into what the reader reads
 strictly and whole: named types are expanded, a map is the array of its entries and an enum its number, which the bytes
 do not distinguish; what takes no bytes is left out; a union gets branches until it has three, since the reader does not
-check the branch of a nullable type. All else that :class:`Native` refuses is read record by record.
+check the branch of a nullable type. All else that :class:`FastSchema` refuses is read record by record.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.stages.avro.arrow import datafusion
-from serde_chain.stages.avro.arrow.parts import (
+from serde_chain.stages.avro.arrow import fast_reader
+from serde_chain.stages.avro.arrow.leaves import (
     PRIMITIVES,
     PROMOTIONS,
     Convert,
@@ -22,18 +22,18 @@ from serde_chain.stages.avro.arrow.parts import (
     UnreadableSchemaError,
     named,
 )
-from serde_chain.stages.avro.arrow.plain import decimal_of, kind
+from serde_chain.stages.avro.arrow.rewrite import decimal_of, kind
 
-__all__ = ["Native", "UnreadableSchemaError"]
+__all__ = ["FastSchema", "UnreadableSchemaError"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
-class Native:
+class FastSchema:
     """How the fast reader reads records of a pair of schemas.
 
     Args:
-        writer: The writer's schema, as ``plain_schemas`` gives it.
+        writer: The writer's schema, as ``rewritten`` gives it.
         reader: The reader's, likewise; None where they are read as they were written.
         type_: The ``pyarrow.DataType`` into which they are read, with timestamps in the unit in which they are written.
 
@@ -50,7 +50,7 @@ class Native:
         if part.schema is None:
             raise UnreadableSchemaError("the records take no bytes")
         self._part = part
-        self._field = _Compiler.field(self._arrow, datafusion.VALUE, part)
+        self._field = _Compiler.field(self._arrow, fast_reader.VALUE, part)
         self.leaves = part.leaves
 
     def read(self, values: Any, start: int) -> Any:
@@ -67,9 +67,9 @@ class Native:
             NotReadError: One of them cannot be read, or at least not by this reader.
         """
         try:
-            return self._part.convert(datafusion.read(self._part.schema, self._field, values, start))
+            return self._part.convert(fast_reader.read(self._part.schema, self._field, values, start))
         except (self._arrow.ArrowException, OverflowError) as error:
-            raise datafusion.NotReadError(str(error)) from error
+            raise fast_reader.NotReadError(str(error)) from error
 
 
 class _Compiler(Leaves):
@@ -203,7 +203,7 @@ class _Compiler(Leaves):
     def _of_parts(self, type_: Any, array: Any, child: Any) -> Any:
         """A list or map with the offsets of an array, and other children."""
         if array.offset:
-            raise datafusion.NotReadError("a list does not begin at its beginning")
+            raise fast_reader.NotReadError("a list does not begin at its beginning")
         return self._arrow.Array.from_buffers(type_, len(array), array.buffers()[:2], children=[child])
 
     def _map(self, writer: Any, reader: Any, type_: Any) -> Part:
@@ -236,7 +236,7 @@ class _Compiler(Leaves):
         rows = compute.cast(compute.list_parent_indices(array), self._arrow.int64())
         pairs = compute.add(compute.multiply(rows, len(encoded.dictionary)), encoded.indices)
         if compute.count_distinct(pairs).as_py() != len(keys):
-            raise datafusion.NotReadError("a map has a key twice")
+            raise fast_reader.NotReadError("a map has a key twice")
 
     def _union(self, writer: list[Any], readers: list[Any], type_: Any) -> Part:
         branches: list[Any] = []
@@ -247,7 +247,7 @@ class _Compiler(Leaves):
             definition = self._definition(branch, 0)
             if kind(definition) == "null":
                 branches.append("null")
-                fields.append(datafusion.null_field())
+                fields.append(fast_reader.null_field())
                 converts.append(None)
                 continue
             part = self.part(definition, self._match(definition, readers), type_)
@@ -287,7 +287,7 @@ class _Compiler(Leaves):
         def convert(array: Any) -> Any:
             codes, offsets = array.type_codes, array.offsets
             if len(array) and compute.max(codes).as_py() >= used:
-                raise datafusion.NotReadError("there is no such branch in a union")
+                raise fast_reader.NotReadError("there is no such branch in a union")
             parts: list[Any] = []
             bases: list[int | None] = []
             size = 0

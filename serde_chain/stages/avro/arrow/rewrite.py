@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["bare", "branches", "decimal_of", "plain_schemas"]
+__all__ = ["bare", "branches", "decimal_of", "rewritten"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 # A definition is one even where a type is called like this: {"type": "record", "name": "record", …}.
@@ -39,7 +39,7 @@ _ONE_TYPE: Final = ({"int", "long"}, {"float", "double"})
 Pair = tuple[Any, Any]
 
 
-def plain_schemas(writer: AvroSchema, reader: AvroSchema | None = None) -> tuple[Any, Any | None]:
+def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> tuple[Any, Any | None]:
     """Rewrite the schemas with which records are read.
 
     Args:

@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.stages.avro.arrow import datafusion
-from serde_chain.stages.avro.arrow.plain import decimal_of
+from serde_chain.stages.avro.arrow import fast_reader
+from serde_chain.stages.avro.arrow.rewrite import decimal_of
 
 __all__ = ["PRIMITIVES", "PROMOTIONS", "Convert", "Leaves", "Part", "UnreadableSchemaError", "named"]
 
@@ -123,7 +123,7 @@ class Leaves:
         def convert(array: Any) -> Any:
             beyond = self._compute.any(self._compute.greater(self._compute.abs(array), most))
             if beyond.as_py():
-                raise datafusion.NotReadError("a decimal has more digits than its type")
+                raise fast_reader.NotReadError("a decimal has more digits than its type")
             return array
 
         metadata = {"precision": str(precision), "scale": str(scale), **({"avro.name": name} if name else {})}
@@ -153,7 +153,7 @@ class Leaves:
         def convert(array: Any) -> Any:
             found = symbols.take(array)
             if found.null_count:
-                raise datafusion.NotReadError("a symbol is not in the reader's schema")
+                raise fast_reader.NotReadError("a symbol is not in the reader's schema")
             return found
 
         return Part("int", self._arrow.int32(), convert)
