@@ -1,4 +1,4 @@
-"""Parts of a schema in the form for the fast reader: what all have in common, and those without parts of their own."""
+"""The parts of a schema as the fast reader reads them, and how those without parts of their own are made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from payload_stores.plugins import require
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.rewrite import decimal_of
 
-__all__ = ["PRIMITIVES", "PROMOTIONS", "Convert", "Leaves", "Part", "UnreadableSchemaError", "named"]
+__all__ = [
+    "PRIMITIVES",
+    "PROMOTIONS",
+    "Convert",
+    "Part",
+    "UnreadableSchemaError",
+    "enum",
+    "final",
+    "fixed",
+    "named",
+    "primitive",
+]
 
 PRIMITIVES: Final = {
     "boolean": "bool_",
@@ -42,7 +53,6 @@ class Part:
         metadata: What the reader puts beside the field's type, which must be told to it word for word.
         nullable: Whether the reader calls a field of it nullable.
         convert: From the reader's array to that of the avro stage; of an integer (the length) where there is no array.
-        leaves: How many columns there are.
     """
 
     def __init__(
@@ -53,110 +63,105 @@ class Part:
         *,
         metadata: dict[str, str] | None = None,
         nullable: bool = False,
-        leaves: int = 1,
     ) -> None:
         self.schema = schema
         self.type = type_
         self.metadata = metadata
         self.nullable = nullable
         self.convert = convert
-        self.leaves = leaves
+
+    def field(self, name: str) -> Any:
+        """The ``pyarrow.Field`` that the reader makes of a field of this type."""
+        return require("pyarrow", "arrow").field(name, self.type, nullable=self.nullable, metadata=self.metadata)
 
 
-class Leaves:
-    """Makes the parts that have no parts of their own."""
+def final(type_: Any) -> Any:
+    """The type that comes out in the end: with timestamps in µs."""
+    arrow: Any = require("pyarrow", "arrow")
+    types = arrow.types
+    if types.is_timestamp(type_):
+        return arrow.timestamp("us", type_.tz)
+    if types.is_struct(type_):
+        fields = [type_.field(at) for at in range(type_.num_fields)]
+        return arrow.struct([field.with_type(final(field.type)) for field in fields])
+    if types.is_list(type_):
+        return arrow.list_(type_.value_field.with_type(final(type_.value_type)))
+    if types.is_map(type_):
+        return arrow.map_(type_.key_type, type_.item_field.with_type(final(type_.item_type)))
+    return type_
 
-    def __init__(self, arrow: Any) -> None:
-        self._arrow = arrow
-        self._compute: Any = require("pyarrow.compute", "arrow")
-        self._named: list[dict[str, Any]] = [{}, {}]
-        self._names = 0
 
-    @staticmethod
-    def field(arrow: Any, name: str, part: Part) -> Any:
-        """The Arrow field that the reader makes of a field of a part."""
-        return arrow.field(name, part.type, nullable=part.nullable, metadata=part.metadata)
+def primitive(schema: Any, which: str, other: str, type_: Any) -> Part:
+    """A type without a name of its own.
 
-    def fresh(self) -> str:
-        """A name that no other type of the schema has."""
-        self._names += 1
-        return f"t{self._names}"
+    Args:
+        schema: The writer's type.
+        which: The kind of it.
+        other: The kind of the reader's type.
+        type_: The ``pyarrow.DataType`` into which it is read.
+    """
+    arrow: Any = require("pyarrow", "arrow")
+    shape = decimal_of(schema)
+    if shape is not None:
+        return _decimal({"type": "bytes"}, shape, type_)
+    own = getattr(arrow, PRIMITIVES[which])()
+    steps: list[Any] = []
+    if which in {"int", "long"} and other == "float":
+        steps.append(arrow.float64())  # as Python does it
+    if not arrow.types.is_temporal(type_):
+        return Part(which, own, lambda array: _cast(array, [*steps, type_]))
+    if other != which:
+        steps.append(getattr(arrow, PRIMITIVES[other])())
+    result = final(type_)
+    return Part(which, own, lambda array: _cast(_cast(array, steps).view(type_), [result]))
 
-    def primitive(self, schema: Any, which: str, other: str, type_: Any) -> Part:
-        """A type without a name of its own."""
-        shape = decimal_of(schema)
-        if shape is not None:
-            return self._decimal({"type": "bytes"}, shape, type_)
-        own = getattr(self._arrow, PRIMITIVES[which])()
-        steps: list[Any] = []
-        if which in {"int", "long"} and other == "float":
-            steps.append(self._arrow.float64())  # as Python does it
-        if not self._arrow.types.is_temporal(type_):
-            return Part(which, own, lambda array: _cast(array, [*steps, type_]))
-        if other != which:
-            steps.append(getattr(self._arrow, PRIMITIVES[other])())
-        final = self.final(type_)
-        return Part(which, own, lambda array: _cast(_cast(array, steps).view(type_), [final]))
 
-    def final(self, type_: Any) -> Any:
-        """The type that comes out in the end: with timestamps in µs."""
-        arrow, types = self._arrow, self._arrow.types
-        if types.is_timestamp(type_):
-            return arrow.timestamp("us", type_.tz)
-        if types.is_struct(type_):
-            fields = [type_.field(at) for at in range(type_.num_fields)]
-            return arrow.struct([field.with_type(self.final(field.type)) for field in fields])
-        if types.is_list(type_):
-            return arrow.list_(type_.value_field.with_type(self.final(type_.value_type)))
-        if types.is_map(type_):
-            return arrow.map_(type_.key_type, type_.item_field.with_type(self.final(type_.item_type)))
-        return type_
+def fixed(name: str, schema: Any, type_: Any) -> Part:
+    """A fixed type, which may be a decimal, under a name that no other type has."""
+    arrow: Any = require("pyarrow", "arrow")
+    size, shape = schema["size"], decimal_of(schema)
+    if size == 0:
+        return Part(None, None, lambda count: arrow.array([b""] * count, type_))
+    base = {"type": "fixed", "name": name, "size": size}
+    if shape is not None:
+        if size > 16:
+            raise UnreadableSchemaError(f"a decimal of {size} bytes")
+        return _decimal(base, shape, type_, name)
+    return Part(base, arrow.binary(size), lambda array: array.cast(type_), metadata=named(name))
 
-    def _decimal(self, base: dict[str, Any], shape: tuple[int, int], type_: Any, name: str | None = None) -> Part:
-        precision, scale = shape
-        if not 0 <= scale <= precision <= 38:
-            raise UnreadableSchemaError(f"a decimal of precision {precision} and scale {scale}")
-        # Not computed: the default context of decimals has 28 digits.
-        most = self._arrow.scalar(Decimal((0, (9,) * precision, -scale)), type_)
-        schema = {**base, "logicalType": "decimal", "precision": precision, "scale": scale}
 
-        def convert(array: Any) -> Any:
-            beyond = self._compute.any(self._compute.greater(self._compute.abs(array), most))
-            if beyond.as_py():
-                raise fast_reader.NotReadError("a decimal has more digits than its type")
-            return array
+def enum(writer: Any, reader: Any) -> Part:
+    """An enum, read as its number."""
+    arrow: Any = require("pyarrow", "arrow")
+    known = set(reader["symbols"])
+    default = reader.get("default")
+    symbols = arrow.array([symbol if symbol in known else default for symbol in writer["symbols"]], arrow.string())
 
-        metadata = {"precision": str(precision), "scale": str(scale), **({"avro.name": name} if name else {})}
-        return Part(schema, type_, convert, metadata=metadata)
+    def convert(array: Any) -> Any:
+        texts = symbols.take(array)
+        if texts.null_count:
+            raise fast_reader.NotReadError("a symbol is not in the reader's schema")
+        return texts
 
-    def fixed(self, schema: Any, type_: Any) -> Part:
-        """A fixed type, which may be a decimal."""
-        name, size = self.fresh(), schema["size"]
-        shape = decimal_of(schema)
-        if size == 0:
-            return Part(None, None, lambda count: self._arrow.array([b""] * count, type_))
-        base = {"type": "fixed", "name": name, "size": size}
-        if shape is not None:
-            if size > 16:
-                raise UnreadableSchemaError(f"a decimal of {size} bytes")
-            return self._decimal(base, shape, type_, name)
-        return Part(base, self._arrow.binary(size), lambda array: array.cast(type_), metadata=named(name))
+    return Part("int", arrow.int32(), convert)
 
-    def enum(self, writer: Any, reader: Any) -> Part:
-        """An enum, read as its number."""
-        known = set(reader["symbols"])
-        default = reader.get("default")
-        symbols = self._arrow.array(
-            [symbol if symbol in known else default for symbol in writer["symbols"]], self._arrow.string()
-        )
 
-        def convert(array: Any) -> Any:
-            found = symbols.take(array)
-            if found.null_count:
-                raise fast_reader.NotReadError("a symbol is not in the reader's schema")
-            return found
+def _decimal(base: dict[str, Any], shape: tuple[int, int], type_: Any, name: str | None = None) -> Part:
+    arrow, compute = require("pyarrow", "arrow"), require("pyarrow.compute", "arrow")
+    precision, scale = shape
+    if not 0 <= scale <= precision <= 38:
+        raise UnreadableSchemaError(f"a decimal of precision {precision} and scale {scale}")
+    # Not computed: the default context of decimals has 28 digits.
+    most = arrow.scalar(Decimal((0, (9,) * precision, -scale)), type_)
+    schema = {**base, "logicalType": "decimal", "precision": precision, "scale": scale}
 
-        return Part("int", self._arrow.int32(), convert)
+    def convert(array: Any) -> Any:
+        if compute.any(compute.greater(compute.abs(array), most)).as_py():
+            raise fast_reader.NotReadError("a decimal has more digits than its type")
+        return array
+
+    metadata = {"precision": str(precision), "scale": str(scale), **({"avro.name": name} if name else {})}
+    return Part(schema, type_, convert, metadata=metadata)
 
 
 def named(name: str) -> dict[str, str]:
