@@ -17,6 +17,7 @@ from serde_chain.base import Buffer
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.wire import varint
 
 __all__ = ["FileWriter", "Reading", "Write", "encode_long", "only_record", "parse_schema", "read_file"]
 
@@ -215,13 +216,8 @@ class _Cursor:
         return self._data[self._at - size : self._at]
 
     def long(self) -> int:
-        number = 0
-        for shift in range(0, 70, 7):
-            byte = self.take(1)[0]
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (number >> 1) ^ -(number & 1)
-        raise ValueError("a number has more than ten bytes")
+        number, self._at = varint.read(self._data, self._at)
+        return varint.from_zigzag(number)
 
 
 def _metadata(cursor: _Cursor) -> Iterator[tuple[str, memoryview]]:
@@ -247,13 +243,8 @@ def _inflate(data: memoryview, most: int) -> bytes:
 
 
 def encode_long(number: int) -> bytes:
-    """A count or size, which is never negative, as Avro's zigzag varint."""
-    number <<= 1
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*encoded, number])
+    """A count or size as Avro writes it."""
+    return varint.encode(varint.to_zigzag(number))
 
 
 def _weight(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:

@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Final
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError
+from serde_chain.wire import varint
 
 __all__ = ["CODECS", "Codec", "codec_of", "gunzip"]
 
@@ -345,18 +346,9 @@ def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:
             raise ValueError("a chunk is cut off")
         at += 4 + length
         # Compressed: checksum, then a varint with the size, at most 65536. Uncompressed: checksum, then the data.
-        yield at, _varint(body[4:7]) if kind == 0 else max(length - 4, 0) if kind == 1 else 0
+        yield at, varint.read(body, 4, 3)[0] if kind == 0 else max(length - 4, 0) if kind == 1 else 0
     if at == len(Snappy.magic):
         raise ValueError("no chunk follows the stream identifier")
-
-
-def _varint(data: memoryview) -> int:
-    value = 0
-    for position, byte in enumerate(data):
-        value |= (byte & 0x7F) << (7 * position)
-        if byte < 0x80:
-            return value
-    raise ValueError("a chunk declares no size")
 
 
 CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (Zstd(), Lz4(), Gzip(), Snappy())}
