@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
+from serde_chain.codecs import CODECS, gunzip
 from serde_chain.errors import DecodeError
-from serde_chain.stages.compression.codecs import CODECS, gunzip
 
 __all__ = ["NAMES", "compressor", "decompress"]
 
