@@ -40,7 +40,7 @@ _LARGEST: Final = (1 << 64) - 1
 
 
 class EntryMetadata(NamedTuple):
-    """What a frame says.
+    """The metadata of a frame.
 
     Attributes:
         broker_timestamp: Time at which the record was framed, in ms since the epoch; None if the frame has none.
@@ -48,7 +48,7 @@ class EntryMetadata(NamedTuple):
     """
 
     broker_timestamp: int | None = None
-    index: int | None = None  # type: ignore[assignment]  # PIP-70's name; nobody searches in these tuples
+    index: int | None = None  # type: ignore[assignment]  # PIP-70's name; these tuples are not searched
 
 
 class EntryMetadataError(DecodeError, ValueError):

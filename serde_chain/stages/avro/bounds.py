@@ -180,9 +180,9 @@ def _recursive(schema: Any, named: Mapping[str, Any], above: tuple[str, ...], do
         return name is None and any(_recursive(child, named, above, done) for child in _children(schema, named))
     if name in above:
         return True
-    found = any(_recursive(child, named, (*above, name), done) for child in _children(schema, named))
+    recursive = any(_recursive(child, named, (*above, name), done) for child in _children(schema, named))
     done.add(name)
-    return found
+    return recursive
 
 
 def _has_dense_items(schema: Any, named: Mapping[str, Any], known: dict[str, int], seen: set[str]) -> bool:

@@ -48,7 +48,10 @@ FRAMING: Final = Option(
 # fastavro writes some values that do not fit: 1.5 as the int 1, an int beyond 32 bits. To look at every value takes
 # about as long as to write it.
 VALIDATE: Final = Option(
-    "avro.validate", boolean, False, doc="check every value before it is written; otherwise fastavro takes some misfits"
+    "avro.validate",
+    boolean,
+    False,
+    doc="check every value before it is written; otherwise fastavro accepts some that do not fit",
 )
 
 
@@ -255,7 +258,7 @@ class AvroDeserializer(Deserializer[Any]):
             self._target = target or schema
             self._locate = self._locate_registered
             decoders = self._decoders
-            # KeyError for ids that were not met yet; views and arrays, which cannot be keys, take the longer way too.
+            # Raises KeyError for ids not seen yet; views and arrays, which cannot be keys, take the longer way too.
             self.plain = lambda data: decoders[data[:5]](data, 5)
             return
         if schema is None:
@@ -298,7 +301,7 @@ class AvroDeserializer(Deserializer[Any]):
 
     @property
     def framing(self) -> str:
-        """What ``avro.framing`` is in effect: how records name their schema."""
+        """The framing in effect: how records name their schema."""
         return self._framing
 
     def batch_form(self) -> BatchForm:
@@ -316,7 +319,7 @@ class AvroDeserializer(Deserializer[Any]):
         """How to read the only record of a container file, and its bytes.
 
         Raises:
-            DecodeError: It is no such file, or has several records or none.
+            DecodeError: It is not such a file, or does not contain exactly one record.
         """
         try:
             return only_record(data, self._reader_of)
@@ -411,7 +414,7 @@ def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
 
 
 def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
-    """What fastavro's validation finds, by the path of the field; None for a value that fits."""
+    """The misfit that fastavro's validation reports, with the path of the field; None for a value that fits."""
     validation: Any = require("fastavro.validation", "avro")
     try:
         validation.validate(data, schema.parsed, raise_errors=True)

@@ -57,7 +57,7 @@ def decompress(name: str, data: Buffer, limit: int) -> bytes:
     try:
         return _DECOMPRESSORS[name](memoryview(data), limit)
     except (ValueError, IndexError) as error:
-        raise DecodeError(f"the payload is no {name} frame: {error}") from error
+        raise DecodeError(f"the payload is not a {name} frame: {error}") from error
 
 
 def _framed(name: str, data: memoryview, limit: int) -> bytes:

@@ -265,7 +265,7 @@ class _Grouping:
         self._batch = batch
         self._compute = batch.compute
         self._arrow = batch.arrow
-        self._found: list[_Group] = []
+        self._groups: list[_Group] = []
 
     def groups(self) -> list[_Group]:
         """Groups of all records that name a schema which is known; the others have failed."""
@@ -283,23 +283,23 @@ class _Grouping:
             self._by_prefix(rows, column, _PREFIX_BYTES[framing])
         else:
             self._by_prefix(rows, column, _PREFIX_BYTES.get(framing, 0))
-        return self._found
+        return self._groups
 
     def _by_file(self, rows: Any, column: Any) -> None:
         """Take records out of files of one each, and group them by the schemas that these bring."""
-        found: dict[int, tuple[AvroReader, list[int], list[bytes]]] = {}
+        by_schema: dict[int, tuple[AvroReader, list[int], list[bytes]]] = {}
         for row, data in zip(range(len(column)) if rows is None else rows.to_pylist(), column, strict=True):
             try:
                 reader, record = self._form.open_file(data.as_py())
             except SerializationError as error:
                 self._batch.fail(row, error)
                 continue
-            _, places, records = found.setdefault(id(reader.source), (reader, [], []))
+            _, places, records = by_schema.setdefault(id(reader.source), (reader, [], []))
             places.append(row)
             records.append(record)
-        for reader, places, records in found.values():
+        for reader, places, records in by_schema.values():
             values = self._arrow.array(records, column.type)
-            self._found.append(_Group(reader, 0, self._arrow.array(places, self._arrow.int64()), values))
+            self._groups.append(_Group(reader, 0, self._arrow.array(places, self._arrow.int64()), values))
 
     def _where(self, mask: Any) -> Any:
         return self._compute.indices_nonzero(mask).cast(self._arrow.int64())
@@ -358,7 +358,7 @@ class _Grouping:
             for row in range(len(values)) if rows is None else rows.to_pylist():
                 self._batch.fail(row, copy.copy(error))
             return
-        self._found.append(_Group(reader, start, rows, values))
+        self._groups.append(_Group(reader, start, rows, values))
 
 
 class _Decoder:

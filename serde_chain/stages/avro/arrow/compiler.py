@@ -184,11 +184,11 @@ class _Compiler:
         ) or getattr(self._arrow, PRIMITIVES[which])()
 
     def _any_of(self, union: list[Any]) -> Any:
-        found = [self._any_type(branch) for branch in union]
-        if len(found) > 1 and all(map(self._arrow.types.is_struct, found)):
+        types = [self._any_type(branch) for branch in union]
+        if len(types) > 1 and all(map(self._arrow.types.is_struct, types)):
             # Of each branch a record with one field of its own.
-            return self._arrow.struct([type_.field(at) for type_ in found for at in range(type_.num_fields)])
-        return next((type_ for type_ in found if str(type_) in {"int64", "double"}), found[0])
+            return self._arrow.struct([type_.field(at) for type_ in types for at in range(type_.num_fields)])
+        return next((type_ for type_ in types if str(type_) in {"int64", "double"}), types[0])
 
     def _list(self, item: Part, type_: Any) -> Part:
         if item.schema is None:
@@ -203,7 +203,7 @@ class _Compiler:
     def _of_parts(self, type_: Any, array: Any, child: Any) -> Any:
         """A list or map with the offsets of an array, and other children."""
         if array.offset:
-            raise fast_reader.NotReadError("a list does not begin at its beginning")
+            raise fast_reader.NotReadError("a list does not begin where its values begin")
         return self._arrow.Array.from_buffers(type_, len(array), array.buffers()[:2], children=[child])
 
     def _map(self, writer: Any, reader: Any, type_: Any) -> Part:
@@ -267,16 +267,16 @@ class _Compiler:
 
     def _match(self, branch: Any, readers: list[Any]) -> Any:
         which = kind(branch)
-        found = []
+        matching = []
         for reader in readers:
             definition = self._definition(reader, 1)
             if kind(definition) == which and (which not in _NAMED or definition["name"] == branch["name"]):
-                found.append(reader)
-        if not found:
-            found = [reader for reader in readers if (which, kind(self._definition(reader, 1))) in PROMOTIONS]
-        if len(found) != 1:
-            raise UnreadableSchemaError(f"a branch {which} of a union with {len(found)} branches for it")
-        return found[0]
+                matching.append(reader)
+        if not matching:
+            matching = [reader for reader in readers if (which, kind(self._definition(reader, 1))) in PROMOTIONS]
+        if len(matching) != 1:
+            raise UnreadableSchemaError(f"a branch {which} of a union with {len(matching)} branches for it")
+        return matching[0]
 
     def _joiner(self, converts: list[Convert | None], used: int, type_: Any) -> Convert:
         """From a union to an array of one type."""
@@ -285,7 +285,7 @@ class _Compiler:
         def convert(array: Any) -> Any:
             codes, offsets = array.type_codes, array.offsets
             if len(array) and compute.max(codes).as_py() >= used:
-                raise fast_reader.NotReadError("there is no such branch in a union")
+                raise fast_reader.NotReadError("a union does not have the branch")
             parts: list[Any] = []
             bases: list[int | None] = []
             size = 0

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeAlias
@@ -283,3 +285,33 @@ def test_a_reader_that_panics_is_not_the_end(monkeypatch: pytest.MonkeyPatch) ->
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
     assert chain(schema).to_arrow([b"\2", b"\4"], topic="t").to_pylist() == [{"n": 1}, {"n": 2}]
     assert asked
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_what_does_not_fit_the_column_is_told_by_its_row(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
+    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: fast)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": logical("long", "timestamp-millis")}]}
+    good, beyond = (encode(fastavro.parse_schema(schema), {"t": number}) for number in (0, (1 << 63) - 1))
+    result = chain(schema).read_batch(Batch([None, good, None, beyond, good], topic="t"))
+    assert {row: error.row for row, error in result.errors.items()} == {3: 3}
+    assert [value is None for value in result.values.to_pylist()] == [True, False, True, True, False]
+
+
+FORKS = """
+import json, os
+from serde_chain import DeserializerChain
+
+chain = DeserializerChain.from_config({"value.deserializer": "avro", "avro.schema": json.dumps("bytes")})
+values = [b"\\x02a"] * 20_000
+expected = chain.to_arrow(values, topic="t")
+child = os.fork()
+if not child:
+    os._exit(0 if chain.to_arrow(values, topic="t") == expected else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "0\n", done.stderr
