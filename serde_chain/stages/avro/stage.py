@@ -203,8 +203,9 @@ class AvroSerializer(Serializer[Any]):
                 unordered(buffer, schema, _in_order(data))
 
         def encode(data: Any) -> bytes:
-            for check in checks:
-                check(data)
+            if checks:
+                for check in checks:
+                    check(data)
             buffer = new_buffer()
             if prefix:
                 buffer.write(prefix)
