@@ -66,9 +66,9 @@ class Raw:
     ("change", "text"),
     [
         ({"message": "text"}, "message is not a binary"),
-        ({"headers": {"_id": "x" * 16}}, "not a binary"),
+        ({"headers": {"_id": "x" * 16}}, "not a string and a binary"),
         ({"headers": "text"}, "neither an array of"),
-        ({"headers": [["_id", "x" * 16]]}, "not an array of a string and a binary"),
+        ({"headers": [["_id", "x" * 16]]}, "not a string and a binary"),
         ({"key": 1.5}, "key is not a binary"),
         ({"metadata": {}}, "the known ones are message, headers, key"),
     ],
