@@ -249,10 +249,15 @@ def _described(items: list[StageItem], config: Config, side: Side) -> list[Stage
     return [StageItem("describe", {}), *items] if side is SERIALIZE and DESCRIBE.read(config) else items
 
 
-def used_options(config: Config) -> list[Option[Any]]:
-    """The options of all stages that the configuration's chains use, their stores included."""
+def used_options(config: Config, sides: Iterable[Side] = (SERIALIZE, DESERIALIZE)) -> list[Option[Any]]:
+    """The options of all stages that the configuration's chains use, their stores included.
+
+    Args:
+        config: Flat configuration.
+        sides: Directions of the chains.
+    """
     options: list[Option[Any]] = []
-    for side in (SERIALIZE, DESERIALIZE):
+    for side in sides:
         for is_key in (False, True):
             for item in stage_items(config, side, is_key=is_key):
                 found = stage_type(item, side)
