@@ -3,20 +3,66 @@
 A stage turns data into other data for one record at a time. The first serializer of a chain usually turns an object
 into bytes, the others bytes into bytes; deserializers run the other way round. Any callable ``(data, ctx)`` can be a
 stage too, Confluent's serializers included; deriving from these classes adds configuration and order checks.
+
+What a stage may have beyond that is a Protocol below (``Supports…``): a chain and its clients look for nothing else.
+
+==========================  ======================================================================================
+SupportsPlainCalls          works on the data alone, so that small records need no context
+SupportsTransfers           has to publish or fetch something before some records can go on
+SupportsOffload             puts payloads elsewhere, and placeholders in their place
+SupportsFetch               reads such placeholders
+SupportsClose, …AsyncClose  foreign callables that hold something
+SupportsClusterId, …Async…  foreign callables that want to know the cluster
+==========================  ======================================================================================
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, NamedTuple, Self, SupportsIndex, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeGuard,
+    TypeVar,
+    runtime_checkable,
+)
 
 from payload_stores.base import Buffer
 from payload_stores.options import Option
 from serde_chain.record import Context
+from serde_chain.transfer import Transfer
 
-__all__ = ["Buffer", "Data", "Deserializer", "Serializer", "Stage", "StagePair"]
+if TYPE_CHECKING:
+    from serde_chain.arrow import BatchForm
+
+__all__ = [
+    "Buffer",
+    "Data",
+    "Deserializer",
+    "PlainDeserializer",
+    "PlainSerializer",
+    "RecordLimits",
+    "Serializer",
+    "Stage",
+    "StagePair",
+    "SupportsAsyncClose",
+    "SupportsAsyncClusterId",
+    "SupportsClose",
+    "SupportsClusterId",
+    "SupportsFetch",
+    "SupportsOffload",
+    "SupportsPlainCalls",
+    "SupportsTransfers",
+    "is_stage",
+]
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -40,8 +86,9 @@ class Stage(ABC):
             before stages are made, so what the class says holds; None there if only ``configure`` finds out.
         gives: What the stage gives, likewise. A stage that gives objects can only be the last deserializer.
         options: The configuration keys that the stage reads, for misspelling checks and documentation.
-        moves_payloads: Whether the stage puts references in place of payloads, as ``large-message`` does; chains then
-            check what stands around it.
+        moves_payloads: Whether the stage puts placeholders in place of payloads or follows them, as ``large-message``
+            does. Between it and the broker may stand only stages that pass placeholders on: serializers with a
+            ``max_overhead``, and deserializers with ``unwraps_placeholders``.
     """
 
     takes: Data | None
@@ -97,12 +144,17 @@ def _reconfigure(cls: type[Stage], config: Mapping[str, object], is_key: bool) -
     return stage
 
 
+def is_stage(item: object) -> TypeGuard[Stage | type[Stage]]:
+    """Whether an item of a chain says what it takes and gives: a stage, or the class of one."""
+    return isinstance(item, Stage) or (isinstance(item, type) and issubclass(item, Stage))
+
+
 class Serializer(Stage, Generic[In]):
     """Turns data into bytes on the way to the broker.
 
     Attributes:
-        max_overhead: The most bytes that the stage ever adds to its input, for stages that may follow
-            ``large-message``: they must leave the placeholder below the broker's limit.
+        max_overhead: The most bytes that the stage ever adds to its input, for stages that may wrap placeholders: they
+            must leave the record below the broker's limit. None for stages that may not.
         message_format: What the bytes are, for formats of large messages that say so in a header (hop's ``_format``):
             ``json``, ``avro``; None for what needs this project to be read.
         varies: Of stages that may give different bytes for equal data, what to do about it. Key chains refuse them:
@@ -150,8 +202,7 @@ class Deserializer(Stage, Generic[Out]):
 
     takes: Data | None = Data.BYTES
     gives: Data | None = Data.OBJECT
-    reads_before_large_message: ClassVar[bool] = False
-    batch_form: ClassVar[str | None] = None
+    unwraps_placeholders: ClassVar[bool] = False
     message_format: str | None = None
     authenticates: ClassVar[bool] = False
     arrow_type_name: ClassVar[str | None] = None
@@ -171,6 +222,182 @@ class Deserializer(Stage, Generic[Out]):
             DecodeError: The data is truncated, foreign or corrupt.
             SerializationError: Another kind, see :mod:`serde_chain.errors`.
         """
+
+    def batch_form(self) -> BatchForm | None:
+        """The stage at work on whole Arrow columns (``DeserializerChain.to_arrow``); imported and made here.
+
+        Returns:
+            The form, asked for once per chain; None for a stage that is called record by record.
+
+        Raises:
+            MissingDependencyError: The extra ``arrow`` is not installed.
+        """
+        return None
+
+
+@runtime_checkable
+class SupportsPlainCalls(Protocol):
+    """A stage that can do its work on the data alone, for most records at least.
+
+    A chain of such stages runs these functions straight, without the context of each record. It is the same
+    implementation: calling the stage calls the function too.
+
+    A class declares ``plain`` in its body. A subclass that has a ``__call__`` of its own and no ``plain`` does
+    something else, and is called. It is the same with ``begin`` of :class:`SupportsTransfers`.
+
+    Attributes:
+        plain: ``data -> data``, made by ``configure`` over local names; None where the stage needs the record, as it is
+            configured. Called with data that is not None, of records without headers, by several threads at once.
+            It may raise anything, also where it only cannot tell: the chain then calls the stages themselves, with the
+            context, and what these give or raise counts. So it must not have done anything before.
+    """
+
+    plain: Callable[[Any], Any] | None
+
+
+class PlainSerializer(Serializer[In]):
+    """A serializer that needs nothing but the data: a subclass has ``plain``, or makes it in ``configure``."""
+
+    plain: Callable[[Any], Buffer]
+
+    def __call__(self, data: In | None, ctx: Context | None = None, /) -> Buffer | None:
+        """Serialize one key or value; see :class:`Serializer`."""
+        return None if data is None else self.plain(data)
+
+
+class PlainDeserializer(Deserializer[Out]):
+    """A deserializer that needs nothing but the data: a subclass has ``plain``, or makes it in ``configure``."""
+
+    plain: Callable[[Any], Out]
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:
+        """Deserialize one key or value; see :class:`Deserializer`."""
+        return None if data is None else self.plain(data)
+
+
+@runtime_checkable
+class SupportsTransfers(Protocol):
+    """A stage that has to publish or fetch something before some records can go on."""
+
+    def begin(self, data: Any, ctx: Context | None, /) -> Any:
+        """Do what calling the stage does, up to the first I/O.
+
+        Args:
+            data: The data; not None.
+            ctx: The record around it.
+
+        Returns:
+            What the stage gives, or a :class:`~serde_chain.transfer.Transfer` that leads there.
+        """
+
+
+class RecordLimits(Protocol):
+    """What a client says about the records that it sends; for stages that can make a record smaller.
+
+    Attributes:
+        always: Bytes of a field that every record without headers has room for, whatever its topic; nothing has to be
+            asked about smaller ones. 0 where there is no such size.
+    """
+
+    always: int
+
+    def ask(self, ctx: Context | None) -> Transfer[None] | None:
+        """The question that must be answered before the other methods know the record's topic; None if none."""
+
+    def largest(self, ctx: Context | None) -> int:
+        """The largest field that client and topic take, in bytes, the record's key and headers considered."""
+
+    def denied(self, ctx: Context | None) -> str | None:
+        """Why the record may not be offloaded, if it may not."""
+
+    def compacted(self, ctx: Context | None) -> bool:
+        """Whether the record's topic is compacted."""
+
+
+@runtime_checkable
+class SupportsOffload(Protocol):
+    """A serializer that puts payloads elsewhere, and placeholders in their place.
+
+    Attributes:
+        threshold_bytes: Payloads of more bytes are offloaded.
+        negotiates: Whether the stage wants the topic's own limit instead (PIP-36): then it is asked for.
+        whole_records: Whether headers and key go there too.
+        timeout_ms: Deadline of one upload in ms.
+        worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
+    """
+
+    @property
+    def threshold_bytes(self) -> int: ...  # noqa: D102  described above, as the others are
+    @property
+    def negotiates(self) -> bool: ...  # noqa: D102
+    @property
+    def whole_records(self) -> bool: ...  # noqa: D102
+    @property
+    def timeout_ms(self) -> int: ...  # noqa: D102
+    @property
+    def worst_case_ms(self) -> int: ...  # noqa: D102
+
+    def with_limits(self, limits: RecordLimits) -> Self:
+        """The stage with a client's limits: it also offloads what the client would refuse to send."""
+
+    def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
+        """Whether what the stage gave is what it was given: neither a placeholder nor marked in its bytes."""
+
+    def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
+        """Offload a payload, whatever its size."""
+
+
+@runtime_checkable
+class SupportsFetch(Protocol):
+    """A deserializer that fetches what placeholders stand for.
+
+    Attributes:
+        restores_records: Whether placeholders may stand for whole records, with headers, key and timestamp.
+        timeout_ms: Deadline of one download in ms.
+        worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
+    """
+
+    @property
+    def restores_records(self) -> bool: ...  # noqa: D102  described above, as the others are
+    @property
+    def timeout_ms(self) -> int: ...  # noqa: D102
+    @property
+    def worst_case_ms(self) -> int: ...  # noqa: D102
+
+    def marker_headers(self) -> frozenset[str] | None:
+        """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
+
+
+@runtime_checkable
+class SupportsClose(Protocol):
+    """A foreign callable that holds something."""
+
+    def close(self) -> object:
+        """Release it."""
+
+
+@runtime_checkable
+class SupportsAsyncClose(Protocol):
+    """A foreign callable that is closed from a coroutine, as those of Confluent's asyncio clients."""
+
+    def aclose(self) -> Awaitable[object]:
+        """Release what it holds."""
+
+
+@runtime_checkable
+class SupportsClusterId(Protocol):
+    """A foreign callable that wants to know the cluster, as Confluent's serializers do."""
+
+    def set_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
+        """Take a function that gives the cluster's id."""
+
+
+@runtime_checkable
+class SupportsAsyncClusterId(Protocol):
+    """The same, of Confluent's asyncio serializers."""
+
+    def set_async_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
+        """Take a coroutine function that gives the cluster's id."""
 
 
 class StagePair(NamedTuple):

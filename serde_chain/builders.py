@@ -13,12 +13,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain
 
 __all__ = ["DeserializerChainBuilder", "SerializerChainBuilder"]
+
+ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
 
 class SerializerChainBuilder:
@@ -38,7 +40,7 @@ class SerializerChainBuilder:
             ConfigError: The configuration of chains, stages or stores is wrong.
             MissingDependencyError: An extra is not installed.
         """
-        return SerializerChain.from_config(conf, is_key=is_key), configuration.client_config(conf)
+        return _build(SerializerChain, conf, is_key=is_key)
 
 
 class DeserializerChainBuilder:
@@ -46,4 +48,10 @@ class DeserializerChainBuilder:
 
     def build(self, conf: Mapping[str, object], is_key: bool) -> tuple[DeserializerChain, dict[str, Any]]:
         """Build the chain; as :meth:`SerializerChainBuilder.build`."""
-        return DeserializerChain.from_config(conf, is_key=is_key), configuration.client_config(conf)
+        return _build(DeserializerChain, conf, is_key=is_key)
+
+
+def _build(chain: type[ChainT], conf: Mapping[str, object], *, is_key: bool) -> tuple[ChainT, dict[str, Any]]:
+    resolved = configuration.resolve(conf)
+    configuration.check_keys(resolved)
+    return chain.from_config(resolved, is_key=is_key), configuration.client_config(resolved)

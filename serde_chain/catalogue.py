@@ -1,21 +1,39 @@
-"""Which stages there are, by which names, and how one is made from an item of a configuration.
+"""The names of stages and of reference formats, and how a stage is made from an item of a configuration.
 
-Third parties register a :class:`~serde_chain.base.StagePair` under the entry point group ``serde_chain.stages``.
+Third parties register a :class:`~serde_chain.base.StagePair` under the entry point group ``serde_chain.stages``, and a
+:class:`~serde_chain.wire.reference_format.ReferenceFormat` under ``serde_chain.formats``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from payload_stores.options import nearest
 from payload_stores.plugins import Catalogue
 from serde_chain import bakdata
 from serde_chain.base import Deserializer, Serializer, Stage
-from serde_chain.errors import ConfigError
+from serde_chain.errors import ConfigError, DecodeError, SerializationError
+from serde_chain.record import KEY, Context
 
-__all__ = ["DESERIALIZE", "DESERIALIZERS", "SERIALIZE", "SERIALIZERS", "Side", "StageItem", "make_stage", "stage_type"]
+if TYPE_CHECKING:
+    from serde_chain.wire.reference_format import ReferenceFormat
+
+__all__ = [
+    "DESERIALIZE",
+    "DESERIALIZERS",
+    "FORMATS",
+    "SERIALIZE",
+    "SERIALIZERS",
+    "Side",
+    "StageItem",
+    "find_format",
+    "make_stage",
+    "marker_headers",
+    "stage_type",
+    "tell_placeholder",
+]
 
 GROUP: Final = "serde_chain.stages"
 
@@ -241,3 +259,54 @@ def _check_options(item: StageItem, cls: type, config: Mapping[str, object]) -> 
             raise ConfigError(
                 f"{item.label} has no option {key!r}", hint=f"Did you mean {near}?" if near else None, key=key
             )
+
+
+_ADD_STAGE: Final = (
+    "Put large-message first in the deserializers, and set large.message.payload.store.class to the writer's store"
+)
+
+FORMATS: Final = Catalogue(
+    kind="large-message format",
+    group="serde_chain.formats",
+    builtins={
+        "kip1159": "serde_chain.wire.kip1159:FORMAT",
+        "hop": "serde_chain.wire.hop:FORMAT",
+        "bakdata-flag": "serde_chain.wire.bakdata:FLAG",
+        "bakdata-headers": "serde_chain.wire.bakdata:HEADERS",
+    },
+)
+
+
+def find_format(name: str) -> ReferenceFormat:
+    """The format of a name; raises ConfigError if there is none."""
+    return cast("ReferenceFormat", FORMATS.find(name))
+
+
+def marker_headers(*, is_key: bool) -> frozenset[str]:
+    """Headers of which a record has at least one if :func:`tell_placeholder` has something to say of it."""
+    return frozenset(header for name in FORMATS.builtins for header in find_format(name).headers(is_key=is_key))
+
+
+def tell_placeholder(error: SerializationError, ctx: Context | None) -> SerializationError:
+    """Say of bytes that cannot be read that they are a placeholder, where a header does.
+
+    Args:
+        error: What a chain without ``large-message`` raised.
+        ctx: The record around the bytes.
+
+    Returns:
+        The same error if that is not so; else one that says which stage to add.
+    """
+    if not isinstance(error, DecodeError) or error.hint == _ADD_STAGE or ctx is None or not ctx.headers:
+        return error
+    marks = (find_format(name).mark(ctx, is_key=ctx.field == KEY) for name in FORMATS.builtins)
+    mark = next((mark for mark in marks if mark is not None), None)
+    if mark is None:
+        return error
+    text = (
+        f"the record is a reference to a payload, as its header {mark} says, and no stage of this chain fetches that: "
+        f"{error.message}"
+    )
+    told = DecodeError(text, hint=_ADD_STAGE, **error.context)
+    told.__cause__ = error
+    return told

@@ -1,7 +1,8 @@
 """Chains: an ordered list of stages that acts as one serializer or deserializer (KIP-1159, "Serializer chain").
 
-Calling a chain is one loop over its stages. Everything else here is about building a chain that cannot be in a wrong
-order, and about errors that say which stage failed for which record.
+Calling a chain is one loop over its stages, :meth:`_Chain._go_on`. Where all of them work on the data alone, their
+functions run straight first, and the loop only if one of these raises. Everything else here is about building a chain
+that cannot be in a wrong order, and about errors that say which stage failed for which record.
 """
 
 from __future__ import annotations
@@ -17,9 +18,32 @@ from typing import Any, ClassVar, Self, TypeGuard
 from payload_stores.errors import drop_data
 from serde_chain import config as configuration
 from serde_chain.arrow.batch import Batch, BatchForm, BatchResult, find_form, run
-from serde_chain.base import Data, Deserializer, Serializer, Stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
-from serde_chain.config import Config
+from serde_chain.base import (
+    Data,
+    Deserializer,
+    RecordLimits,
+    Serializer,
+    Stage,
+    SupportsAsyncClose,
+    SupportsAsyncClusterId,
+    SupportsClose,
+    SupportsClusterId,
+    SupportsOffload,
+    SupportsPlainCalls,
+    SupportsTransfers,
+    is_stage,
+)
+from serde_chain.catalogue import (
+    DESERIALIZE,
+    SERIALIZE,
+    Side,
+    StageItem,
+    make_stage,
+    marker_headers,
+    stage_type,
+    tell_placeholder,
+)
+from serde_chain.config import Config, Resolved
 from serde_chain.errors import (
     ConfigError,
     ContextualError,
@@ -32,6 +56,7 @@ from serde_chain.errors import (
     is_about_record,
 )
 from serde_chain.record import KEY, VALUE, Context
+from serde_chain.transfer import Transfer, finish
 
 __all__ = ["DeserializerChain", "SerializerChain"]
 
@@ -53,6 +78,11 @@ class _Chain(Stage):
     side: ClassVar[Side]
     _failure: ClassVar[type[SerializationError]]
     _ending: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    plain: Callable[[Any], Any] | None
+    """What the stages do with the data alone, if all of them can (:class:`~serde_chain.base.SupportsPlainCalls`).
+
+    A serializer's may give another buffer than ``bytes``.
+    """
 
     def __init__(self, stages: Iterable[Callable[..., Any]], *, labels: Iterable[str] | None = None) -> None:
         """Build a chain of stages that are configured already.
@@ -68,26 +98,32 @@ class _Chain(Stage):
         stages = list(stages)
         names = list(map(_name, stages)) if labels is None else list(labels)
         stages, names = self._flat(stages, names)
-        self._stages: tuple[Any, ...] = _bound(stages)
-        # Bound methods: calling an object would look its __call__ up for every record.
-        calls = (stage if inspect.isroutine(stage) else stage.__call__ for stage in self._stages)
-        self._run = (*calls, *self._ending)
         self._names = tuple(names)
         self._labels = _numbered(names)
         self._source: tuple[dict[str, object], bool] | None = None
+        self._check_order(stages, self._labels)
+        self._arrange(_bound(stages))
+
+    def _arrange(self, stages: tuple[Any, ...]) -> None:
+        self._stages = stages
+        self._steps = (*map(_step, stages), *self._ending)
+        self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
+        self.plain = _composed([_plain(stage) for stage in stages])
         # A header, which any writer can add, must not lead around these.
-        self._authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in self._stages)
-        self._check_order(self._stages, self._labels)
-        if self._stages:
-            self.takes = getattr(self._stages[0], "takes", type(self).takes)
-            self.gives = getattr(self._stages[-1], "gives", type(self).gives)
+        self._authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
+        self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
+        if stages and isinstance(stages[0], Stage):
+            self.takes = stages[0].takes
+        if stages and isinstance(stages[-1], Stage):
+            self.gives = stages[-1].gives
 
     @classmethod
-    def from_config(cls, config: Config | str | Path, *, is_key: bool = False) -> Self:
+    def from_config(cls, config: Config | Resolved | str | Path, *, is_key: bool = False) -> Self:
         """Build the chain that a configuration describes.
 
         Args:
-            config: A mapping, or the path of a TOML or Java ``.properties`` file.
+            config: A mapping, or the path of a TOML or Java ``.properties`` file; or what
+                :func:`serde_chain.config.resolve` has made of one, which is taken as checked.
             is_key: Build the chain for record keys (``key.serializers``) instead of values.
 
         Returns:
@@ -97,9 +133,10 @@ class _Chain(Stage):
             ConfigError: A stage is unknown, the order is wrong, a key is missing, misspelt or has a wrong value.
             MissingDependencyError: The extra of a stage or store is not installed.
         """
-        loaded = configuration.load(config)
-        items = configuration.stage_items(loaded, cls.side, is_key=is_key)
-        configuration.check_keys(loaded)
+        resolved = configuration.resolve(config)
+        loaded, items = resolved.settings, resolved.of(cls.side, is_key=is_key)
+        if resolved is not config:
+            configuration.check_keys(resolved)
         cls.check_order(items)
         stages: list[Callable[..., Any]] = []
         try:
@@ -132,8 +169,8 @@ class _Chain(Stage):
         """The same for stages, or classes of stages where they are not made yet."""
         _check_neighbours(stages, labels)
         for at, stage in enumerate(stages):
-            if _is_stage(stage) and stage.moves_payloads:
-                cls._check_large_message(stages, labels, at)
+            if is_stage(stage) and stage.moves_payloads:
+                cls._check_placeholders(stages, labels, at)
 
     def _flat(self, stages: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
         """The stages, with those of chains among them in their place: so all rules hold for them as well."""
@@ -166,10 +203,10 @@ class _Chain(Stage):
         """Close all stages from a coroutine, awaiting those that close asynchronously; errors as in :meth:`close`."""
         first: Exception | None = None
         for stage in self._stages:
-            close = getattr(stage, "aclose", None) or getattr(stage, "close", None)
             try:
-                result = close() if close is not None else None
-                if inspect.isawaitable(result):
+                if isinstance(stage, SupportsAsyncClose):
+                    await stage.aclose()
+                elif isinstance(stage, SupportsClose) and inspect.isawaitable(result := stage.close()):
                     await result
             except Exception as error:  # noqa: BLE001, the other stages must be closed too
                 first = first or error
@@ -178,17 +215,15 @@ class _Chain(Stage):
 
     def set_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
         """Hand a resolver of the cluster id to the stages that want one (confluent_kafka duck-types this)."""
-        self._forward("set_cluster_id_resolver", resolver)
+        for stage in self._stages:
+            if isinstance(stage, SupportsClusterId):
+                stage.set_cluster_id_resolver(resolver)
 
     def set_async_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
         """Hand an asynchronous resolver of the cluster id to the stages that want one."""
-        self._forward("set_async_cluster_id_resolver", resolver)
-
-    def _forward(self, method: str, *arguments: object) -> None:
         for stage in self._stages:
-            target = getattr(stage, method, None)
-            if target is not None:
-                target(*arguments)
+            if isinstance(stage, SupportsAsyncClusterId):
+                stage.set_async_cluster_id_resolver(resolver)
 
     def __enter__(self) -> Self:
         return self
@@ -209,8 +244,8 @@ class _Chain(Stage):
         return f"{type(self).__name__}([{', '.join(self._labels)}])"
 
     @classmethod
-    def _check_large_message(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
-        """Refuse what cannot stand around the large-message stage at an index."""
+    def _check_placeholders(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
+        """Refuse what cannot stand between the broker and a stage that moves payloads, at an index."""
 
     def _check_key(self) -> None:
         """Refuse what is not for keys."""
@@ -228,28 +263,63 @@ class _Chain(Stage):
         Raises:
             SerializationError: A stage failed; names the stage, topic, field, and position where the context has it.
         """
-        stage = None
+        if data is None:
+            return None
+        if self.plain is not None and (ctx is None or not ctx.headers):
+            try:
+                result = self.plain(data)
+            except Exception:  # noqa: BLE001, S110  raised again below if it is an error, with its place
+                pass
+            else:
+                if type(result) is bytes or not self._ending:
+                    return result
+        step = self._go_on(data, ctx, 0)
+        return finish(step) if self._waits else step
+
+    def begin(self, data: Any, ctx: Context | None = None, /) -> Any:
+        """Run one key or value through the stages, up to the first I/O of a stage that has such.
+
+        Args:
+            data: As in a call of the chain.
+            ctx: The record around it.
+
+        Returns:
+            What the last stage gives, or a :class:`~serde_chain.transfer.Transfer` that leads there.
+
+        Raises:
+            SerializationError: As in a call of the chain; the transfer's methods raise likewise.
+
+        Example:
+            >>> SerializerChain.from_config({"value.serializer": "string"}).begin("text")
+            b'text'
+        """
+        return self._go_on(data, ctx, 0)
+
+    def _go_on(self, data: Any, ctx: Context | None, start: int) -> Any:
+        """The stages from one on: all that happens per record."""
+        at = start
         try:
-            for stage in self._run:
+            for at, step in enumerate(self._steps[start:] if start else self._steps, start):
                 if data is None:
                     return None
-                data = stage(data, ctx)
-        except Exception as error:
-            if isinstance(error, ForeignFormatError):
-                if not self._authenticates:
-                    return error.data
-                error.data = None
-            failure = self._error(stage, error, ctx)
-            if failure is error:
-                raise
-            raise failure from failure.__cause__
+                data = step(data, ctx)
+                if self._waits and isinstance(data, Transfer):
+                    return _StageTransfer(self, at, data, ctx)
+        except Exception as error:  # noqa: BLE001  raised with its place
+            return self._fail(at, error, ctx)
         return data
 
-    def _error(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
+    def _fail(self, at: int, error: Exception, ctx: Context | None) -> Any:
+        """Raise the error of a stage with its place; return the data where it only says that they are not for it."""
+        if isinstance(error, ForeignFormatError):
+            if not self._authenticates:
+                return error.data
+            error.data = None
+        failure = self._error(at, error, ctx)
+        raise failure from failure.__cause__
+
+    def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
         """The error to raise for what a stage raised, with the place filled in."""
-        # What checks the end result is no stage of its own: the last one gave it.
-        labels = (*self._labels, *(self._labels[-1:] * len(self._ending)))
-        label = next((label for label, candidate in zip(labels, self._run, strict=False) if candidate is stage), None)
         if isinstance(error, PayloadStoreError) and not isinstance(error, SerializationError):
             failure: ContextualError = in_chain(error)
         elif isinstance(error, ContextualError):
@@ -266,7 +336,42 @@ class _Chain(Stage):
                 partition=getattr(ctx, "partition", None),
                 offset=getattr(ctx, "offset", None),
             )
-        return failure.add_context(stage=label)
+        # What checks the end result stands behind the last stage, which gave it.
+        return failure.add_context(stage=self._labels[min(at, len(self._labels) - 1)] if self._labels else None)
+
+
+class _StageTransfer(Transfer[Any]):
+    """The transfer of a stage, and what comes after that stage."""
+
+    def __init__(self, chain: _Chain, at: int, transfer: Transfer[Any], ctx: Context | None) -> None:
+        self._chain = chain
+        self._at = at
+        self._transfer = transfer
+        self._ctx = ctx
+        self.size, self.key = transfer.size, transfer.key
+
+    def run(self) -> Any:
+        return self._do(self._transfer.run)
+
+    def work(self) -> Any:
+        return self._do(self._transfer.work)
+
+    def _do(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001  raised with its place
+            failure = self._chain._error(self._at, error, self._ctx)  # noqa: SLF001, of this module
+            raise failure from failure.__cause__
+
+    def resume(self, result: Any, /) -> Any:
+        chain = self._chain
+        try:
+            data = self._transfer.resume(result)
+        except Exception as error:  # noqa: BLE001  raised with its place
+            return chain._fail(self._at, error, self._ctx)  # noqa: SLF001, of this module
+        if isinstance(data, Transfer):
+            return _StageTransfer(chain, self._at, data, self._ctx)
+        return chain._go_on(data, self._ctx, self._at + 1)  # noqa: SLF001, of this module
 
 
 class SerializerChain(_Chain, Serializer[Any]):
@@ -282,11 +387,24 @@ class SerializerChain(_Chain, Serializer[Any]):
     @property
     def varies(self) -> str | None:  # type: ignore[override]
         """As its stages say; foreign callables are taken at their word."""
-        return next((varies for stage in self._stages if (varies := getattr(stage, "varies", None))), None)
+        return next((stage.varies for stage in self._stages if isinstance(stage, Serializer) and stage.varies), None)
+
+    def with_limits(self, limits: RecordLimits) -> Self:
+        """The chain for a client that says how large records may be; it shares the stages that do not care.
+
+        Args:
+            limits: What the client says.
+        """
+        limited = object.__new__(type(self))
+        limited.__dict__.update(self.__dict__)
+        limited._arrange(
+            tuple(stage.with_limits(limits) if isinstance(stage, SupportsOffload) else stage for stage in self._stages)
+        )
+        return limited
 
     def _check_key(self) -> None:
         for stage, label in zip(self._stages, self._labels, strict=True):
-            if (varies := getattr(stage, "varies", None)) is not None:
+            if isinstance(stage, Serializer) and (varies := stage.varies) is not None:
                 raise ConfigError(
                     f"{label} is not for keys as it is: it gives different bytes for equal keys, so that they go to "
                     "different partitions, and compaction takes each for another key",
@@ -294,12 +412,12 @@ class SerializerChain(_Chain, Serializer[Any]):
                 )
 
     @classmethod
-    def _check_large_message(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
+    def _check_placeholders(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
         for after, label in zip(stages[at + 1 :], labels[at + 1 :], strict=True):
-            if getattr(after, "max_overhead", None) is None:
+            if not _is_serializer(after) or after.max_overhead is None:
                 raise ConfigError(
                     f"{label} cannot come after {labels[at]}",
-                    hint="Put large-message last: after it may come only stages that declare the most bytes they add "
+                    hint="Offload last: afterwards may come only stages that declare the most bytes they add "
                     "(max_overhead), since others could lift the record above the broker's limit",
                 )
 
@@ -367,42 +485,34 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
     def _explain(self, batch: Batch) -> None:
         """Say of the records of a batch that are placeholders what they are."""
-        if not batch.errors or self._follows_references:
+        if not batch.errors or self.moves_payloads:
             return
-        from serde_chain.wire.reference_format import marker_headers, tell_placeholder
-
         marked = batch.rows_with_header(marker_headers(is_key=batch.field == KEY))
         for row in batch.errors.keys() & set(marked):
             batch.errors[row] = tell_placeholder(batch.errors[row], batch.context(row))
 
-    def _error(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
-        failure = super()._error(stage, error, ctx)
-        if ctx is None or not isinstance(failure, DecodeError) or self._follows_references:
+    def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
+        failure = super()._error(at, error, ctx)
+        if ctx is None or not isinstance(failure, DecodeError) or self.moves_payloads:
             return failure
-        from serde_chain.wire.reference_format import tell_placeholder  # not needed before something fails
-
         return tell_placeholder(failure, ctx)
-
-    @property
-    def _follows_references(self) -> bool:
-        return any(isinstance(stage, Stage) and stage.moves_payloads for stage in self._stages)
 
     def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
         at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)
-        return self._error(self._run[at], error, ctx)
+        return self._error(at, error, ctx)
 
     @property
     def _field(self) -> str:
         return KEY if self._source is not None and self._source[1] else VALUE
 
     @classmethod
-    def _check_large_message(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
+    def _check_placeholders(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
         for before, label in zip(stages[:at], labels[:at], strict=True):
-            if not getattr(before, "reads_before_large_message", False):
+            if not _is_deserializer(before) or not before.unwraps_placeholders:
                 raise ConfigError(
                     f"{label} cannot come before {labels[at]}",
-                    hint="Deserializers are listed in the order as applied to what came from the broker, "
-                    "so large-message comes first",
+                    hint="Deserializers are listed in the order in which they are applied to what came from the "
+                    "broker, so the stage that fetches payloads comes first",
                 )
 
 
@@ -413,16 +523,58 @@ def _bound(stages: list[Any]) -> tuple[Any, ...]:
     return tuple(stage.bind(before, after) if isinstance(stage, Stage) else stage for before, stage, after in around)
 
 
-def _is_stage(stage: object) -> TypeGuard[Stage | type[Stage]]:
-    """Whether it says what it takes and gives; classes do so as well as what is made of them."""
-    return isinstance(stage, Stage) or (isinstance(stage, type) and issubclass(stage, Stage))
+def _is_serializer(stage: object) -> TypeGuard[Serializer[Any] | type[Serializer[Any]]]:
+    return isinstance(stage, Serializer) or (isinstance(stage, type) and issubclass(stage, Serializer))
+
+
+def _is_deserializer(stage: object) -> TypeGuard[Deserializer[Any] | type[Deserializer[Any]]]:
+    return isinstance(stage, Deserializer) or (isinstance(stage, type) and issubclass(stage, Deserializer))
+
+
+def _step(stage: Any) -> Callable[[Any, Context | None], Any]:
+    """The stage as the loop calls it."""
+    if isinstance(stage, SupportsTransfers) and _is_same_work(stage, "begin"):
+        return stage.begin
+    # Bound methods: calling an object would look its __call__ up for every record.
+    call: Callable[[Any, Context | None], Any] = stage if inspect.isroutine(stage) else stage.__call__
+    return call
+
+
+def _plain(stage: object) -> Callable[[Any], Any] | None:
+    """What a stage does with the data alone; None where it needs more."""
+    return stage.plain if isinstance(stage, SupportsPlainCalls) and _is_same_work(stage, "plain") else None
+
+
+def _is_same_work(stage: object, name: str) -> bool:
+    """Whether a member does what calling the stage does; not so if a subclass overrides ``__call__`` alone."""
+    for cls in type(stage).__mro__:
+        if name in vars(cls) or name in inspect.get_annotations(cls):
+            return True
+        if "__call__" in vars(cls):
+            return False
+    return True
+
+
+def _composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:
+    """One function after the other, as one; None if one of them is missing."""
+    present = [function for function in functions if function is not None]
+    if not present or len(present) < len(functions):
+        return None
+    match present:
+        case [first]:
+            return first
+        case [first, second]:
+            return lambda data: second(first(data))
+        case [first, second, third]:
+            return lambda data: third(second(first(data)))
+    return _composed([_composed(present[:3]), *present[3:]])
 
 
 def _check_neighbours(stages: Sequence[object], labels: Sequence[str]) -> None:
     """Refuse neighbours that do not fit; foreign callables are taken at their word."""
     for at, (stage, following) in enumerate(itertools.pairwise(stages)):
-        gives = stage.gives if _is_stage(stage) else None
-        takes = following.takes if _is_stage(following) else None
+        gives = stage.gives if is_stage(stage) else None
+        takes = following.takes if is_stage(following) else None
         if gives is not None and takes is not None and gives is not takes:
             raise ConfigError(
                 f"{labels[at + 1]} cannot come after {labels[at]}: it takes {_plural(takes)}, "
@@ -462,11 +614,9 @@ def _from_config(cls: type[_Chain], config: dict[str, object], is_key: bool) -> 
 def _close_all(stages: Iterable[object]) -> None:
     first: Exception | None = None
     for stage in stages:
-        close = getattr(stage, "close", None)
-        if close is None:
-            continue
         try:
-            close()
+            if isinstance(stage, SupportsClose):
+                stage.close()
         except Exception as error:  # noqa: BLE001, the other stages must be closed too
             first = first or error
     if first is not None:

@@ -8,6 +8,7 @@ untouched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -24,13 +25,14 @@ from serde_chain.errors import ConfigError
 __all__ = [
     "DESCRIBE",
     "Config",
+    "Resolved",
     "check_keys",
     "client_config",
     "is_secret",
     "load",
+    "resolve",
     "stage_items",
     "unknown_keys",
-    "used_options",
 ]
 
 Config: TypeAlias = Mapping[str, object]
@@ -145,6 +147,49 @@ _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
 
 
+@dataclass(frozen=True)
+class Resolved:
+    """A configuration with what it says of chains, worked out once for all who ask.
+
+    Attributes:
+        settings: Flat mapping of dotted keys.
+        items: The stages of each chain, by its single key (``value.serializer``), in the order of application.
+        options: The options of all these stages, their stores included.
+    """
+
+    settings: dict[str, object]
+    items: Mapping[str, list[StageItem]]
+    options: list[Option[Any]]
+
+    def of(self, side: Side, *, is_key: bool) -> list[StageItem]:
+        """The stages of one chain; as :func:`stage_items`."""
+        return self.items[_single_key(side, is_key=is_key)]
+
+
+def resolve(source: Config | Resolved | str | Path) -> Resolved:
+    """Load a configuration, and find out which stages and options it has.
+
+    Args:
+        source: As for :func:`load`; what is resolved is returned as it is.
+
+    Raises:
+        ConfigError: As in :func:`load` and :func:`stage_items`; or a stage is not known.
+    """
+    if isinstance(source, Resolved):
+        return source
+    settings = load(source)
+    items: dict[str, list[StageItem]] = {}
+    options: list[Option[Any]] = []
+    for side in (SERIALIZE, DESERIALIZE):
+        for is_key in (False, True):
+            listed = items[_single_key(side, is_key=is_key)] = stage_items(settings, side, is_key=is_key)
+            for item in listed:
+                kind = stage_type(item, side)
+                if isinstance(kind, type) and issubclass(kind, Stage):
+                    options += kind.options_for({**settings, **item.options})
+    return Resolved(settings, items, options)
+
+
 def load(source: Config | str | Path) -> dict[str, object]:
     """Load a configuration into a flat mapping of dotted keys.
 
@@ -225,7 +270,7 @@ def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
     Raises:
         ConfigError: Both forms are set (KIP-1159), or the list is empty or not a list.
     """
-    single = f"{'key' if is_key else 'value'}.{side.word}"
+    single = _single_key(side, is_key=is_key)
     several = single + "s"
     one, many = config.get(single), config.get(several)
     if one is not None and many is not None:
@@ -245,32 +290,19 @@ def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
     return _described([StageItem.of(item, several) for item in items], config, side)
 
 
+def _single_key(side: Side, *, is_key: bool) -> str:
+    return f"{'key' if is_key else 'value'}.{side.word}"
+
+
 def _described(items: list[StageItem], config: Config, side: Side) -> list[StageItem]:
     return [StageItem("describe", {}), *items] if side is SERIALIZE and DESCRIBE.read(config) else items
 
 
-def used_options(config: Config, sides: Iterable[Side] = (SERIALIZE, DESERIALIZE)) -> list[Option[Any]]:
-    """The options of all stages that the configuration's chains use, their stores included.
-
-    Args:
-        config: Flat configuration.
-        sides: Directions of the chains.
-    """
-    options: list[Option[Any]] = []
-    for side in sides:
-        for is_key in (False, True):
-            for item in stage_items(config, side, is_key=is_key):
-                found = stage_type(item, side)
-                if isinstance(found, type) and issubclass(found, Stage):
-                    options += found.options_for({**config, **item.options})
-    return options
-
-
-def check_keys(config: Config) -> None:
+def check_keys(config: Config | Resolved) -> None:
     """Refuse misspelt keys.
 
     Args:
-        config: Flat configuration.
+        config: The configuration.
 
     Raises:
         ConfigError: The first of :func:`unknown_keys`.
@@ -279,22 +311,23 @@ def check_keys(config: Config) -> None:
         raise error
 
 
-def unknown_keys(config: Config) -> Iterator[ConfigError]:
+def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     """Find misspelt keys: those under a prefix that a stage or store owns, and not one of theirs.
 
     Args:
-        config: Flat configuration.
+        config: The configuration.
 
     Yields:
         An error for each, which names the nearest key there is.
     """
-    used = used_options(config)
-    if not any(_is_strange(key, used) for key in config):
+    resolved = resolve(config)
+    used, keys = resolved.options, resolved.settings
+    if not any(_is_strange(key, used) for key in keys):
         return
     known = [*_builtin_options(), *used]
     names = {option.name for option in known} | {form + plural for form in _SINGLE_FORMS for plural in ("", "s")}
     owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
-    for key in config:
+    for key in keys:
         prefix = key.partition(".")[0]
         if key in names or any(option.matches(key) for option in known):
             continue
@@ -317,18 +350,18 @@ def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:
     return nearest(key, [option.name for option in used], cutoff=_NEAR) is not None
 
 
-def client_config(config: Config) -> dict[str, object]:
-    """What is left for the Kafka client: all keys that belong to no chain, stage or store.
+def client_config(config: Config | Resolved) -> dict[str, object]:
+    """The keys that are left for the Kafka client: all that belong to no chain, stage or store.
 
     Args:
-        config: Flat configuration, checked by :func:`check_keys`.
+        config: The configuration, checked by :func:`check_keys`.
     """
-    used = used_options(config)
+    resolved = resolve(config)
     return {
         key: value
-        for key, value in config.items()
+        for key, value in resolved.settings.items()
         if key.removesuffix("s") not in _SINGLE_FORMS
-        and not any(option.matches(key) for option in used)
+        and not any(option.matches(key) for option in resolved.options)
         and (key.partition(".")[0] in _CLIENT_PREFIXES or not any(o.matches(key) for o in _builtin_options()))
     }
 

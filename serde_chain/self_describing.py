@@ -15,12 +15,11 @@ from typing import Any, Final
 
 from payload_stores.options import Option, listing
 from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, SERIALIZERS, StageItem, make_stage, stage_type
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, SERIALIZERS, StageItem, find_format, make_stage, stage_type
 from serde_chain.config import DESCRIBE, stage_items
 from serde_chain.errors import ConfigError, ContextualError, DecodeError
 from serde_chain.record import Context, get_header, remove_headers, set_header
 from serde_chain.stages.large_message.options import FORMAT
-from serde_chain.wire.reference_format import find_format
 
 __all__ = ["AutoDeserializer", "DescribeSerializer", "header_name"]
 
@@ -201,7 +200,7 @@ class AutoDeserializer(Deserializer[Any]):
         chain = [(name, self._stages[name]) for name in reversed(names)]
         for at, (name, stage) in enumerate(chain):
             moved = getattr(stage, "moves_payloads", False)
-            before_it = all(getattr(earlier, "reads_before_large_message", False) for _, earlier in chain[:at])
+            before_it = all(getattr(earlier, "unwraps_placeholders", False) for _, earlier in chain[:at])
             if (at < len(chain) - 1 and getattr(stage, "gives", None) is Data.OBJECT) or (moved and not before_it):
                 raise DecodeError(f"the record lists {name} at a place where it cannot stand: {', '.join(names)}")
         return chain

@@ -11,31 +11,30 @@ go through a chain in parts, each of which is through before the next one is beg
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from payload_stores.errors import release
-from payload_stores.plugins import import_object, require
+from payload_stores.plugins import require
 from serde_chain.arrow.columns import Headers, binary_column, cuts, replaced
-from serde_chain.base import Data, Stage
+from serde_chain.base import Data, Deserializer, Stage
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
 
-__all__ = ["Batch", "BatchForm", "BatchResult", "find_form", "run"]
+__all__ = ["Batch", "BatchForm", "BatchResult", "Untouched", "find_form", "run"]
 
 
-class BatchForm(Protocol):
-    """A stage at work on whole columns; made with the stage as its only argument, once per chain.
+class BatchForm(ABC):
+    """A stage at work on whole columns; see :meth:`serde_chain.base.Deserializer.batch_form`."""
 
-    A form whose result may be much larger than the batch can have a method ``parts(batch, most_bytes)`` as well, which
-    yields the batch in parts (:meth:`Batch.part`), in order, of about so many bytes each, with what the stage gives;
-    all in one part where ``most_bytes`` is None.
+    @property
+    def arrow_type(self) -> Any | None:
+        """The ``pyarrow.DataType`` of the result, if it is known before the first record."""
+        return None
 
-    A form that knows before the first record what it gives can have an attribute ``arrow_type``, a
-    ``pyarrow.DataType``; None where it does not know.
-    """
-
+    @abstractmethod
     def __call__(self, batch: Batch, /) -> Any:
         """Deserialize a batch.
 
@@ -45,6 +44,28 @@ class BatchForm(Protocol):
         Returns:
             A ``pyarrow.Array`` of as many rows, null where the data was null or could not be read.
         """
+
+    def parts(self, batch: Batch, most_bytes: int | None) -> Iterator[Batch]:
+        """Deserialize a batch in parts; override where the result may be much larger than the batch.
+
+        Args:
+            batch: The records.
+            most_bytes: About how many bytes a part may have; None for one part.
+
+        Yields:
+            The batch's parts (:meth:`Batch.part`), in order, each with what the stage gives as its column.
+        """
+        for piece in batch.pieces(most_bytes):
+            piece.take(self(piece))
+            yield piece
+
+
+class Untouched(BatchForm):
+    """The form of a stage that gives bytes as they are: the column as it came."""
+
+    def __call__(self, batch: Batch, /) -> Any:
+        """Return the column."""
+        return batch.column
 
 
 class BatchResult(NamedTuple):
@@ -269,12 +290,7 @@ def _as_list(column: Any) -> Any:
 
 def find_form(stage: Any) -> BatchForm | None:
     """The batch form that a stage offers, or None."""
-    path = getattr(stage, "batch_form", None)
-    if path is None:
-        return None
-    make: Any = import_object(path, "batch form") if isinstance(path, str) else path
-    form: BatchForm = make(stage)
-    return form
+    return stage.batch_form() if isinstance(stage, Deserializer) else None
 
 
 Place = Callable[[object, Exception, Any], Exception]
@@ -321,15 +337,10 @@ def _step(
     last: bool,
 ) -> Iterator[Batch]:
     """One stage."""
-    parts = getattr(form, "parts", None)
-    if parts is not None:
-        yield from parts(batch, most_bytes)
+    if form is not None:
+        yield from form.parts(batch, most_bytes)
         return
     for piece in batch.pieces(most_bytes):
-        if form is not None:
-            piece.take(form(piece))
-            yield piece
-            continue
         for part in _record_by_record(stage, piece, place, most_bytes):
             if last:
                 part.take(_finish(stage, part.objects, part))

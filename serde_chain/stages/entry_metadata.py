@@ -75,7 +75,7 @@ class EntryMetadataDeserializer(Deserializer[bytes]):
     takes = Data.BYTES
     gives = Data.BYTES
     options = (REQUIRED,)
-    reads_before_large_message = True
+    unwraps_placeholders = True
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read ``entry.metadata.required``."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from payload_stores.errors import drop_data
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.record import Context
+
+if TYPE_CHECKING:
+    from serde_chain.arrow import BatchForm
 
 __all__ = [
     "BytesDeserializer",
@@ -75,16 +77,16 @@ class BytesDeserializer(Deserializer[bytes]):
     """Bytes, untouched."""
 
     arrow_type_name = "binary"
-    batch_form = "serde_chain.stages.primitives:bytes_batch"
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
         """Return the data as bytes."""
         return data if data is None or type(data) is bytes else bytes(data)
 
+    def batch_form(self) -> BatchForm:
+        """The column as it came."""
+        from serde_chain.arrow import Untouched
 
-def bytes_batch(_stage: BytesDeserializer) -> Callable[[Any], Any]:
-    """The batch form of ``bytes``: the column as it came."""
-    return lambda batch: batch.column
+        return Untouched()
 
 
 class _NumberSerializer(Serializer[float]):

@@ -1,26 +1,20 @@
 """What a large-message format is: how a reference and its marker stand in a record.
 
 The ``large-message`` stage knows formats by this protocol only. A new one is a file beside this one and a row in
-:data:`FORMATS`.
+:mod:`serde_chain.catalogue`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Protocol
 
 from payload_stores.ids import ID_STRATEGIES
-from payload_stores.plugins import Catalogue
 from serde_chain.base import Buffer
-from serde_chain.errors import DecodeError, SerializationError
-from serde_chain.record import KEY, Context
+from serde_chain.record import Context
 
-__all__ = ["FORMATS", "Reference", "ReferenceFormat", "find_format", "marker_headers", "tell_placeholder"]
-
-_ADD_STAGE: Final = (
-    "Put large-message first in the deserializers, and set large.message.payload.store.class to the writer's store"
-)
+__all__ = ["Reference", "ReferenceFormat"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,50 +118,3 @@ class ReferenceFormat(Protocol):
         Such as ``json`` and ``avro``; ``blob`` is what needs the writer's own chain; None where the headers do not say.
         """
         return None
-
-
-FORMATS: Final = Catalogue(
-    kind="large-message format",
-    group="serde_chain.formats",
-    builtins={
-        "kip1159": "serde_chain.wire.kip1159:FORMAT",
-        "hop": "serde_chain.wire.hop:FORMAT",
-        "bakdata-flag": "serde_chain.wire.bakdata:FLAG",
-        "bakdata-headers": "serde_chain.wire.bakdata:HEADERS",
-    },
-)
-
-
-def find_format(name: str) -> ReferenceFormat:
-    """The format of a name; raises ConfigError if there is none."""
-    return cast(ReferenceFormat, FORMATS.find(name))
-
-
-def marker_headers(*, is_key: bool) -> frozenset[str]:
-    """Headers of which a record has at least one if :func:`tell_placeholder` has something to say of it."""
-    return frozenset(header for name in FORMATS.builtins for header in find_format(name).headers(is_key=is_key))
-
-
-def tell_placeholder(error: SerializationError, ctx: Context | None) -> SerializationError:
-    """Say of bytes that cannot be read that they are a placeholder, where a header does.
-
-    Args:
-        error: What a chain without ``large-message`` raised.
-        ctx: The record around the bytes.
-
-    Returns:
-        The same error if that is not so; else one that says which stage to add.
-    """
-    if not isinstance(error, DecodeError) or error.hint == _ADD_STAGE or ctx is None or not ctx.headers:
-        return error
-    marks = (find_format(name).mark(ctx, is_key=ctx.field == KEY) for name in FORMATS.builtins)
-    mark = next((mark for mark in marks if mark is not None), None)
-    if mark is None:
-        return error
-    text = (
-        f"the record is a reference to a payload, as its header {mark} says, and no stage of this chain fetches that: "
-        f"{error.message}"
-    )
-    told = DecodeError(text, hint=_ADD_STAGE, **error.context)
-    told.__cause__ = error
-    return told

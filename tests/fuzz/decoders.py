@@ -14,12 +14,12 @@ from typing import Any
 
 from payload_stores.errors import PayloadStoreError
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
+from serde_chain.catalogue import find_format
 from serde_chain.errors import SerializationError
 from serde_chain.schemas.schema_id import split_confluent, split_indexes
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.large_message.codecs import NAMES, compressor, decompress
 from serde_chain.wire import entry_metadata
-from serde_chain.wire.reference_format import find_format
 from tests.stages.protobuf.protobuf_messages import ALERT
 
 DOCUMENTED = (SerializationError, PayloadStoreError)

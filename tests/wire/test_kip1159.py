@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from serde_chain import RecordContext
+from serde_chain.catalogue import find_format
 from serde_chain.wire.kip1159 import FORMAT, MAX_REFERENCE_BYTES
-from serde_chain.wire.reference_format import Reference, find_format
+from serde_chain.wire.reference_format import Reference
 
 DIGEST = "sha256:" + hashlib.sha256(b"payload").hexdigest()
 URL = "s3://bucket/alerts/f47ac10b"

@@ -9,10 +9,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from payload_stores.options import Option, integer
 from serde_chain import config as configuration
-from serde_chain.base import Stage
+from serde_chain.base import Stage, is_stage
 from serde_chain.catalogue import SERIALIZE, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.config import Config
+from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_message.options import TIMEOUT
 
@@ -129,20 +129,21 @@ class ClientSetup(Generic[ChainT]):
             ConfigError: Anything in it is wrong.
             MissingDependencyError: The extra of a stage or store is not installed.
         """
-        config = configuration.load(source)
-        configuration.check_keys(config)
+        resolved = configuration.resolve(source)
+        configuration.check_keys(resolved)
+        config = resolved.settings
         limit_ms = limit.read(config)
-        has_key, has_value = (_moves_payloads(chain, config, is_key=is_key) for is_key in (True, False))
+        has_key, has_value = (_moves_payloads(chain, resolved, is_key=is_key) for is_key in (True, False))
         if has_key or has_value:
             config.setdefault(TIMEOUT.name, min(_DEFAULT_TIMEOUT_MS, limit_ms) // (has_key + has_value))
-        key = chain.from_config(config, is_key=True)
+        key = chain.from_config(resolved, is_key=True)
         try:
-            value = chain.from_config(config)
+            value = chain.from_config(resolved)
         except BaseException:
             key.close()
             raise
         others = _CONSUMERS_ONLY if chain.side is SERIALIZE else _PRODUCERS_ONLY
-        client = {name: found for name, found in configuration.client_config(config).items() if name not in others}
+        client = {name: found for name, found in configuration.client_config(resolved).items() if name not in others}
         client.pop(MAX_BLOCK.name, None)
         setup = cls(key if key.stages else None, value if value.stages else None, config, client, limit_ms)
         try:
@@ -202,6 +203,6 @@ class ClientSetup(Generic[ChainT]):
                 chain.close()
 
 
-def _moves_payloads(chain: type[ChainT], config: Config, *, is_key: bool) -> bool:
-    items = configuration.stage_items(config, chain.side, is_key=is_key)
-    return any(getattr(stage_type(item, chain.side), "moves_payloads", False) for item in items)
+def _moves_payloads(chain: type[ChainT], resolved: Resolved, *, is_key: bool) -> bool:
+    kinds = (stage_type(item, chain.side) for item in resolved.of(chain.side, is_key=is_key))
+    return any(is_stage(kind) and kind.moves_payloads for kind in kinds)

@@ -7,14 +7,13 @@ from typing import Any
 
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import find_form
-from serde_chain.base import Data, Deserializer, Stage
+from serde_chain.base import Data, Deserializer, Stage, SupportsFetch
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
 from serde_chain.spark.plan.plan import FieldPlan
 from serde_chain.spark.plan.types import signed
 from serde_chain.stages.avro.schema import READER_SCHEMA
 from serde_chain.stages.avro.stage import AvroDeserializer
-from serde_chain.stages.large_message.read import LargeMessageDeserializer
 
 __all__ = ["plan_field", "plan_first_stages", "plan_references"]
 
@@ -76,8 +75,8 @@ def _plan(
         needs_headers=any(map(_moves_payloads, stages)),
         stages=count,
         given=given,
-        restores=any(isinstance(stage, LargeMessageDeserializer) and stage.restores_records for stage in stages),
-        markers=only.marker_headers() if isinstance(only, LargeMessageDeserializer) else None,
+        restores=any(isinstance(stage, SupportsFetch) and stage.restores_records for stage in stages),
+        markers=only.marker_headers() if isinstance(only, SupportsFetch) else None,
     )
 
 
@@ -88,9 +87,9 @@ def _moves_payloads(stage: object) -> bool:
 def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
     arrow = require("pyarrow", "spark")
     last = chain.stages[-1]
-    kind = getattr(find_form(last), "arrow_type", None)
-    if kind is not None:
-        return signed(kind)
+    form = find_form(last)
+    if form is not None and form.arrow_type is not None:
+        return signed(form.arrow_type)
     if isinstance(last, Deserializer) and last.arrow_type_name is not None:
         return getattr(arrow, last.arrow_type_name)()
     if isinstance(last, Stage) and last.gives is Data.BYTES:

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from payload_stores.options import Option
 from serde_chain import config as configuration
-from serde_chain.catalogue import DESERIALIZE
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 
 __all__ = ["load"]
 
-_LISTS: Final = ("key.deserializers", "value.deserializers", "key.deserializer", "value.deserializer")
-
 
 def load(source: Config | str | Path) -> dict[str, object]:
     """Load a configuration, with the content of files in place of their paths.
 
-    Which files is said by the options of the stages and stores that the configuration's deserializers use
+    Which files is said by the options of the stages and stores that the configuration uses
     (:attr:`payload_stores.options.Option.file`).
 
     Raises:
         ConfigError: The configuration, or a file that it names, cannot be read.
     """
-    config = configuration.load(source)
-    files = [option for option in configuration.used_options(config, [DESERIALIZE]) if option.file]
-    for name in _LISTS:
+    resolved = configuration.resolve(source)
+    files = [option for option in resolved.options if option.file]
+    config = dict(resolved.settings)
+    for name in [form + plural for form in resolved.items for plural in ("", "s")]:
         items = config.get(name)
         if isinstance(items, (list, tuple)):
             config[name] = [_with_contents(item, files) if isinstance(item, Mapping) else item for item in items]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
@@ -23,6 +23,9 @@ from serde_chain.schemas.schema_registry import RegisteredSchema, SchemaRegistry
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.container import FileWriter, only_record, parse_schema, read_file
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
+
+if TYPE_CHECKING:
+    from serde_chain.arrow import BatchForm
 
 __all__ = ["AvroDeserializer", "AvroReader", "AvroSerializer"]
 
@@ -171,7 +174,6 @@ class AvroDeserializer(Deserializer[Any]):
     """
 
     options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, *schema_registry.OPTIONS)
-    batch_form = "serde_chain.stages.avro.arrow.batch:AvroBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schemas and the registry's settings; the registry itself is asked at a schema's first record."""
@@ -260,6 +262,12 @@ class AvroDeserializer(Deserializer[Any]):
     def framing(self) -> str:
         """What ``avro.framing`` is in effect: how records name their schema."""
         return self._framing
+
+    def batch_form(self) -> BatchForm:
+        """The form of whole columns."""
+        from serde_chain.stages.avro.arrow.batch import AvroBatch
+
+        return AvroBatch(self)
 
     def close(self) -> None:
         """Close the registry client."""

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from payload_stores.plugins import require
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import SerializationError
 
 __all__ = ["JsonBatch"]
 
 
-class JsonBatch:
+class JsonBatch(BatchForm):
     """Checks every document and gives its text, which keeps what parsing would lose, as digits of numbers.
 
     Args:
@@ -21,7 +21,11 @@ class JsonBatch:
 
     def __init__(self, stage: Callable[..., Any]) -> None:
         self._stage = stage
-        self.arrow_type = require("pyarrow", "arrow").string()
+
+    @property
+    def arrow_type(self) -> Any:
+        """Text."""
+        return require("pyarrow", "arrow").string()
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json as standard_json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice, text
@@ -27,6 +27,9 @@ from serde_chain.schemas.schema_registry import (
     framing_of,
 )
 from serde_chain.stages.json import numbers as json_numbers
+
+if TYPE_CHECKING:
+    from serde_chain.arrow import BatchForm
 
 __all__ = ["JsonDeserializer", "JsonSerializer"]
 
@@ -109,7 +112,6 @@ class JsonDeserializer(Deserializer[Any]):
 
     message_format: str | None = "json"
     options = (SCHEMA, VALIDATE, FRAMING)
-    batch_form = "serde_chain.stages.json.batch:JsonBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema, if values are to be checked; which one a record names does not matter to read it."""
@@ -120,7 +122,12 @@ class JsonDeserializer(Deserializer[Any]):
         self._framed = FRAMING.read(config) != NONE
         if self._framed:
             self.message_format = None
-            self.batch_form = None  # type: ignore[misc, assignment]  # a record is not a document's text alone
+
+    def batch_form(self) -> BatchForm | None:
+        """The form of whole columns; not for framed records, which are more than a document's text."""
+        from serde_chain.stages.json.batch import JsonBatch
+
+        return None if self._framed else JsonBatch(self)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one object."""

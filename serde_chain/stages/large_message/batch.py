@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from payload_stores.errors import PayloadStoreError
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import cuts, replaced
 from serde_chain.errors import SerializationError, in_chain
 from serde_chain.stages.large_message.prefetch import Downloads
@@ -26,7 +26,7 @@ class _Marked(NamedTuple):
     reference: Reference | None
 
 
-class LargeMessageBatch:
+class LargeMessageBatch(BatchForm):
     """Resolves the references of a batch, each distinct one once, within one deadline for all that is held at once.
 
     Args:

@@ -12,10 +12,11 @@ from payload_stores.middleware import Deadline
 from payload_stores.options import Option, choice, integer, listing, text
 from payload_stores.registry import open_store, store_class
 from serde_chain.base import Stage
+from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError
 from serde_chain.record import Context
 from serde_chain.stages.large_message import codecs as offload_codecs
-from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
+from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 KIP_THRESHOLD_BYTES: Final = 1048576
 

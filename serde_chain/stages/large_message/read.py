@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from payload_stores.base import PayloadStore, StoredRecord, SupportsRecords
@@ -11,6 +11,7 @@ from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, U
 from payload_stores.ids import sha256_digest
 from payload_stores.middleware import Deadline
 from serde_chain.base import Buffer, Data, Deserializer
+from serde_chain.catalogue import find_format
 from serde_chain.errors import DecodeError, ForeignFormatError
 from serde_chain.record import Context, put_record, remove_headers
 from serde_chain.stages.large_message import codecs as offload_codecs
@@ -25,7 +26,10 @@ from serde_chain.stages.large_message.options import (
     LargeMessage,
     ReferenceTopics,
 )
-from serde_chain.wire.reference_format import Reference, ReferenceFormat, find_format
+from serde_chain.wire.reference_format import Reference, ReferenceFormat
+
+if TYPE_CHECKING:
+    from serde_chain.arrow import BatchForm
 
 __all__ = ["LargeMessageDeserializer"]
 
@@ -39,7 +43,6 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
     takes = Data.BYTES
     gives = Data.BYTES
     options = (STORE, STORES, ACCEPT, REFERENCE_TOPICS, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
-    batch_form = "serde_chain.stages.large_message.batch:LargeMessageBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload stores."""
@@ -82,6 +85,12 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         if self._in_band:
             return None
         return frozenset(name for found in self._formats for name in found.headers(is_key=self._is_key))
+
+    def batch_form(self) -> BatchForm:
+        """The form of whole columns."""
+        from serde_chain.stages.large_message.batch import LargeMessageBatch
+
+        return LargeMessageBatch(self)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass an inline payload through; fetch a large one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.stages.protobuf.schema import is_map, is_repeated, to_dict
 from serde_chain.stages.protobuf.stage import ProtobufDeserializer
@@ -60,7 +60,7 @@ def _one(arrow: Any, field: Any, around: tuple[str, ...]) -> Any:
     return arrow.binary() if field.type == _BYTES else getattr(arrow, _TYPES[field.cpp_type])()
 
 
-class ProtobufBatch:
+class ProtobufBatch(BatchForm):
     """Reads a batch; without a configured message, all records must be of one.
 
     Args:

@@ -8,7 +8,7 @@ front; the default where a registry is set), ``header`` (the same in a record he
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from payload_stores.options import Option, choice
 from payload_stores.plugins import require
@@ -30,6 +30,9 @@ from serde_chain.schemas.schema_registry import (
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME
+
+if TYPE_CHECKING:
+    from serde_chain.arrow import BatchForm
 
 __all__ = ["ProtobufDeserializer", "ProtobufSerializer"]
 
@@ -121,7 +124,6 @@ class ProtobufDeserializer(Deserializer[Any]):
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, *schema_registry.OPTIONS)
-    batch_form = "serde_chain.stages.protobuf.batch:ProtobufBatch"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Find the message class; the registry is asked at a schema's first record, if at all."""
@@ -168,6 +170,12 @@ class ProtobufDeserializer(Deserializer[Any]):
                 f"the bytes are not a {found.DESCRIPTOR.full_name}: {error}",
                 hint="Was it written with another message, or with a framing? See protobuf.framing",
             ) from error
+
+    def batch_form(self) -> BatchForm:
+        """The form of whole columns."""
+        from serde_chain.stages.protobuf.batch import ProtobufBatch
+
+        return ProtobufBatch(self)
 
     def close(self) -> None:
         """Close the registry client."""

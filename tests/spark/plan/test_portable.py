@@ -58,14 +58,19 @@ def test_a_file_of_a_third_partys_stage_is_read_on_the_driver(
     assert [row["value"] for row in frame.transform(transform).collect()] == ["hello", None]
 
 
-def test_only_what_the_deserializers_read_is_read(alphabet: Path, tmp_path: Path) -> None:
+def test_which_file_cannot_be_read(tmp_path: Path) -> None:
     missing = str(tmp_path / "none")
-    with pytest.raises(ConfigError, match=rf"cipher\.alphabet\.file = '{missing}' cannot be read"):
-        load({"value.deserializer": Substitution, ALPHABET.name: missing})
-    writing = {"value.deserializer": "string", "value.serializer": "avro", "avro.schema.file": missing}
-    assert load(writing) == writing
-    reading = {"key.deserializer": Substitution, "value.deserializer": "string", ALPHABET.name: str(alphabet)}
-    assert load(reading)[ALPHABET.name] == alphabet.read_bytes()
+    for config in (
+        {"value.deserializer": Substitution, ALPHABET.name: missing},
+        {"key.deserializers": [{"class": Substitution, ALPHABET.name: missing}, "string"]},
+    ):
+        with pytest.raises(ConfigError, match=rf"cipher\.alphabet\.file = '{missing}' cannot be read"):
+            load(config)
+
+
+def test_a_key_that_no_stage_declares_is_no_file(alphabet: Path) -> None:
+    config = {"value.deserializer": "string", ALPHABET.name: str(alphabet)}
+    assert load(config) == config
 
 
 def test_a_path_that_is_its_content_already_stays() -> None:

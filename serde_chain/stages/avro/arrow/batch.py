@@ -16,7 +16,7 @@ import logging
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.stages.avro.arrow import datafusion as avro_container
 from serde_chain.stages.avro.arrow.forms import Native, UnreadableSchemaError
@@ -58,7 +58,7 @@ class _Group(NamedTuple):
     values: Any
 
 
-class AvroBatch:
+class AvroBatch(BatchForm):
     """Reads batches as the stage reads records.
 
     Args:

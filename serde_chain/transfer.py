@@ -1,0 +1,78 @@
+"""I/O that a record waits for: a payload to be published or fetched, a topic's limit to be asked for.
+
+A chain does no I/O of its own accord. ``chain.begin(data, ctx)`` gives the result, or a :class:`Transfer` that says
+what has to be done first. The caller does it where it likes: on the spot, in a pool, on an event loop's executor, ahead
+of a reader. So the protocol is written once and driven in several ways, as httpx's ``auth_flow`` is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Transfer", "finish"]
+
+T = TypeVar("T")
+
+
+class Transfer(ABC, Generic[T]):
+    """One step of I/O between two steps of a chain.
+
+    Attributes:
+        size: Bytes that the transfer holds or will give; None where nothing says so. For bounds on memory.
+        key: Transfers with equal keys give equal results, so one run can serve them all; None where that is not so.
+
+    Example:
+        >>> step = chain.begin(data, ctx)  # doctest: +SKIP
+        >>> while isinstance(step, Transfer):
+        ...     step = step.resume(step.run())
+    """
+
+    size: int | None = None
+    key: Hashable | None = None
+
+    @abstractmethod
+    def run(self) -> T:
+        """Do it, within the deadline of its stage. Blocks, and is safe in any thread: it touches no record.
+
+        Returns:
+            The result, for :meth:`resume`.
+
+        Raises:
+            SerializationError: It failed. A stage's own transfer may raise a PayloadStoreError instead, which a chain
+                turns into one of these.
+        """
+
+    def work(self) -> T:
+        """Do it without a deadline, for a driver that has one for several transfers together."""
+        return self.run()
+
+    @abstractmethod
+    def resume(self, result: T, /) -> Any:
+        """Go on with the record, in the thread to which it belongs: headers are written here.
+
+        Args:
+            result: What :meth:`run` gave.
+
+        Returns:
+            The data; or another transfer.
+
+        Raises:
+            SerializationError: The record cannot go on.
+        """
+
+
+def finish(step: Any) -> Any:
+    """Run transfers on the spot until the data is there.
+
+    Args:
+        step: What a ``begin`` or a ``resume`` gave.
+
+    Example:
+        >>> finish(b"data")
+        b'data'
+    """
+    while isinstance(step, Transfer):
+        step = step.resume(step.run())
+    return step
