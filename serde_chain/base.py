@@ -295,10 +295,14 @@ class RecordLimits(Protocol):
     """What a client says about the records that it sends; for stages that can make a record smaller.
 
     Attributes:
-        always: Bytes of a field that every record without headers has room for, whatever its topic; nothing has to be
-            asked about smaller ones. 0 where there is no such size.
+        most: Bytes of the largest value that the client sends at all.
+        setting: What sets that, for messages: key and value.
+        always: Bytes of a field that every record has room for that has no headers and a key of up to 4096 bytes,
+            whatever its topic. 0 where there is no such size.
     """
 
+    most: int
+    setting: str
     always: int
 
     def ask(self, ctx: Context | None) -> Transfer[None] | None:
@@ -321,6 +325,7 @@ class SupportsOffload(Protocol):
     Attributes:
         threshold_bytes: Payloads of more bytes are offloaded.
         negotiates: Whether the stage wants the topic's own limit instead (PIP-36): then it is asked for.
+        limits_ttl_ms: How long the topic's limit is taken for true, in ms.
         whole_records: Whether headers and key go there too.
         timeout_ms: Deadline of one upload in ms.
         worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
@@ -331,6 +336,8 @@ class SupportsOffload(Protocol):
     @property
     def negotiates(self) -> bool: ...  # noqa: D102
     @property
+    def limits_ttl_ms(self) -> int: ...  # noqa: D102
+    @property
     def whole_records(self) -> bool: ...  # noqa: D102
     @property
     def timeout_ms(self) -> int: ...  # noqa: D102
@@ -338,7 +345,11 @@ class SupportsOffload(Protocol):
     def worst_case_ms(self) -> int: ...  # noqa: D102
 
     def with_limits(self, limits: RecordLimits) -> Self:
-        """The stage with a client's limits: it also offloads what the client would refuse to send."""
+        """The stage with a client's limits: it also offloads what the client would refuse to send.
+
+        Raises:
+            ConfigError: A threshold that was set is above what the client sends.
+        """
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
         """Whether what the stage gave is what it was given: neither a placeholder nor marked in its bytes."""

@@ -17,6 +17,7 @@ __all__ = [
     "RecordContext",
     "get_header",
     "header_pairs",
+    "key_of",
     "put_record",
     "remove_headers",
     "require_headers",
@@ -79,6 +80,11 @@ def topic_of(ctx: Context | None, stage: str) -> str:
             f"{stage} needs the record's topic", hint="Pass a RecordContext or SerializationContext that has one"
         )
     return str(ctx.topic)
+
+
+def key_of(ctx: Context | None) -> bytes | None:
+    """The record's encoded key; None where the context does not tell it, as those of confluent_kafka."""
+    return ctx.key if isinstance(ctx, RecordContext) else None
 
 
 def get_header(ctx: Context | None, name: str) -> bytes | None:

@@ -8,10 +8,10 @@ of a reader. So the protocol is written once and driven in several ways, as http
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Transfer", "finish"]
+__all__ = ["Transfer", "finish", "then"]
 
 T = TypeVar("T")
 
@@ -61,6 +61,34 @@ class Transfer(ABC, Generic[T]):
         Raises:
             SerializationError: The record cannot go on.
         """
+
+
+def then(step: Any, go_on: Callable[[Any], Any]) -> Any:
+    """Go on with data: now, or once the transfers that lead to them are done.
+
+    Args:
+        step: What a ``begin`` or a ``resume`` gave.
+        go_on: Called with the data; gives data or another transfer.
+    """
+    return _Then(step, go_on) if isinstance(step, Transfer) else go_on(step)
+
+
+class _Then(Transfer[Any]):
+    """A transfer, and what comes after the data to which it leads."""
+
+    def __init__(self, transfer: Transfer[Any], go_on: Callable[[Any], Any]) -> None:
+        self._transfer = transfer
+        self._go_on = go_on
+        self.size, self.key = transfer.size, transfer.key
+
+    def run(self) -> Any:
+        return self._transfer.run()
+
+    def work(self) -> Any:
+        return self._transfer.work()
+
+    def resume(self, result: Any, /) -> Any:
+        return then(self._transfer.resume(result), self._go_on)
 
 
 def finish(step: Any) -> Any:

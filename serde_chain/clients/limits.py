@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
 
-from serde_chain.errors import TopicLimitError
-from serde_chain.record import Headers
+from serde_chain.record import Context, Headers, key_of
+from serde_chain.transfer import Transfer
 
-__all__ = ["MESSAGE_MAX_BYTES", "TopicLimit", "TopicLimits", "largest_key", "largest_value", "record_size"]
+__all__ = [
+    "KEY_ROOM",
+    "MESSAGE_MAX_BYTES",
+    "ClientLimits",
+    "TopicLimit",
+    "Topics",
+    "largest_key",
+    "largest_value",
+    "record_size",
+]
 
 _log = logging.getLogger("serde_chain")
 
@@ -25,9 +30,8 @@ _VARINT_LIMITS: Final = (63, 8191, 1048575, 134217727)
 
 # Kept free when the limit of a key is computed: its value may still become a reference with its headers.
 _ROOM_FOR_VALUE: Final = 16_384
-# A topic that is not there may be created any moment.
-_UNKNOWN_TTL_S: Final = 1.0
-_UNUSABLE: Final = ("transactional.", "transaction.")
+# Bytes that a key may have without being looked at: see RecordLimits.always.
+KEY_ROOM: Final = 4096
 
 
 def largest_value(
@@ -106,119 +110,76 @@ class TopicLimit(NamedTuple):
     denied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A limit that the broker has told.
+class Topics(Protocol):
+    """What brokers say of topics, remembered."""
 
-    Attributes:
-        limit: The limit.
-        until: When it is old, on the monotonic clock.
-        refuted: Whether a record was refused that was within it.
-    """
-
-    limit: TopicLimit
-    until: float
-    refuted: bool = False
-
-
-class TopicLimits:
-    """Asks for topics' limits when they are first needed, and again when what is known is old.
-
-    A limit that is known is used while the broker is asked again, unless a record within it was refused. Used by
-    several threads at once; the question for one topic holds up no other.
-
-    Args:
-        client: Configuration of a Kafka client.
-        ttl_ms: How long an answer is taken for true, in ms.
-        timeout_ms: Longest time for an answer, in ms.
-    """
-
-    def __init__(self, client: Mapping[str, Any], *, ttl_ms: int, timeout_ms: int) -> None:
-        self._settings = {
-            key: value
-            for key, value in client.items()
-            if not key.startswith(_UNUSABLE) and (not callable(value) or key == "oauth_cb")
-        }
-        self._ttl_s = ttl_ms / 1000
-        self._timeout_s = timeout_ms / 1000
-        self._known: dict[str, _Known] = {}
-        self._asked: dict[str, Future[Any]] = {}
-        self._lock = threading.Lock()
-        self._admin: Any = None
+    def is_known(self, topic: str) -> bool:
+        """Whether :meth:`find` returns without waiting for an answer."""
 
     def find(self, topic: str) -> TopicLimit:
-        """The limit of a topic.
+        """The limit of a topic; raises TopicLimitError if the broker does not say, and it was not known before."""
 
-        Raises:
-            TopicLimitError: The broker does not say, and it was not known before.
-        """
-        known = self._known.get(topic)
-        if known is not None and not known.refuted and time.monotonic() < known.until:
-            return known.limit
-        with self._lock:
-            asked = self._asked.get(topic)
-            if asked is None:
-                asked = self._asked[topic] = self._ask(topic)
-        if known is not None and not known.refuted and not asked.done():
-            return known.limit
-        return self._answer(topic, asked, known).limit
 
-    def forget(self, topic: str) -> None:
-        """Ask again when the topic's limit is needed next, and wait for the answer."""
-        with self._lock:
-            if (known := self._known.get(topic)) is not None:
-                self._known[topic] = replace(known, refuted=True)
-            self._asked.pop(topic, None)  # the answer may be older than the refusal
+class ClientLimits:
+    """What a client says to the stages that offload (:class:`serde_chain.base.RecordLimits`).
 
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._admin = None
+    Args:
+        message_max_bytes: The client's ``message.max.bytes``.
+        overhead: What the stages add that come afterwards, in bytes.
+        topics: The limits of topics, where they count.
+        is_key: Whether they are for keys.
+    """
 
-    def _answer(self, topic: str, asked: Future[Any], known: _Known | None) -> _Known:
-        """Wait for an answer and take note of it."""
-        try:
-            limit, ttl = self._read(topic, asked)
-        except TopicLimitError as error:
-            if known is None:
-                raise
-            _log.warning("%s; the limit that was known is used", error.message)
-            limit, ttl = known.limit, self._timeout_s
-        finally:
-            with self._lock:
-                if self._asked.get(topic) is asked:
-                    del self._asked[topic]
-        found = self._known[topic] = _Known(limit, time.monotonic() + ttl)
-        return found
+    def __init__(self, message_max_bytes: int, overhead: int, topics: Topics | None, *, is_key: bool) -> None:
+        self._max_bytes = message_max_bytes
+        self._overhead = overhead
+        self._topics = topics
+        self._is_key = is_key
+        self._warned: set[str] = set()
+        self.most = max(0, message_max_bytes - RECORD_OVERHEAD)
+        self.setting = f"message.max.bytes ({message_max_bytes})"
+        room = self.largest(None)
+        self.always = max(0, room if is_key else room - KEY_ROOM) if topics is None else 0
 
-    def _ask(self, topic: str) -> Future[Any]:
-        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+    def ask(self, ctx: Context | None) -> Transfer[None] | None:
+        """The question to the broker, where the topic's limit counts and is not known; None otherwise."""
+        if self._topics is None or ctx is None or self._topics.is_known(ctx.topic):
+            return None
+        return _Question(self._topics, ctx.topic)
 
-        if self._admin is None:
-            self._admin = AdminClient(self._settings)
-            self._admin.poll(0)  # a token is fetched here, where there is a callback for tokens
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        future: Future[Any]
-        (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
-        return future
+    def largest(self, ctx: Context | None) -> int:
+        """The largest field that client and topic take, by the record around it, less what later stages add."""
+        topic_max = None if self._topics is None or ctx is None else self._topics.find(ctx.topic).max_bytes
+        if self._is_key:  # whatever the headers are: equal keys are offloaded in all records or in none
+            return largest_key(self._max_bytes, None, topic_max) - self._overhead
+        headers = None if ctx is None else ctx.headers
+        return largest_value(self._max_bytes, key_of(ctx), headers, topic_max) - self._overhead
 
-    def _read(self, topic: str, asked: Future[Any]) -> tuple[TopicLimit, float]:
-        """An answer, and for how many seconds it is taken for true."""
-        from confluent_kafka import KafkaError, KafkaException
+    def denied(self, ctx: Context | None) -> str | None:
+        """The rule of hop: a user who may not see the topic's limit does not offload."""
+        topic = "" if ctx is None else str(ctx.topic)
+        if self._topics is None or not self._topics.find(topic).denied:
+            return None
+        reason = f"this user may not see the limit of the topic {topic} (DESCRIBE_CONFIGS)"
+        if topic not in self._warned:
+            self._warned.add(topic)
+            _log.warning("large messages are off: %s", reason)
+        return reason
 
-        try:
-            entries = asked.result(self._timeout_s + 1)
-        except (KafkaException, TimeoutError) as error:
-            reason = error.args[0] if isinstance(error, KafkaException) else None
-            code = reason.code() if reason is not None else None
-            if code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
-                return TopicLimit(denied=True), self._ttl_s
-            if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return TopicLimit(), _UNKNOWN_TTL_S
-            raise TopicLimitError(
-                f"the broker did not say how large records of the topic may be: {reason or 'no answer'}",
-                hint="Check that the broker is there; or switch offloading off with automatic_offload = false where it "
-                "goes to hop, or set large.message.threshold.bytes to a number where it is auto",
-                topic=topic,
-            ) from error
-        policy = str(entries["cleanup.policy"].value)
-        return TopicLimit(int(entries["max.message.bytes"].value), "compact" in policy), self._ttl_s
+    def compacted(self, ctx: Context | None) -> bool:
+        """Whether the record's topic is known to be compacted."""
+        return self._topics is not None and ctx is not None and bool(self._topics.find(ctx.topic).compacted)
+
+
+class _Question(Transfer[None]):
+    """Asks the broker for a topic's limit."""
+
+    def __init__(self, topics: Topics, topic: str) -> None:
+        self._topics = topics
+        self._topic = topic
+
+    def run(self) -> None:
+        self._topics.find(self._topic)
+
+    def resume(self, _result: None, /) -> None:
+        return None

@@ -19,9 +19,11 @@ import confluent_kafka
 from confluent_kafka import KafkaError
 
 from payload_stores.options import Option, integer
-from serde_chain.clients.limits import BATCH_OVERHEAD, TopicLimits, largest_value, record_size
+from serde_chain.base import SupportsOffload
+from serde_chain.clients.confluent.topic_limits import TopicLimits
+from serde_chain.clients.limits import BATCH_OVERHEAD, largest_value, record_size
 from serde_chain.record import VALUE, Header, RecordContext
-from serde_chain.stages.large_message.write import LargeMessageSerializer
+from serde_chain.transfer import finish
 
 __all__ = ["Negotiation", "Record"]
 
@@ -103,7 +105,7 @@ class Negotiation:
         self,
         producer: confluent_kafka.Producer,
         limits: TopicLimits,
-        stage: LargeMessageSerializer | None,
+        stage: SupportsOffload | None,
         config: Mapping[str, object],
         *,
         message_max_bytes: int,
@@ -273,7 +275,7 @@ class Negotiation:
         headers = list(record.headers)
         ctx = RecordContext(record.topic, VALUE, headers, record.key)
         if self._stage.is_inline(record.value, ctx):
-            value = self._stage.offload(record.value, ctx)
+            value = finish(self._stage.offload(record.value, ctx))
             record.value, record.headers = value, headers
 
     def _wait_for_room(self, topic: str, size: int) -> None:

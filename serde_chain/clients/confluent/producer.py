@@ -6,6 +6,8 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial, update_wrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -13,15 +15,15 @@ from typing import Any, Self, TypeAlias
 import confluent_kafka
 
 from payload_stores.options import Option, integer
+from serde_chain.base import Serializer, SupportsOffload
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.confluent.negotiation import Negotiation, Record
 from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
-from serde_chain.clients.limits import MESSAGE_MAX_BYTES, RECORD_OVERHEAD, TopicLimits, largest_key, largest_value
+from serde_chain.clients.confluent.topic_limits import TopicLimits
+from serde_chain.clients.limits import KEY_ROOM, MESSAGE_MAX_BYTES, ClientLimits
 from serde_chain.config import load
-from serde_chain.errors import ConfigError
-from serde_chain.record import KEY, VALUE, Context, Header, Headers, RecordContext
-from serde_chain.stages.large_message.options import KIP_THRESHOLD_BYTES, THRESHOLD, TTL
-from serde_chain.stages.large_message.write import LargeMessageSerializer
+from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
+from serde_chain.transfer import finish
 
 __all__ = ["Producer"]
 
@@ -32,6 +34,8 @@ _QUEUE_MESSAGES = Option("queue.buffering.max.messages", integer(0), 100_000)
 _DESCRIBE_MS = 10_000
 _POLL_SECONDS = 0.05
 _PURGE_SECONDS = 5.0
+# Of a key as text, each character may be four bytes.
+_SHORT_KEY = KEY_ROOM // 4
 
 _log = logging.getLogger("serde_chain")
 
@@ -74,12 +78,13 @@ class Producer:
             kwargs["automatic_offload"] = automatic_offload
         setup = ClientSetup.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
         self._negotiation: Negotiation | None = None
+        self._topics: TopicLimits | None = None
         try:
-            negotiating = self._limit_payloads(setup)
+            setup = self._limited(setup)
             self._producer = confluent_kafka.Producer(setup.client)
             setup.tell_cluster(self._producer.cluster_id)
-            if negotiating is not None:
-                self._negotiation = self._negotiate(setup, negotiating)
+            if self._topics is not None:
+                self._negotiation = self._negotiate(setup, self._topics)
         except BaseException:
             setup.close()
             raise
@@ -88,6 +93,8 @@ class Producer:
         self._key, self._value = setup.key, setup.value
         # Payloads are not uploaded for records for which the client has no room.
         self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
+        if type(self).produce is Producer.produce and (plain := self._plain_produce()) is not None:
+            vars(self)["produce"] = plain  # a closure over local names; subclasses that override it are left alone
 
     def produce(  # noqa: PLR0917, the original's signature
         self,
@@ -127,10 +134,10 @@ class Producer:
             at = None if partition < 0 else partition
             moment = timestamp or None
             if self._key is not None:
-                key = self._key(key, RecordContext(topic, KEY, encoded, None, at, moment))
+                key = finish(self._key.begin(key, RecordContext(topic, KEY, encoded, None, at, moment)))
             if self._value is not None:
                 bare_key = key.encode() if isinstance(key, str) else key
-                value = self._value(value, RecordContext(topic, VALUE, encoded, bare_key, at, moment))
+                value = finish(self._value.begin(value, RecordContext(topic, VALUE, encoded, bare_key, at, moment)))
         if self._negotiation is not None:
             bare_key = key.encode() if isinstance(key, str) else key
             callback = on_delivery or callback
@@ -268,6 +275,7 @@ class Producer:
         """
         if self._is_closed:
             return True
+        vars(self).pop("produce", None)  # it refers to this object
         try:
             self.flush()
         except BaseException:
@@ -303,88 +311,79 @@ class Producer:
     ) -> None:
         self.close()
 
-    @staticmethod
-    def _limit_payloads(setup: ClientSetup[SerializerChain]) -> TopicLimits | None:
-        """Offload also what the client itself would refuse, which KIP-1159's default threshold alone would lose.
-
-        Returns:
-            The limits of topics, if a stage negotiates.
-        """
+    def _limited(self, setup: ClientSetup[SerializerChain]) -> ClientSetup[SerializerChain]:
+        """The chains with the client's limits: they also offload what it would refuse, which a threshold may allow."""
         limit = _MESSAGE_MAX.read(setup.config)
-        limits: TopicLimits | None = None
-        for chain, is_key in ((setup.key, True), (setup.value, False)):
+        limited: dict[str, SerializerChain] = {}
+        for field, chain in ((KEY, setup.key), (VALUE, setup.value)):
             stages = chain.stages if chain is not None else ()
             for at, stage in enumerate(stages):
-                if not isinstance(stage, LargeMessageSerializer):
+                if chain is None or not isinstance(stage, SupportsOffload):
                     continue
-                threshold = stage.threshold_bytes
-                # The KIP's default may be written out, as in its own example, and means the same then.
-                if threshold != KIP_THRESHOLD_BYTES and threshold > limit - RECORD_OVERHEAD:
-                    raise ConfigError(
-                        f"{THRESHOLD.name} ({threshold}) is above what the client sends with "
-                        f"{_MESSAGE_MAX.name} ({limit}): values of {limit - RECORD_OVERHEAD + 1} bytes and more",
-                        hint=f"Lower the threshold, leave it out, or raise {_MESSAGE_MAX.name} (and the topic's "
-                        "max.message.bytes)",
-                        key=THRESHOLD.name,
-                    )
-                overhead = sum(getattr(after, "max_overhead", 0) or 0 for after in stages[at + 1 :])
-                if stage.negotiates and limits is None:
-                    ttl_ms, timeout_ms = TTL.read(setup.config), min(_DESCRIBE_MS, setup.limit_ms)
-                    limits = TopicLimits(setup.client, ttl_ms=ttl_ms, timeout_ms=timeout_ms)
-                asked = limits if stage.negotiates else None
-                stage.limit_by(
-                    _client_limit(limit, overhead, asked, is_key=is_key),
-                    _denied(asked) if asked is not None and stage.whole_records else None,
-                    _compacted(asked) if asked is not None else None,
-                )
-        return limits
+                if stage.negotiates and self._topics is None:
+                    timeout_ms = min(_DESCRIBE_MS, setup.limit_ms)
+                    self._topics = TopicLimits(setup.client, ttl_ms=stage.limits_ttl_ms, timeout_ms=timeout_ms)
+                later = [other for other in stages[at + 1 :] if isinstance(other, Serializer)]
+                overhead = sum(other.max_overhead or 0 for other in later)
+                topics = self._topics if stage.negotiates else None
+                limited[field] = chain.with_limits(ClientLimits(limit, overhead, topics, is_key=field == KEY))
+        return replace(setup, key=limited.get(KEY, setup.key), value=limited.get(VALUE, setup.value))
 
-    def _negotiate(self, setup: ClientSetup[SerializerChain], limits: TopicLimits) -> Negotiation:
+    def _negotiate(self, setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:
         last = setup.value.stages[-1] if setup.value is not None else None
         return Negotiation(
             self._producer,
-            limits,
-            last if isinstance(last, LargeMessageSerializer) else None,
+            topics,
+            last if isinstance(last, SupportsOffload) else None,
             setup.config,
             message_max_bytes=_MESSAGE_MAX.read(setup.config),
             block_ms=setup.limit_ms,
         )
 
+    def _plain_produce(self) -> Callable[..., None] | None:
+        """A ``produce`` for records whose stages work on the data alone; None where there are no such.
 
-def _client_limit(
-    message_max_bytes: int, overhead: int, limits: TopicLimits | None, *, is_key: bool
-) -> Callable[[Context | None], int]:
-    """The largest field that client and topic take, by the record around it, less what later stages add."""
-
-    def limit(ctx: Context | None) -> int:
-        headers = ctx.headers if ctx is not None else None
-        topic_max = limits.find(ctx.topic).max_bytes if limits is not None and ctx is not None else None
-        if is_key:  # whatever the headers are: equal keys are offloaded in all records or in none
-            return largest_key(message_max_bytes, None, topic_max) - overhead
-        return largest_value(message_max_bytes, getattr(ctx, "key", None), headers, topic_max) - overhead
-
-    return limit
-
-
-def _compacted(limits: TopicLimits) -> Callable[[Context | None], bool]:
-    return lambda ctx: ctx is not None and bool(limits.find(ctx.topic).compacted)
-
-
-def _denied(limits: TopicLimits) -> Callable[[Context | None], str | None]:
-    """The rule of hop: who may not see the topic's limit does not offload."""
-    warned: set[str] = set()
-
-    def why(ctx: Context | None) -> str | None:
-        topic = str(ctx.topic) if ctx is not None else ""
-        if not limits.find(topic).denied:
+        It costs half as much as the method, which it calls for all other records, and for those that fail.
+        """
+        if self._negotiation is not None:
             return None
-        reason = f"this user may not see the limit of the topic {topic} (DESCRIBE_CONFIGS)"
-        if topic not in warned:
-            warned.add(topic)
-            _log.warning("large messages are off: %s", reason)
-        return reason
+        if self._key is None and self._value is None:
+            return self._producer.produce
+        encode_key = _untouched if self._key is None else self._key.plain
+        encode_value = _untouched if self._value is None else self._value.plain
+        if encode_key is None or encode_value is None:
+            return None
+        has_key = self._key is not None
+        send, in_full = self._producer.produce, partial(Producer.produce, self)
 
-    return why
+        def produce(  # noqa: PLR0917, the original's signature
+            topic: str,
+            value: Any = None,
+            key: Any = None,
+            partition: int = -1,
+            callback: OnDelivery | None = None,
+            on_delivery: OnDelivery | None = None,
+            timestamp: int = 0,
+            headers: Headers | None = None,
+        ) -> None:
+            if not headers:
+                try:
+                    encoded = None if value is None else encode_value(value)
+                    encoded_key = encode_key(key) if has_key and key is not None else key
+                    is_plain = encoded_key is None or len(encoded_key) <= _SHORT_KEY
+                except Exception:  # noqa: BLE001, S110  raised below if it is an error, with its place
+                    pass
+                else:
+                    if is_plain and (encoded is None or type(encoded) is bytes):
+                        # By position: keywords would cost as much again as the chain of a small record.
+                        return send(topic, encoded, encoded_key, partition, on_delivery or callback, None, timestamp)
+            return in_full(topic, value, key, partition, callback, on_delivery, timestamp, headers)
+
+        return update_wrapper(produce, Producer.produce)
+
+
+def _untouched(data: Any) -> Any:
+    return data
 
 
 def _copy(headers: Headers | None) -> list[Header]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from payload_stores.options import Option, integer
 from serde_chain import config as configuration
-from serde_chain.base import Stage, is_stage
+from serde_chain.base import SupportsFetch, SupportsOffload, is_stage
 from serde_chain.catalogue import SERIALIZE, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import Config, Resolved
@@ -159,9 +159,9 @@ class ClientSetup(Generic[ChainT]):
         return bool(self._moving)
 
     @property
-    def _moving(self) -> list[Any]:
+    def _moving(self) -> list[SupportsOffload | SupportsFetch]:
         stages = [stage for chain in (self.key, self.value) if chain for stage in chain.stages]
-        return [stage for stage in stages if isinstance(stage, Stage) and stage.moves_payloads]
+        return [stage for stage in stages if isinstance(stage, (SupportsOffload, SupportsFetch))]
 
     def check_times(self, limit: Option[int]) -> None:
         """Refuse store settings with which one record could block for longer than the client may.

@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
 from serde_chain import Consumer, Producer
 from serde_chain.testing.services import KafkaBroker
-from tests.clients.test_limits import AUTO, set_limit
+from tests.clients.confluent.test_topic_limits import AUTO, set_limit
 from tests.interrupts import interrupted_at
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from payload_stores.memory import MemoryStore
 from serde_chain import TopicLimitError
-from serde_chain.clients.limits import TopicLimit, TopicLimits, largest_key, largest_value, record_size
+from serde_chain.clients.confluent.topic_limits import TopicLimits
+from serde_chain.clients.limits import TopicLimit, largest_key, largest_value, record_size
 from serde_chain.testing.services import KafkaBroker
 
 if TYPE_CHECKING:

@@ -1,0 +1,145 @@
+"""The limits of topics, as the broker says them (PIP-36's idea, for Kafka)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from serde_chain.clients.limits import TopicLimit
+from serde_chain.errors import TopicLimitError
+
+__all__ = ["TopicLimits"]
+
+_log = logging.getLogger("serde_chain")
+
+# A topic that is not there may be created any moment.
+_UNKNOWN_TTL_S: Final = 1.0
+_UNUSABLE: Final = ("transactional.", "transaction.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A limit that the broker has told.
+
+    Attributes:
+        limit: The limit.
+        until: When it is old, on the monotonic clock.
+        refuted: Whether a record was refused that was within it.
+    """
+
+    limit: TopicLimit
+    until: float
+    refuted: bool = False
+
+
+class TopicLimits:
+    """Asks for topics' limits when they are first needed, and again when what is known is old.
+
+    A limit that is known is used while the broker is asked again, unless a record within it was refused. Used by
+    several threads at once; the question for one topic holds up no other.
+
+    Args:
+        client: Configuration of a Kafka client.
+        ttl_ms: How long an answer is taken for true, in ms.
+        timeout_ms: Longest time for an answer, in ms.
+    """
+
+    def __init__(self, client: Mapping[str, Any], *, ttl_ms: int, timeout_ms: int) -> None:
+        self._settings = {
+            key: value
+            for key, value in client.items()
+            if not key.startswith(_UNUSABLE) and (not callable(value) or key == "oauth_cb")
+        }
+        self._ttl_s = ttl_ms / 1000
+        self._timeout_s = timeout_ms / 1000
+        self._known: dict[str, _Known] = {}
+        self._asked: dict[str, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._admin: Any = None
+
+    def find(self, topic: str) -> TopicLimit:
+        """The limit of a topic.
+
+        Raises:
+            TopicLimitError: The broker does not say, and it was not known before.
+        """
+        known = self._known.get(topic)
+        if known is not None and not known.refuted and time.monotonic() < known.until:
+            return known.limit
+        with self._lock:
+            asked = self._asked.get(topic)
+            if asked is None:
+                asked = self._asked[topic] = self._ask(topic)
+        if known is not None and not known.refuted and not asked.done():
+            return known.limit
+        return self._answer(topic, asked, known).limit
+
+    def is_known(self, topic: str) -> bool:
+        """Whether :meth:`find` returns without waiting for an answer."""
+        known = self._known.get(topic)
+        return known is not None and not known.refuted
+
+    def forget(self, topic: str) -> None:
+        """Ask again when the topic's limit is needed next, and wait for the answer."""
+        with self._lock:
+            if (known := self._known.get(topic)) is not None:
+                self._known[topic] = replace(known, refuted=True)
+            self._asked.pop(topic, None)  # the answer may be older than the refusal
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._admin = None
+
+    def _answer(self, topic: str, asked: Future[Any], known: _Known | None) -> _Known:
+        """Wait for an answer and take note of it."""
+        try:
+            limit, ttl = self._read(topic, asked)
+        except TopicLimitError as error:
+            if known is None:
+                raise
+            _log.warning("%s; the limit that was known is used", error.message)
+            limit, ttl = known.limit, self._timeout_s
+        finally:
+            with self._lock:
+                if self._asked.get(topic) is asked:
+                    del self._asked[topic]
+        found = self._known[topic] = _Known(limit, time.monotonic() + ttl)
+        return found
+
+    def _ask(self, topic: str) -> Future[Any]:
+        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+        if self._admin is None:
+            self._admin = AdminClient(self._settings)
+            self._admin.poll(0)  # a token is fetched here, where there is a callback for tokens
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future: Future[Any]
+        (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
+        return future
+
+    def _read(self, topic: str, asked: Future[Any]) -> tuple[TopicLimit, float]:
+        """An answer, and for how many seconds it is taken for true."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            entries = asked.result(self._timeout_s + 1)
+        except (KafkaException, TimeoutError) as error:
+            reason = error.args[0] if isinstance(error, KafkaException) else None
+            code = reason.code() if reason is not None else None
+            if code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
+                return TopicLimit(denied=True), self._ttl_s
+            if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return TopicLimit(), _UNKNOWN_TTL_S
+            raise TopicLimitError(
+                f"the broker did not say how large records of the topic may be: {reason or 'no answer'}",
+                hint="Check that the broker is there; or switch offloading off with automatic_offload = false where it "
+                "goes to hop, or set large.message.threshold.bytes to a number where it is auto",
+                topic=topic,
+            ) from error
+        policy = str(entries["cleanup.policy"].value)
+        return TopicLimit(int(entries["max.message.bytes"].value), "compact" in policy), self._ttl_s
