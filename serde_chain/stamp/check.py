@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from serde_chain.clients.confluent.partitions import TIMEOUT_S, Partitions
 from serde_chain.config import Config
-from serde_chain.stamp.partitions import TIMEOUT_S, Partitions
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek
 
 __all__ = ["GAP", "MALFORMED", "REPEAT", "TIME", "UNFRAMED", "Finding", "FrameChecker", "Report", "check"]

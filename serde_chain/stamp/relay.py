@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from serde_chain.clients.confluent.partitions import TIMEOUT_S, Partitions, log_error, make_client
 from serde_chain.config import Config
 from serde_chain.errors import StampError
-from serde_chain.stamp.partitions import TIMEOUT_S, Partitions, log_error, make_client
 from serde_chain.wire.entry_metadata import EntryMetadata, EntryMetadataError, frame, peek
 
 __all__ = ["stamp"]

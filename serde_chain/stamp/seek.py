@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from serde_chain.clients.confluent.partitions import TIMEOUT_S, Partitions
 from serde_chain.config import Config
-from serde_chain.stamp.partitions import TIMEOUT_S, Partitions
 from serde_chain.wire.entry_metadata import peek
 
 __all__ = ["offset_at", "search"]

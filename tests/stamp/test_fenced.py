@@ -6,9 +6,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from serde_chain.clients.confluent.partitions import make_client
 from serde_chain.errors import StampError
 from serde_chain.stamp import check, stamp
-from serde_chain.stamp.partitions import make_client
 from tests.conftest import NewTopic
 from tests.stamp.conftest import Fill
 

@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from serde_chain import ConfigError
+from serde_chain.clients.confluent.partitions import Partitions
 from serde_chain.errors import StampError
 from serde_chain.stamp import check, stamp
-from serde_chain.stamp.partitions import Partitions
 from serde_chain.wire.entry_metadata import frame, peek, strip
 from tests.conftest import NewTopic
 from tests.stamp.conftest import Fill
