@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from serde_chain import ConfigError
-from serde_chain.clients.confluent.partitions import Partitions
+from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.errors import StampError
 from serde_chain.stamp import check, stamp
 from serde_chain.wire.entry_metadata import frame, peek, strip
@@ -27,11 +27,11 @@ PAYLOAD = b"\x0e\x02 a payload that looks like a frame"
 
 
 def read(config: dict[str, Any], topic: str) -> list[Any]:
-    with Partitions(config, "tests") as partitions:
+    with PartitionReader(config, "tests", failure=StampError) as reader:
         return [
             message
-            for number in range(partitions.count(topic))
-            for message in partitions.read(topic, number, *partitions.bounds(topic, number))
+            for number in range(reader.count(topic))
+            for message in reader.read(topic, number, *reader.bounds(topic, number))
         ]
 
 
@@ -94,15 +94,14 @@ def test_killed_again_and_again_there_is_no_gap_and_no_repeat(
     file.write_text("".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in config.items()))
     command = [*COMMAND, "--config", str(file), "--from", source, "--to", target]
     killed = 0
-    with Partitions(config, "tests") as partitions:
+    with PartitionReader(config, "tests", failure=StampError) as reader:
         for _ in range(4):
-            before = sum(partitions.bounds(target, number)[1] for number in (0, 1))
+            before = sum(reader.bounds(target, number)[1] for number in (0, 1))
             process = subprocess.Popen([*command, "--until-end"], stderr=subprocess.PIPE)
             try:
                 wait_for(
                     lambda seen=before, running=process: (  # type: ignore[misc]
-                        sum(partitions.bounds(target, number)[1] for number in (0, 1)) > seen
-                        or running.poll() is not None
+                        sum(reader.bounds(target, number)[1] for number in (0, 1)) > seen or running.poll() is not None
                     )
                 )
                 killed += process.poll() is None
@@ -162,8 +161,8 @@ def test_an_emptied_target_keeps_its_index(config: dict[str, Any], new_topic: Ne
     source, target = new_topic(), new_topic()
     fill(source, [{"value": b"%d" % number} for number in range(5)])
     stamp(config, source, target, until_end=True)
-    with Partitions(config, "tests") as partitions:
-        _, end = partitions.bounds(target, 0)
+    with PartitionReader(config, "tests", failure=StampError) as reader:
+        _, end = reader.bounds(target, 0)
     admin = AdminClient(config)
     (future,) = admin.delete_records([confluent_kafka.TopicPartition(target, 0, end)]).values()
     future.result(30)
@@ -227,9 +226,9 @@ class TestWhatIsRefused:
             patch.setattr("serde_chain.stamp.relay._Relay._commit", fail)
             with pytest.raises(KeyboardInterrupt):
                 stamp(config, source, target, until_end=True)
-        with Partitions(config, "tests") as partitions:
+        with PartitionReader(config, "tests", failure=StampError) as reader:
             # A reader of committed records would wait here for an open transaction.
-            wait_for(lambda: partitions.bounds(target, 0)[1] == 2)
+            wait_for(lambda: reader.bounds(target, 0)[1] == 2)
         assert read(config, target) == []
         assert stamp(config, source, target, until_end=True) == 1
         assert check(config, target).counts == {}
