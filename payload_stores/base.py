@@ -15,6 +15,7 @@ from payload_stores.ids import Buffer, IdStrategy
 from payload_stores.options import Option, integer, listing
 
 __all__ = [
+    "CAPABILITIES",
     "Buffer",
     "PayloadInfo",
     "PayloadStore",
@@ -23,6 +24,7 @@ __all__ = [
     "SupportsDelete",
     "SupportsLeftovers",
     "SupportsList",
+    "SupportsOptOut",
     "SupportsRecords",
     "SupportsStreaming",
     "SupportsTopics",
@@ -100,15 +102,9 @@ class PayloadStore(ABC):
         options: The configuration keys that the store reads beside those all stores share.
         trusted_references: Further reference prefixes that may be read (``large.message.trusted.references``).
         max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
-        sender: Name of the user as which the store publishes, for formats that write it down; None if it has none.
-        offloads: Whether payloads are to be published; if not, records stay as they are.
-        fetches: Whether references are to be followed; if not, readers get the references themselves.
     """
 
     scheme: str
-    sender: str | None = None
-    offloads: bool = True
-    fetches: bool = True
 
     TRUSTED: ClassVar[Option[tuple[str, ...]]] = Option(
         "large.message.trusted.references",
@@ -192,19 +188,17 @@ class PayloadStore(ABC):
         """
         return None
 
-    @property
-    def schemes(self) -> tuple[str, ...]:
-        """URL schemes of the references that the store reads; ``scheme`` is the one that it writes."""
-        return (self.scheme,)
+    def owns(self, reference: str) -> bool:
+        """Whether a reference lies below the store's own prefix or a trusted one, so that this store is to follow it.
 
-    def why_not(self) -> str | None:
-        """Why nothing can be published here at all; None, as in most stores, if it can.
+        A reader with several stores asks them in order, so that two may have the same scheme. The answer costs no I/O
+        and never raises; what is wrong with a reference that a store owns, :meth:`download` says. Stores with a prefix
+        override this (:class:`payload_stores.references.Roots`); by default the scheme decides.
 
-        Asked before a payload is published. Records then stay as they are, and the client refuses what is too large.
-        May take as long as a request, within time limits of the store's own. What is not the user's own wish is logged,
-        once, as a warning.
+        Args:
+            reference: The reference as it came from the wire.
         """
-        return None
+        return reference.startswith(f"{self.scheme}://")
 
     def close(self) -> None:
         """Release connections and threads. Calling it again does nothing."""
@@ -319,3 +313,38 @@ class SupportsTopics(Protocol):
         Raises:
             UntrustedReferenceError: The reference is not this store's.
         """
+
+
+@runtime_checkable
+class SupportsOptOut(Protocol):
+    """A store that may be switched off, by its user or by what its broker says.
+
+    Attributes:
+        sender: Name of the user as which the store publishes, for formats that write it down; None if it has none.
+        offloads: Whether payloads are to be published; if not, records stay as they are.
+        fetches: Whether references are to be followed; if not, readers get the references themselves.
+    """
+
+    sender: str | None
+    offloads: bool
+    fetches: bool
+
+    def why_not(self) -> str | None:
+        """Why nothing can be published here at all; None if it can.
+
+        Asked before a payload is published. Records then stay as they are, and the client refuses what is too large.
+        May take as long as a request, within time limits of the store's own. A reason that is not the user's own wish
+        is logged, once, as a warning.
+        """
+
+
+CAPABILITIES: Final[tuple[type, ...]] = (
+    SupportsDelete,
+    SupportsLeftovers,
+    SupportsList,
+    SupportsOptOut,
+    SupportsRecords,
+    SupportsStreaming,
+    SupportsTopics,
+)
+"""All that a store may have beyond :class:`PayloadStore`; a store around another has what the inner one has."""

@@ -9,22 +9,18 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial, update_wrapper
+from functools import cache
+from inspect import get_annotations, isfunction
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Final, TypeVar
 
-from payload_stores.base import Buffer, PayloadStore, PublishContext
+from payload_stores.base import CAPABILITIES, Buffer, PayloadStore, PublishContext
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError, UntrustedReferenceError
 from payload_stores.plugins import require
 
 __all__ = ["Deadline", "Middleware", "Retry", "run_elsewhere"]
 
 T = TypeVar("T")
-
-# What SupportsDelete, SupportsLeftovers, SupportsList, SupportsStreaming, SupportsRecords and SupportsTopics ask for.
-_OPTIONAL: Final = (
-    "delete", "list", "publish_stream", "open", "publish_record", "download_record", "remove_leftovers", "topic_of",
-)  # fmt: skip
 
 
 def _of_inner(name: str) -> Any:
@@ -53,21 +49,15 @@ class Middleware(PayloadStore):
     """The optional operations that go through :meth:`call`; the others are the inner store's own."""
 
     scheme: str = _of_inner("scheme")
-    sender: str | None = _of_inner("sender")
-    offloads: bool = _of_inner("offloads")
-    fetches: bool = _of_inner("fetches")
     trusted_references: tuple[str, ...] = _of_inner("trusted_references")
     max_payload_bytes: int = _of_inner("max_payload_bytes")
 
     def __init__(self, store: PayloadStore) -> None:
         self.store = store
         self.options = store.options  # type: ignore[misc]  # of this one, whose class knows of no store
-        # On the instance, since a protocol's isinstance looks for the methods, and a class would have all of them.
-        for name in _OPTIONAL:
-            operation = getattr(store, name, None)
-            if operation is not None:
-                wrapper = update_wrapper(partial(self.call, operation), operation)
-                setattr(self, name, wrapper if name in self.wrapped else operation)
+        # A protocol's isinstance looks for the names in the class, and this one would have all of them.
+        capabilities = tuple(protocol for protocol in CAPABILITIES if isinstance(store, protocol))
+        self.__class__ = _with_capabilities(type(self), capabilities)
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation of the inner store.
@@ -94,14 +84,9 @@ class Middleware(PayloadStore):
         """Ids are made by the inner store."""
         return self.store.id(data, context)
 
-    @property
-    def schemes(self) -> tuple[str, ...]:
-        """Those of the inner store."""
-        return self.store.schemes
-
-    def why_not(self) -> str | None:
-        """Ask the inner store. See :meth:`PayloadStore.why_not`."""
-        return self.store.why_not()
+    def owns(self, reference: str) -> bool:
+        """Whether it is the inner store's. See :meth:`PayloadStore.owns`."""
+        return self.store.owns(reference)
 
     def worst_case_ms(self) -> int | None:
         """Worst case of one request of the inner store, in ms."""
@@ -122,6 +107,29 @@ class Middleware(PayloadStore):
     def close(self) -> None:
         """Close the inner store."""
         self.store.close()
+
+
+@cache
+def _with_capabilities(cls: type[Middleware], capabilities: tuple[type, ...]) -> type[Middleware]:
+    """A middleware's class with what some protocols ask for, all of it handed on to the inner store."""
+    members: dict[str, Any] = {}
+    for protocol in capabilities:
+        members |= {name: _of_inner(name) for name in get_annotations(protocol)}
+        members |= {name: _handed_on(name) for name, item in vars(protocol).items() if isfunction(item)}
+    # What Python puts into a protocol is not part of it, and what the class does by itself is not handed on.
+    missing = {name: item for name, item in members.items() if not name.startswith("_") and not hasattr(cls, name)}
+    return type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **missing})
+
+
+def _handed_on(name: str) -> Callable[..., Any]:
+    """A method of a protocol that is the inner store's; through :meth:`Middleware.call` where it is ``wrapped``."""
+
+    def run(self: Middleware, *args: Any, **kwargs: Any) -> Any:
+        operation = getattr(self.store, name)
+        return self.call(operation, *args, **kwargs) if name in self.wrapped else operation(*args, **kwargs)
+
+    run.__doc__ = f"``{name}`` of the inner store."
+    return run
 
 
 class Deadline(Middleware):

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from payload_stores.errors import ConfigError, MissingDependencyError
-from payload_stores.options import nearest
+from payload_stores.options import Option, nearest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["Catalogue", "import_object", "require"]
+__all__ = ["Catalogue", "Item", "import_object", "require"]
 
 _NEAR_ALIAS: Final = 0.9
 _NAMESPACES: Final = frozenset({"google"})
@@ -91,6 +91,75 @@ class Catalogue:
         near = nearest(name, self.names())
         known = f"Known are {', '.join(sorted(self.names()))}, and dotted paths"
         return ConfigError(f"there is no {self.kind} {name!r}", hint=f"Did you mean {near}? {known}" if near else known)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A plug-in as a configuration names it.
+
+    Attributes:
+        target: Short name, Java class name, dotted path, class or instance.
+        options: Options of this one only; they come before those of the whole configuration.
+        key: The configuration key that names it, for messages; None where it is named elsewhere.
+        kind: What it is to be, for messages.
+        example: One of its kind.
+    """
+
+    kind: ClassVar[str] = "plug-in"
+    example: ClassVar[str] = "name"
+
+    target: object
+    options: Mapping[str, object] = field(repr=False)
+    key: str | None = None
+
+    @classmethod
+    def of(cls, item: object, key: str | None = None) -> Self:
+        """Read an item as the configuration gives it; a mapping names the plug-in under ``class``.
+
+        Args:
+            item: The item.
+            key: The configuration key that it stands under.
+
+        Raises:
+            ConfigError: A mapping without ``class``.
+        """
+        if not isinstance(item, Mapping):
+            return cls(item.strip() if isinstance(item, str) else item, {}, key)
+        if "class" not in item:
+            # Only the keys: among the values may be an encryption key.
+            names = [str(name) for name in item]
+            near = nearest("class", names)
+            raise ConfigError(
+                f"a {cls.kind} with the keys {', '.join(names) or '(none)'} names no class",
+                hint=f"Did you mean class by {near}?" if near else f'Write {{"class": "{cls.example}", …}}',
+                key=key,
+            )
+        return cls(item["class"], {name: value for name, value in item.items() if name != "class"}, key)
+
+    @property
+    def label(self) -> str:
+        """The name of the plug-in, for messages."""
+        if isinstance(self.target, str):
+            return self.target
+        return str(getattr(self.target, "__name__", type(self.target).__name__))
+
+    def check(self, options: Iterable[Option[Any]]) -> None:
+        """Refuse options of the item's own that the plug-in does not have.
+
+        Args:
+            options: Those that it has.
+
+        Raises:
+            ConfigError: The first one; the error names the nearest option there is.
+        """
+        options = tuple(options)
+        for key in self.options:
+            if not any(option.matches(key) for option in options):
+                names = [option.name for option in options]
+                near = next((name for name in names if name.endswith(f".{key}")), None) or nearest(key, names)
+                raise ConfigError(
+                    f"{self.label} has no option {key!r}", hint=f"Did you mean {near}?" if near else None, key=key
+                )
 
 
 @cache

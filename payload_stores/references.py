@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 from payload_stores.base import Buffer, PayloadStore, PublishContext
 from payload_stores.errors import ConfigError, PayloadStoreError, UntrustedReferenceError
 
-__all__ = ["Location", "object_path", "parse", "parse_prefix", "starts_with", "to_url"]
+__all__ = ["Location", "Roots", "object_path", "parse", "parse_prefix", "to_url"]
 
 # Not urllib's urlsplit: that drops tabs, line ends and leading blanks, so that two readers see two references.
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)/([^?#]*)")
@@ -38,6 +38,69 @@ class Location:
     scheme: str
     host: str
     segments: tuple[str, ...]
+
+    def covers(self, other: Location) -> bool:
+        """Whether another location lies below this one, by whole segments: ``pre`` does not cover ``prefix/x``."""
+        size = len(self.segments)
+        return (
+            (other.scheme, other.host) == (self.scheme, self.host)
+            and len(other.segments) > size
+            and other.segments[:size] == self.segments
+        )
+
+
+class Roots:
+    """The prefixes below which a store follows references: its own, and those that its user trusts.
+
+    Args:
+        store: The store, which has its ``scheme`` and its ``trusted_references``.
+        host: Host of the store's own prefix: a bucket, or nothing.
+        segments: Path of the store's own prefix.
+
+    Attributes:
+        own: The store's own prefix.
+
+    Raises:
+        ConfigError: A trusted prefix of the store's scheme is not a prefix of references.
+    """
+
+    def __init__(self, store: PayloadStore, host: str = "", segments: tuple[str, ...] = ()) -> None:
+        self._store = store
+        self.own = Location(store.scheme, host, segments)
+        self._trusted = tuple(
+            parse_prefix(store, prefix) for prefix in store.trusted_references if prefix.startswith(f"{store.scheme}:")
+        )
+
+    def locate(self, reference: str, *, own_only: bool = False) -> tuple[Location, tuple[str, ...]]:
+        """Find the prefix below which a reference lies.
+
+        Args:
+            reference: The reference as it came from the wire.
+            own_only: For what is done to the store's own payloads alone, such as deleting them.
+
+        Returns:
+            The prefix, and the path below it: topic and id.
+
+        Raises:
+            UntrustedReferenceError: It is not a reference of the store's scheme, or lies elsewhere.
+        """
+        location = parse(self._store, reference)
+        for root in (self.own,) if own_only else (self.own, *self._trusted):
+            if root.covers(location):
+                return root, location.segments[len(root.segments) :]
+        raise self._store.untrusted(reference, f"it lies outside {self.url(('',))}")
+
+    def owns(self, reference: str) -> bool:
+        """Whether a reference lies below one of the prefixes. See :meth:`PayloadStore.owns`."""
+        try:
+            self.locate(reference)
+        except UntrustedReferenceError:
+            return False
+        return True
+
+    def url(self, path: Iterable[str]) -> str:
+        """The reference of a path below the store's own prefix."""
+        return to_url(self.own.scheme, self.own.host, (*self.own.segments, *path))
 
 
 def parse(store: PayloadStore, reference: str) -> Location:
@@ -71,11 +134,6 @@ def _segments(store: PayloadStore, reference: str, path: str) -> tuple[str, ...]
         if segment in {"", ".", ".."} or _CONTROL.search(segment) or "/" in segment or "\\" in segment:
             raise store.untrusted(reference, f"its path has the segment {segment!r}")
     return segments
-
-
-def starts_with(segments: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
-    """Whether a path lies below another one, by whole segments: ``pre`` is no prefix of ``prefix``."""
-    return len(segments) > len(prefix) and segments[: len(prefix)] == prefix
 
 
 def to_url(scheme: str, host: str, segments: Iterable[str]) -> str:

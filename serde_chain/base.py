@@ -8,6 +8,7 @@ What a stage may have beyond that is a Protocol below (``Supports…``): a chain
 
 ==========================  ======================================================================================
 SupportsPlainCalls          works on the data alone, so that small records need no context
+SupportsArrowType           knows the type of the column that its results are
 SupportsTransfers           has to publish or fetch something before some records can go on
 SupportsOffload             puts payloads elsewhere, and placeholders in their place
 SupportsFetch               reads such placeholders
@@ -53,6 +54,7 @@ __all__ = [
     "Serializer",
     "Stage",
     "StagePair",
+    "SupportsArrowType",
     "SupportsAsyncClose",
     "SupportsAsyncClusterId",
     "SupportsClose",
@@ -62,6 +64,7 @@ __all__ = [
     "SupportsPlainCalls",
     "SupportsTransfers",
     "is_stage",
+    "untouched",
 ]
 
 In = TypeVar("In", contravariant=True)
@@ -190,14 +193,9 @@ class Deserializer(Stage, Generic[Out]):
     Attributes:
         reads_before_large_message: Whether the stage may stand before ``large-message``, because it reads what was
             put around a placeholder.
-        batch_form: For whole Arrow columns (``DeserializerChain.to_arrow``): ``module:Name`` of a
-            :class:`serde_chain.arrow.batch.BatchForm`, imported, and called with the stage, for the first batch.
-            Without one, the stage is called record by record.
         message_format: As for serializers. Records that a header calls something else are not given to the stage.
         authenticates: Whether the stage refuses what was not written by those who have a key, as ``encrypt`` does. A
             chain with such a stage hands nothing over that has not been through it, whatever a header says.
-        arrow_type_name: For stages without a batch form, name of the ``pyarrow`` factory of the type of what they give,
-            such as ``int64``. Without either, pyarrow infers the type.
     """
 
     takes: Data | None = Data.BYTES
@@ -205,7 +203,6 @@ class Deserializer(Stage, Generic[Out]):
     unwraps_placeholders: ClassVar[bool] = False
     message_format: str | None = None
     authenticates: ClassVar[bool] = False
-    arrow_type_name: ClassVar[str | None] = None
 
     @abstractmethod
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:
@@ -222,6 +219,17 @@ class Deserializer(Stage, Generic[Out]):
             DecodeError: The data is truncated, foreign or corrupt.
             SerializationError: Another kind, see :mod:`serde_chain.errors`.
         """
+
+    def arrow_type(self) -> Any | None:
+        """The ``pyarrow.DataType`` of what the stage gives, for stages without a batch form.
+
+        Returns:
+            The type; None for one that pyarrow infers from the values.
+
+        Raises:
+            MissingDependencyError: The extra ``arrow`` is not installed.
+        """
+        return None
 
     def batch_form(self) -> BatchForm | None:
         """The stage at work on whole Arrow columns (``DeserializerChain.to_arrow``); imported and made here.
@@ -255,6 +263,11 @@ class SupportsPlainCalls(Protocol):
     plain: Callable[[Any], Any] | None
 
 
+def untouched(data: Any) -> Any:
+    """The ``plain`` of a stage that leaves such records as they are; a chain skips it."""
+    return data
+
+
 class PlainSerializer(Serializer[In]):
     """A serializer that needs nothing but the data: a subclass has ``plain``, or makes it in ``configure``."""
 
@@ -273,6 +286,14 @@ class PlainDeserializer(Deserializer[Out]):
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:
         """Deserialize one key or value; see :class:`Deserializer`."""
         return None if data is None else self.plain(data)
+
+
+@runtime_checkable
+class SupportsArrowType(Protocol):
+    """A deserializer, or a foreign callable, that may know the Arrow type of what it gives."""
+
+    def arrow_type(self) -> Any | None:
+        """The ``pyarrow.DataType``; None for one that pyarrow infers from the values."""
 
 
 @runtime_checkable
@@ -296,7 +317,7 @@ class RecordLimits(Protocol):
 
     Attributes:
         most: Bytes of the largest value that the client sends at all.
-        setting: What sets that, for messages: key and value.
+        setting: The key that sets that and its value, for messages: ``message.max.bytes (1000000)``.
         always: Bytes of a field that every record has room for that has no headers and a key of up to 4096 bytes,
             whatever its topic. 0 where there is no such size.
     """

@@ -7,11 +7,10 @@ Third parties register a :class:`~serde_chain.base.StagePair` under the entry po
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from payload_stores.options import nearest
-from payload_stores.plugins import Catalogue
+from payload_stores.plugins import Catalogue, Item
 from serde_chain import bakdata
 from serde_chain.base import Deserializer, Serializer, Stage
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
@@ -130,50 +129,11 @@ SERIALIZE: Final = Side("serializer", Serializer, Deserializer, SERIALIZERS, DES
 DESERIALIZE: Final = Side("deserializer", Deserializer, Serializer, DESERIALIZERS, SERIALIZERS, 1)
 
 
-@dataclass(frozen=True)
-class StageItem:
-    """One item of a serializer list.
+class StageItem(Item):
+    """One item of a serializer list; its target may also be a callable."""
 
-    Attributes:
-        target: Short name, Java class name, dotted path, class, instance or callable.
-        options: Options of this stage only; they come before those of the whole configuration.
-        key: The configuration key that names it, for messages; None where it is named elsewhere.
-    """
-
-    target: object
-    options: Mapping[str, object] = field(repr=False)
-    key: str | None = None
-
-    @classmethod
-    def of(cls, item: object, key: str | None = None) -> StageItem:
-        """Read an item as the configuration gives it; a mapping names the stage under ``class``.
-
-        Args:
-            item: The item.
-            key: The configuration key that it stands under.
-
-        Raises:
-            ConfigError: A mapping without ``class``.
-        """
-        if not isinstance(item, Mapping):
-            return cls(item.strip() if isinstance(item, str) else item, {}, key)
-        if "class" not in item:
-            # Only the keys: among the values may be an encryption key.
-            names = [str(name) for name in item]
-            near = nearest("class", names)
-            raise ConfigError(
-                f"a stage with the keys {', '.join(names) or '(none)'} names no class",
-                hint=f"Did you mean class by {near}?" if near else 'Write {"class": "avro", …}',
-                key=key,
-            )
-        return cls(item["class"], {name: value for name, value in item.items() if name != "class"}, key)
-
-    @property
-    def label(self) -> str:
-        """What messages call the stage."""
-        if isinstance(self.target, str):
-            return self.target
-        return str(getattr(self.target, "__name__", type(self.target).__name__))
+    kind = "stage"
+    example = "avro"
 
 
 def stage_type(item: StageItem, side: Side) -> object:
@@ -226,7 +186,8 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
     found = stage_type(item, side)
     merged = {**config, **item.options}
     if isinstance(found, type):
-        _check_options(item, found, merged)
+        if issubclass(found, Stage):
+            item.check(found.options_for(merged))
         # What does not know our configuration takes its options as arguments, as Confluent's serializers do.
         arguments = {} if hasattr(found, "configure") else item.options
         try:
@@ -246,19 +207,6 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
             f"{item.label} is not a {side.word}", hint="Give a name, a class, or a callable that takes (data, ctx)"
         )
     return found
-
-
-def _check_options(item: StageItem, cls: type, config: Mapping[str, object]) -> None:
-    if not issubclass(cls, Stage):
-        return
-    options = cls.options_for(config)
-    for key in item.options:
-        if not any(option.matches(key) for option in options):
-            names = [option.name for option in options]
-            near = next((name for name in names if name.endswith(f".{key}")), None) or nearest(key, names)
-            raise ConfigError(
-                f"{item.label} has no option {key!r}", hint=f"Did you mean {near}?" if near else None, key=key
-            )
 
 
 _ADD_STAGE: Final = (

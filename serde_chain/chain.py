@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Self, TypeGuard
 
 from payload_stores.errors import drop_data
 from serde_chain import config as configuration
-from serde_chain.arrow.batch import Batch, BatchForm, BatchResult, find_form, run
+from serde_chain.arrow.batch import Batch, BatchForm, BatchResult
+from serde_chain.arrow.loop import find_form, run
 from serde_chain.base import (
     Data,
     Deserializer,
@@ -32,6 +33,7 @@ from serde_chain.base import (
     SupportsPlainCalls,
     SupportsTransfers,
     is_stage,
+    untouched,
 )
 from serde_chain.catalogue import (
     DESERIALIZE,
@@ -557,10 +559,12 @@ def _is_same_work(stage: object, name: str) -> bool:
 
 def _composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:
     """One function after the other, as one; None if one of them is missing."""
-    present = [function for function in functions if function is not None]
-    if not present or len(present) < len(functions):
+    present = [function for function in functions if function is not None and function is not untouched]
+    if not functions or None in functions:
         return None
     match present:
+        case []:
+            return untouched
         case [first]:
             return first
         case [first, second]:

@@ -145,6 +145,8 @@ DESCRIBE: Final = Option(
 _NEAR: Final = 0.9
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
+# Of the keys that take one stage or store, which may be a mapping with options of its own.
+_ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class")
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,8 @@ def load(source: Config | str | Path) -> dict[str, object]:
 
     Args:
         source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file.
-            Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``).
+            Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``) and
+            stores (``large.message.payload.store.class = {class = "s3", …}``).
             Keys and class names of bakdata's Java library are put into ours.
 
     Returns:
@@ -243,7 +246,7 @@ def _parse(path: Path, content: bytes) -> dict[str, object]:
 def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in table.items():
         name = prefix + key
-        if isinstance(value, Mapping) and name not in _SINGLE_FORMS:
+        if isinstance(value, Mapping) and name not in _ITEMS:
             yield from _flatten(value, f"{name}.")
         elif isinstance(value, list):
             yield name, [_flat_item(item) for item in value]

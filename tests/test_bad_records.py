@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from serde_chain import DeserializerChain, RecordContext
-from serde_chain.arrow import batch
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch, batch
 from serde_chain.stages.avro.arrow.batch import AvroBatch
 from serde_chain.stages.avro.stage import AvroDeserializer
 

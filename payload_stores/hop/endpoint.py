@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 from payload_stores.plugins import require
 
-__all__ = ["METADATA_KEY", "METADATA_TOPIC", "Endpoint", "Unsupported", "can_discover", "discover"]
+__all__ = ["METADATA_KEY", "METADATA_TOPIC", "Endpoint", "Unsupported", "can_discover", "discover", "is_message"]
 
 METADATA_TOPIC: Final = "sys.metadata"
 METADATA_KEY: Final = "LargeMessageUploadEndpoint"
@@ -101,19 +101,14 @@ class Endpoint:
         Args:
             reference: What a placeholder says, which is not to be trusted.
         """
-        before, slash, message_id = reference.rpartition("/")
-        prefix, separator, word = before.rpartition("/")
-        # hop-client pastes "/msg/…" behind what the broker announces, slashes at its end included.
-        prefix = prefix.removesuffix("/" * self.slashes) if self.slashes else prefix
-        if not (slash and separator and word == "msg" and _UUID.fullmatch(message_id)):
+        message = _message(reference)
+        if message is None:
             return None
-        try:
-            found = Endpoint.parse(prefix)
-        except ValueError:
-            return None
+        endpoint, message_id = message
         here = (self.scheme, self.host, self.port, self.path)
-        same = (found.scheme, found.host, found.port, found.path) == here and not found.slashes
-        return f"{self.url}/msg/{message_id}" if same else None
+        same = (endpoint.scheme, endpoint.host, endpoint.port, endpoint.path) == here
+        # hop-client pastes "/msg/…" behind what the broker announces, slashes at its end included.
+        return f"{self.url}/msg/{message_id}" if same and endpoint.slashes in {0, self.slashes} else None
 
     def covers(self, reference: str) -> bool:
         """Whether a reference lies below this prefix, by whole segments."""
@@ -128,6 +123,23 @@ class Endpoint:
             and len(found.path) > size
             and found.path[:size] == self.path
         )
+
+
+def is_message(reference: str) -> bool:
+    """Whether a reference has the form of a record's address, of whatever endpoint."""
+    return _message(reference) is not None
+
+
+def _message(reference: str) -> tuple[Endpoint, str] | None:
+    """The endpoint and the id in a record's address; None if a reference is of another form."""
+    before, _, message_id = reference.rpartition("/")
+    prefix, separator, word = before.rpartition("/")
+    if not (separator and word == "msg" and _UUID.fullmatch(message_id)):
+        return None
+    try:
+        return Endpoint.parse(prefix), message_id
+    except ValueError:
+        return None
 
 
 class Unsupported(str):  # noqa: SLOT000  one object for the time of a client

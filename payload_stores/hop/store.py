@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from payload_stores.base import Buffer, PayloadStore, PublishContext, StoredRecord
 from payload_stores.errors import ConfigError, PayloadStoreError, PayloadTooLargeError
 from payload_stores.hop import documents as bson_frame
-from payload_stores.hop.endpoint import Endpoint, Unsupported, can_discover, discover
+from payload_stores.hop.endpoint import Endpoint, Unsupported, can_discover, discover, is_message
 from payload_stores.hop.settings import switch
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
 from payload_stores.options import Option, boolean, choice, integer, text
@@ -50,6 +50,9 @@ class HopStore(PayloadStore):
     """
 
     scheme = "https"
+    sender: str | None = None
+    offloads: bool = True
+    fetches: bool = True
 
     URL: ClassVar[Option[str]] = Option(
         "hop.offload.url", text, "", doc="the endpoint; default: what the broker announces"
@@ -121,13 +124,20 @@ class HopStore(PayloadStore):
             )
         self._client = self._make_client(config, auth)
 
-    @property
-    def schemes(self) -> tuple[str, ...]:
-        """Both: which one the endpoint has, the broker may say later."""
-        return ("https", "http")
+    def owns(self, reference: str) -> bool:
+        """Whether it is a record's address at the endpoint, or a trusted one. See :meth:`PayloadStore.owns`.
+
+        The broker is not asked for its endpoint here. Until the first download or upload asks it, and where references
+        are not followed anyway, every address of the form ``https://…/msg/<uuid>`` is the store's.
+        """
+        if any(prefix.covers(reference) for prefix in self._trusted):
+            return True
+        if self._found is None or not self.fetches:
+            return is_message(reference)
+        return isinstance(self._found, Endpoint) and self._found.own(reference) is not None
 
     def why_not(self) -> str | None:
-        """Why nothing can be published: the user or the broker does not want it. See :meth:`PayloadStore.why_not`."""
+        """Why nothing can be published: the user or the broker does not want it. See :class:`SupportsOptOut`."""
         if not self.offloads:
             return f"{self.AUTOMATIC_OFFLOAD.name} is off"
         endpoint = self._endpoint()

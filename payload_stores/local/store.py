@@ -93,12 +93,7 @@ class LocalStore(PayloadStore):
         # Made absolute, but links are not resolved: references name the folder as it was configured.
         self.path = Path(os.path.abspath(name))  # noqa: PTH100  Path.absolute keeps "..", Path.resolve follows links
         self.fsync = self.FSYNC.read(config)
-        self._own = tuple(part for part in self.path.parts if part.strip("/"))
-        self._trusted = tuple(
-            references.parse_prefix(self, prefix).segments
-            for prefix in self.trusted_references
-            if prefix.startswith("file:")
-        )
+        self._roots = references.Roots(self, segments=tuple(part for part in self.path.parts if part.strip("/")))
         self._wrote = False
         self._check_path()
         # Nothing that hinders it hinders readers and writers: a folder that may only be read, or that is away.
@@ -109,7 +104,7 @@ class LocalStore(PayloadStore):
         """Store a payload, written straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
         view = memoryview(data).cast("B")
         path = references.object_path(self, topic, view, context)
-        reference = self._reference(path)
+        reference = self._roots.url(path)
         deterministic = context is not None and context.deterministic
         with (
             self._errors(topic=topic, reference=reference),
@@ -122,6 +117,10 @@ class LocalStore(PayloadStore):
                     self._publish_file(file, name, parts, path[-1], folder)
             self._sync(folder)
         return reference
+
+    def owns(self, reference: str) -> bool:
+        """See :meth:`PayloadStore.owns`."""
+        return self._roots.owns(reference)
 
     def download(self, reference: str) -> bytes:
         """Fetch a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
@@ -158,11 +157,11 @@ class LocalStore(PayloadStore):
             with folders.made(root, *path[:-1], durable=self.fsync) as folder:
                 self._publish_file(file, name, parts, path[-1], folder)
                 self._sync(folder)
-        return self._reference(path)
+        return self._roots.url(path)
 
     def open(self, reference: str) -> BinaryIO:
         """Open a payload for reading, unbuffered. See :class:`~payload_stores.SupportsStreaming`."""
-        root, path = self._locate(reference, (self._own, *self._trusted))
+        root, path = self._locate(reference)
         with self._errors(reference=reference, place=(root, path)), folders.entered(root, *path[:-1]) as folder:
             file = os.fdopen(folders.open_file(path[-1], folder), "rb", buffering=0)
         try:
@@ -174,7 +173,7 @@ class LocalStore(PayloadStore):
 
     def delete(self, reference: str) -> None:
         """Delete a payload of the store's own folder. See :class:`~payload_stores.SupportsDelete`."""
-        root, path = self._locate(reference, (self._own,))
+        root, path = self._locate(reference, own_only=True)
         with (
             suppress(PayloadNotFoundError),
             self._errors(reference=reference, place=(root, path)),
@@ -196,7 +195,7 @@ class LocalStore(PayloadStore):
 
     def topic_of(self, reference: str) -> str:
         """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
-        _root, path = self._locate(reference, (self._own, *self._trusted))
+        _root, path = self._locate(reference)
         return path[0]
 
     def remove_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
@@ -220,7 +219,7 @@ class LocalStore(PayloadStore):
                     elif entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
                         modified = datetime.fromtimestamp(status.st_mtime, UTC)
-                        yield PayloadInfo(self._reference((*path, entry.name)), status.st_size, modified)
+                        yield PayloadInfo(self._roots.url((*path, entry.name)), status.st_size, modified)
 
     def _check_path(self) -> None:
         """Say when the store is opened what else would be found out with the first large message."""
@@ -278,20 +277,13 @@ class LocalStore(PayloadStore):
         if self.fsync:
             folders.sync_folder(folder)
 
-    def _reference(self, path: tuple[str, ...]) -> str:
-        return references.to_url(self.scheme, "", (*self._own, *path))
-
-    def _locate(self, reference: str, roots: tuple[tuple[str, ...], ...]) -> tuple[Path, tuple[str, ...]]:
-        location = references.parse(self, reference)
-        if location.host:
+    def _locate(self, reference: str, *, own_only: bool = False) -> tuple[Path, tuple[str, ...]]:
+        root, path = self._roots.locate(reference, own_only=own_only)
+        if root.host:
             raise self.untrusted(reference, "it names a host")
-        for root in roots:
-            if references.starts_with(location.segments, root):
-                path = location.segments[len(root) :]
-                if path[-1].startswith("."):
-                    raise self.untrusted(reference, "it names a temporary file")
-                return Path("/", *root), path
-        raise self.untrusted(reference, f"it lies outside {self.PATH.name} = {self.path}")
+        if path[-1].startswith("."):
+            raise self.untrusted(reference, "it names a temporary file")
+        return Path("/", *root.segments), path
 
     @contextmanager
     def _errors(

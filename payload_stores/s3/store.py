@@ -99,13 +99,10 @@ class S3Store(PayloadStore):
         """Take the ``s3.*`` keys and make the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
         super().configure(config)
         self._bucket = self.BUCKET.read(config)
-        self._own = self._read_prefix(config)
+        self._roots = references.Roots(self, self._bucket, self._read_prefix(config))
         self._attempts = self.ATTEMPTS.read(config)
         self._timeouts_ms = (self.CONNECT_MS.read(config), self.REQUEST_MS.read(config))
         self._threshold = self.THRESHOLD.read(config)
-        self._trusted = [
-            references.parse_prefix(self, prefix) for prefix in self.trusted_references if prefix.startswith("s3:")
-        ]
         checksums = self.CHECKSUMS.read(config) == "when_supported"
         create = self._encryption(config)
         self._client = self._make_client(config)
@@ -117,7 +114,7 @@ class S3Store(PayloadStore):
         """Upload a payload straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
         view = memoryview(data).cast("B")
         path = references.object_path(self, topic, view, context)
-        target, reference = self._target(self._bucket, path), self._reference(path)
+        target, reference = self._target(path), self._roots.url(path)
         large = len(view) > self._threshold
         with translated(topic=topic, reference=reference):
             if context is None or not context.deterministic:
@@ -126,6 +123,10 @@ class S3Store(PayloadStore):
             elif not (large and self._is_there(target, len(view), unknown=False)):
                 self._upload_once(target, view)
         return reference
+
+    def owns(self, reference: str) -> bool:
+        """See :meth:`PayloadStore.owns`."""
+        return self._roots.owns(reference)
 
     def download(self, reference: str) -> bytes:
         """Download a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
@@ -142,7 +143,7 @@ class S3Store(PayloadStore):
         if context is not None and context.deterministic and context.digest is None:
             context = replace(context, digest=_digest(reader))
         path = references.object_path(self, topic, b"", context)
-        target, reference = self._target(self._bucket, path), self._reference(path)
+        target, reference = self._target(path), self._roots.url(path)
         parts = read_parts(reader)
         with translated(topic=topic, reference=reference):
             first = next(parts, memoryview(b""))
@@ -168,7 +169,7 @@ class S3Store(PayloadStore):
 
     def list(self, topic: str) -> Iterator[PayloadInfo]:
         """List the payloads of a topic, a thousand to a request. See :class:`~payload_stores.SupportsList`."""
-        prefix = "/".join((*self._own, self.check_topic(topic), ""))
+        prefix = "/".join((*self._roots.own.segments, self.check_topic(topic), ""))
         with translated(topic=topic):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
@@ -187,8 +188,9 @@ class S3Store(PayloadStore):
         ``AbortIncompleteMultipartUpload`` does the same.
         """
         limit = datetime.now(UTC) - timedelta(milliseconds=older_than_ms)
+        prefix = "".join(f"{segment}/" for segment in self._roots.own.segments)
         with translated():
-            return self._uploads.abort_older(self._bucket, "".join(f"{part}/" for part in self._own), limit)
+            return self._uploads.abort_older(self._bucket, prefix, limit)
 
     def worst_case_ms(self) -> int:
         """Longest time in ms until a request that nobody answers has failed for good.
@@ -232,31 +234,20 @@ class S3Store(PayloadStore):
                 return unknown  # a producer that may write, but not read
             raise
 
-    def _target(self, bucket: str, path: tuple[str, ...]) -> dict[str, str]:
-        return {"Bucket": bucket, "Key": "/".join((*self._own, *path))}
-
-    def _reference(self, path: tuple[str, ...]) -> str:
-        return references.to_url(self.scheme, self._bucket, (*self._own, *path))
+    def _target(self, path: tuple[str, ...]) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": "/".join((*self._roots.own.segments, *path))}
 
     def topic_of(self, reference: str) -> str:
         """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
-        location, root = self._below(reference)
-        return location.segments[len(root.segments)]
+        _root, path = self._roots.locate(reference)
+        return path[0]
 
     def _locate(self, reference: str, *, own_only: bool = False) -> dict[str, str]:
-        location, _root = self._below(reference, own_only=own_only)
-        return {"Bucket": location.host, "Key": "/".join(location.segments)}
-
-    def _below(self, reference: str, *, own_only: bool = False) -> tuple[references.Location, references.Location]:
-        """Where a reference points, and the prefix below which that is."""
-        location = references.parse(self, reference)
-        if len("/".join(location.segments).encode()) > _MAX_KEY_BYTES:
+        root, path = self._roots.locate(reference, own_only=own_only)
+        key = "/".join((*root.segments, *path))
+        if len(key.encode()) > _MAX_KEY_BYTES:
             raise self.untrusted(reference, f"its path has more than the {_MAX_KEY_BYTES} bytes of S3's keys")
-        own = references.Location(self.scheme, self._bucket, self._own)
-        for root in (own,) if own_only else (own, *self._trusted):
-            if location.host == root.host and references.starts_with(location.segments, root.segments):
-                return location, root
-        raise self.untrusted(reference, f"it lies outside s3://{'/'.join((self._bucket, *self._own))}/")
+        return {"Bucket": root.host, "Key": key}
 
     def _read_prefix(self, config: Mapping[str, object]) -> tuple[str, ...]:
         prefix = self.PREFIX.read(config)

@@ -1,11 +1,8 @@
-"""Batches of records as Arrow columns: what a stage's batch form is given, and the loop that runs a chain over a batch.
+"""Batches of records as Arrow columns: what a stage's batch form is given, and what it has to give.
 
-A stage may offer a batch form (:attr:`serde_chain.base.Deserializer.batch_form`); one that does not is called record by
+A stage may offer a batch form (:meth:`serde_chain.base.Deserializer.batch_form`); one that does not is called record by
 record. A batch form never has rules of its own: it finds the records that need work, and what it cannot do a column at
 a time it leaves to the stage.
-
-What a stage gives may be many times what it was given: ten thousand references may stand for gigabytes. So a batch can
-go through a chain in parts, each of which is through before the next one is begun.
 """
 
 from __future__ import annotations
@@ -13,17 +10,15 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from payload_stores.errors import release
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import Headers, binary_column, cuts, replaced
-from serde_chain.base import Data, Deserializer, Stage
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
 
-__all__ = ["Batch", "BatchForm", "BatchResult", "Untouched", "find_form", "run"]
+__all__ = ["Batch", "BatchForm", "BatchResult", "Untouched"]
 
 
 class BatchForm(ABC):
@@ -286,121 +281,3 @@ def _plain(value: Any) -> Any:
 
 def _as_list(column: Any) -> Any:
     return column.to_pylist() if hasattr(column, "to_pylist") else column
-
-
-def find_form(stage: Any) -> BatchForm | None:
-    """The batch form that a stage offers, or None."""
-    return stage.batch_form() if isinstance(stage, Deserializer) else None
-
-
-Place = Callable[[object, Exception, Any], Exception]
-
-
-def run(
-    stages: Sequence[tuple[Any, BatchForm | None]],
-    batch: Batch,
-    place: Place,
-    most_bytes: int | None = None,
-) -> Iterator[Batch]:
-    """Run a batch through the stages of a chain.
-
-    Args:
-        stages: Each stage with its batch form.
-        batch: The records.
-        place: Makes the error to report out of a stage, what it raised, and the record's context.
-        most_bytes: About how many bytes go from stage to stage at once; None for all.
-
-    Yields:
-        The batch's parts, in order, each with a column of the type that the last stage gives.
-    """
-    if not stages:
-        yield from batch.pieces(most_bytes)
-        return
-    (stage, form), *others = stages
-    for part in _step(stage, form, batch, partial(place, stage), most_bytes, last=not others):
-        for error in part.errors.values():
-            if error.stage is None:
-                place(stage, error, None)
-        if others:
-            yield from run(others, part, place, most_bytes)
-        else:
-            yield part
-
-
-def _step(
-    stage: Any,
-    form: BatchForm | None,
-    batch: Batch,
-    place: Callable[[Exception, Any], Exception],
-    most_bytes: int | None,
-    *,
-    last: bool,
-) -> Iterator[Batch]:
-    """One stage."""
-    if form is not None:
-        yield from form.parts(batch, most_bytes)
-        return
-    for piece in batch.pieces(most_bytes):
-        for part in _record_by_record(stage, piece, place, most_bytes):
-            if last:
-                part.take(_finish(stage, part.objects, part))
-            yield part
-
-
-def _record_by_record(
-    stage: Any, batch: Batch, place: Callable[[Exception, Any], Exception], most_bytes: int | None
-) -> Iterator[Batch]:
-    """Call a stage for each record.
-
-    Raises:
-        Exception: ``place`` gave an error that is not a record's, as a missing dependency.
-    """
-    batch.prepare()
-    given: list[Any] = []
-    objects = batch.objects
-    start = size = 0
-    for row, data in enumerate(objects):
-        found = None
-        if data is not None:
-            ctx = batch.context(row)
-            try:
-                found = stage(data, ctx)
-            except Exception as error:  # noqa: BLE001, any stage's, as where records are read one by one
-                failure = place(error, ctx)
-                if not isinstance(failure, SerializationError):
-                    raise failure from failure.__cause__
-                batch.fail(row, failure)
-            size += len(found) if isinstance(found, (bytes, str, memoryview, bytearray)) else len(data)
-        given.append(found)
-        if most_bytes is not None and size >= most_bytes and row + 1 < len(objects):
-            part = batch.part(start, row + 1)
-            part.take_objects(given)
-            yield part
-            given, start, size = [], row + 1, 0
-    part = batch.part(start, len(objects))
-    part.take_objects(given)
-    yield part
-
-
-def _finish(stage: Any, objects: list[Any], batch: Batch) -> Any:
-    """The last stage's objects in Arrow."""
-    arrow = batch.arrow
-    name = getattr(stage, "arrow_type_name", None)
-    kind = getattr(arrow, name)() if name is not None else getattr(stage, "arrow_type", None)
-    if kind is not None:
-        fitting = [_fitting(value, kind, arrow) for value in objects]
-        return batch.collect(fitting, lambda values: arrow.array(values, type=kind))
-    all_bytes = all(value is None or isinstance(value, (bytes, bytearray, memoryview)) for value in objects)
-    if all_bytes or (isinstance(stage, Stage) and stage.gives is Data.BYTES):
-        return binary_column(objects)
-    try:
-        return arrow.array(objects)
-    except (arrow.ArrowException, OverflowError) as error:
-        raise DecodeError(
-            f"what the stage gives has no common Arrow type: {error}",
-            hint="Give the stage an arrow_type_name, or a batch form (serde_chain.base.Deserializer)",
-        ) from error
-
-
-def _fitting(value: Any, kind: Any, arrow: Any) -> Any:
-    return str(value) if value is not None and arrow.types.is_string(kind) else value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +20,8 @@ from serde_chain.cli.mistakes import mistakes
 from serde_chain.config import Config
 
 __all__ = ["print_config"]
+
+Options: TypeAlias = Collection[Option[Any]]
 
 _HIDDEN = "********"
 _SECRET_WORDS = (
@@ -53,10 +55,7 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
         for side in (SERIALIZE, DESERIALIZE)
         for is_key in (True, False)
     }
-    client = {
-        key: _HIDDEN if configuration.is_secret(key, ()) else _shown(key, value)
-        for key, value in configuration.client_config(config).items()
-    }
+    client = {key: _shown(key, value, ()) for key, value in configuration.client_config(config).items()}
     console = Console()
     if as_json:
         console.print_json(json.dumps({"chains": chains, "client": client}, default=str))
@@ -83,24 +82,30 @@ def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
         return {"takes": "?", "gives": "?", "settings": {}}
     merged = {**config, **item.options}
     options = found.options_for(merged)
-    secret = {key for key in merged if configuration.is_secret(key, options)}
-    settings = {key: value for option in options for key, value in _settings(option, merged, secret)}
+    settings = {key: value for option in options for key, value in _settings(option, merged, options)}
     return {"takes": str(found.takes or "any"), "gives": str(found.gives or "any"), "settings": settings}
 
 
-def _settings(option: Option[Any], config: Config, secret: Collection[str]) -> list[tuple[str, object]]:
+def _settings(option: Option[Any], config: Config, options: Options) -> list[tuple[str, object]]:
     """The option's keys that are set, and its default if that says something."""
-    given = [(key, _HIDDEN if key in secret else _shown(key, config[key])) for key in config if option.matches(key)]
+    given = [(key, _shown(key, config[key], options)) for key in config if option.matches(key)]
     if given or option.default in (None, "", ()) or callable(option.default):
         return given
     default = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
     return [(option.name, f"{str(default).lower()} (default)")]
 
 
-def _shown(key: str, value: object) -> object:
-    """A value without secrets: those of libraries are known by their names, and addresses may hold passwords."""
-    if any(word in key for word in _SECRET_WORDS):
+def _shown(key: str, value: object, options: Options) -> object:
+    """A value without secrets.
+
+    Those of libraries are known by their names, addresses may hold passwords, and a store may have options of its own.
+    """
+    if configuration.is_secret(key, options) or any(word in key for word in _SECRET_WORDS):
         return _HIDDEN
+    if isinstance(value, Mapping):
+        return {name: _shown(str(name), item, options) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(key, item, options) for item in value]
     if isinstance(value, str) and "://" in value and "@" in value:
         scheme, _, rest = value.partition("://")
         return f"{scheme}://{_HIDDEN}@{rest.rpartition('@')[2]}"
@@ -116,5 +121,12 @@ def _table(name: str, stages: list[dict[str, Any]]) -> Table:
 
 
 def _short(value: object) -> str:
-    text = " ".join(str(value).split())
+    text = " ".join(_text(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _text(value: object) -> str:
+    """A value on one line; a store's own options as they stand in TOML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_text(item)}" for name, item in value.items()) + "}"
+    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

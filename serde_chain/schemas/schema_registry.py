@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from payload_stores.options import Option, boolean, text
@@ -19,6 +19,7 @@ __all__ = [
     "HEADER",
     "NONE",
     "OPTIONS",
+    "PerTopic",
     "RegisteredSchema",
     "SchemaFrame",
     "SchemaRegistry",
@@ -318,6 +319,29 @@ def frame_of(found: RegisteredSchema, framing: str, *, is_key: bool, indexes: by
     # Registries that have GUIDs expect them in headers; readers take the id there as well.
     named = schema_id.encode_guid(UUID(found.guid)) + indexes if found.guid else by_id
     return SchemaFrame(b"", (schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER, named))
+
+
+T = TypeVar("T")
+
+
+class PerTopic(Generic[T]):
+    """What the registry has to be asked for, once per topic.
+
+    Args:
+        ask: Asks for it, by the context of a record; what it raises is not remembered.
+    """
+
+    def __init__(self, ask: Callable[[Context | None], T]) -> None:
+        self._ask = ask
+        self._known: dict[object, T] = {}
+
+    def of(self, ctx: Context | None) -> T:
+        """What belongs to a record's topic."""
+        topic = None if ctx is None else ctx.topic
+        answer = self._known.get(topic)
+        if answer is None:
+            answer = self._known[topic] = self._ask(ctx)
+        return answer
 
 
 def framing_of(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from payload_stores.options import Option, boolean
-from serde_chain.base import Buffer, Data, Deserializer, Serializer
+from serde_chain.base import Buffer, Data, PlainDeserializer, Serializer
 from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.record import Context, topic_of
 from serde_chain.wire import entry_metadata as wire
@@ -39,6 +39,7 @@ class EntryMetadataSerializer(Serializer[Buffer]):
     gives = Data.BYTES
     options = (TIMESTAMP, INDEX)
     max_overhead = wire.MAX_OVERHEAD
+    plain: Callable[[Buffer], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read ``entry.metadata.timestamp`` and ``entry.metadata.index``."""
@@ -50,13 +51,17 @@ class EntryMetadataSerializer(Serializer[Buffer]):
         self._lock = threading.Lock()
         self._latest_ms = 0
         self._next: Counter[tuple[str, int]] = Counter()
+        # Without an index, the record does not matter.
+        self.plain = None if self._with_index else self._frame
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
         """Frame one payload."""
         if data is None:
             return None
+        return self._frame(data, _partition(ctx) if self._with_index else None)
+
+    def _frame(self, data: Buffer, place: tuple[str, int] | None = None) -> bytes:
         timestamp = index = None
-        place = _partition(ctx) if self._with_index else None
         with self._lock:
             if self._with_timestamp:
                 timestamp = self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
@@ -66,7 +71,7 @@ class EntryMetadataSerializer(Serializer[Buffer]):
         return wire.frame(data, broker_timestamp=timestamp, index=index)
 
 
-class EntryMetadataDeserializer(Deserializer[bytes]):
+class EntryMetadataDeserializer(PlainDeserializer[bytes]):
     """Takes the metadata off; :func:`serde_chain.wire.entry_metadata.peek` reads them.
 
     A payload without them passes through, unless ``entry.metadata.required`` is set.
@@ -80,18 +85,17 @@ class EntryMetadataDeserializer(Deserializer[bytes]):
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read ``entry.metadata.required``."""
         super().configure(config, is_key)
-        self._required = REQUIRED.read(config)
+        peek, strip, required = wire.peek, wire.strip, REQUIRED.read(config)
 
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
-        """Take the metadata off one payload."""
-        if data is None:
-            return None
-        if wire.peek(data) is None:
-            if self._required:
+        def take_off(data: Buffer) -> bytes:
+            if peek(data) is not None:
+                # Bytes and not a view: what follows may be the user.
+                return bytes(strip(data))
+            if required:
                 raise _missing(bytes(data[:2]))
             return bytes(data)
-        # Bytes and no view: what follows may be the user.
-        return bytes(wire.strip(data))
+
+        self.plain = take_off
 
 
 def _partition(ctx: Context | None) -> tuple[str, int]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 import uuid
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from payload_stores.errors import drop_data
-from serde_chain.base import Buffer, Deserializer, Serializer
+from payload_stores.plugins import require
+from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer
 from serde_chain.errors import DecodeError, EncodeError
-from serde_chain.record import Context
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
@@ -36,175 +37,18 @@ __all__ = [
 ]
 
 
-class StringSerializer(Serializer[str]):
-    """Text as UTF-8."""
-
-    def __call__(self, data: str | None, ctx: Context | None = None, /) -> bytes | None:
-        """Encode text; anything else is refused rather than converted."""
-        if data is None:
-            return None
-        if not isinstance(data, str):
-            raise _wrong_type("string", "str", data)
-        try:
-            return data.encode()
-        except UnicodeEncodeError as error:
-            told = str(error)
-            drop_data(error)
-            raise EncodeError(f"the text is not valid Unicode: {told}") from error
+Out = TypeVar("Out", covariant=True)
 
 
-class StringDeserializer(Deserializer[str]):
-    """UTF-8 as text."""
-
-    arrow_type_name = "string"
-
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> str | None:
-        """Decode text."""
-        return None if data is None else _decode_text(data)
-
-
-class BytesSerializer(Serializer[Buffer]):
-    """Bytes, untouched."""
-
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
-        """Return the data as it is."""
-        if data is None or isinstance(data, (bytes, bytearray, memoryview)):
-            return data
-        raise _wrong_type("bytes", "bytes", data)
-
-
-class BytesDeserializer(Deserializer[bytes]):
-    """Bytes, untouched."""
-
-    arrow_type_name = "binary"
-
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
-        """Return the data as bytes."""
-        return data if data is None or type(data) is bytes else bytes(data)
-
-    def batch_form(self) -> BatchForm:
-        """The column as it came."""
-        from serde_chain.arrow import Untouched
-
-        return Untouched()
-
-
-class _NumberSerializer(Serializer[float]):
-    """A number in a fixed number of big-endian bytes."""
-
-    name: ClassVar[str]
-    accepts: ClassVar[tuple[type, ...]]
-    layout: ClassVar[struct.Struct]
-
-    def __call__(self, data: float | None, ctx: Context | None = None, /) -> bytes | None:
-        """Encode a number that fits."""
-        if data is None:
-            return None
-        if isinstance(data, bool) or not isinstance(data, self.accepts):
-            raise _wrong_type(self.name, " or ".join(kind.__name__ for kind in self.accepts), data)
-        try:
-            return self.layout.pack(data)
-        except (struct.error, OverflowError) as error:
-            raise EncodeError(f"{data!r} does not fit in a {self.name} of {self.layout.size} bytes") from error
-
-
-class _NumberDeserializer(Deserializer[float]):
-    """The number in a fixed number of big-endian bytes."""
-
-    name: ClassVar[str]
-    layout: ClassVar[struct.Struct]
-
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> float | None:
-        """Decode a number."""
-        if data is None:
-            return None
-        if len(data) != self.layout.size:
-            raise DecodeError(f"a {self.name} has {self.layout.size} bytes, not {len(data)}")
-        (number,) = self.layout.unpack(data)
-        return number  # type: ignore[no-any-return]
-
-
-class IntegerSerializer(_NumberSerializer):
-    """``int`` as big-endian int32."""
-
-    name, accepts, layout = "integer", (int,), struct.Struct(">i")
-
-
-class IntegerDeserializer(_NumberDeserializer):
-    """Big-endian int32 as ``int``."""
-
-    name, layout = "integer", struct.Struct(">i")
-    arrow_type_name = "int32"
-
-
-class LongSerializer(_NumberSerializer):
-    """``int`` as big-endian int64."""
-
-    name, accepts, layout = "long", (int,), struct.Struct(">q")
-
-
-class LongDeserializer(_NumberDeserializer):
-    """Big-endian int64 as ``int``."""
-
-    name, layout = "long", struct.Struct(">q")
-    arrow_type_name = "int64"
-
-
-class FloatSerializer(_NumberSerializer):
-    """``float`` as big-endian IEEE 754 binary32."""
-
-    name, accepts, layout = "float", (float, int), struct.Struct(">f")
-
-
-class FloatDeserializer(_NumberDeserializer):
-    """Big-endian IEEE 754 binary32 as ``float``."""
-
-    name, layout = "float", struct.Struct(">f")
-    arrow_type_name = "float32"
-
-
-class DoubleSerializer(_NumberSerializer):
-    """``float`` as big-endian IEEE 754 binary64."""
-
-    name, accepts, layout = "double", (float, int), struct.Struct(">d")
-
-
-class DoubleDeserializer(_NumberDeserializer):
-    """Big-endian IEEE 754 binary64 as ``float``."""
-
-    name, layout = "double", struct.Struct(">d")
-    arrow_type_name = "float64"
-
-
-class UuidSerializer(Serializer[uuid.UUID]):
-    """A UUID as its 36 characters, as Kafka's ``UUIDSerializer`` writes it."""
-
-    def __call__(self, data: uuid.UUID | None, ctx: Context | None = None, /) -> bytes | None:
-        """Encode a UUID."""
-        if data is None:
-            return None
-        if not isinstance(data, uuid.UUID):
-            raise _wrong_type("uuid", "uuid.UUID", data)
-        return str(data).encode()
-
-
-class UuidDeserializer(Deserializer[uuid.UUID]):
-    """36 characters as a UUID."""
-
-    arrow_type_name = "string"
-
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> uuid.UUID | None:
-        """Decode a UUID."""
-        if data is None:
-            return None
-        text = _decode_text(data)
-        try:
-            parsed = uuid.UUID(text)
-        except ValueError as error:
-            raise DecodeError(f"{text[:50]!r} is not a UUID") from error
-        if str(parsed) != text.lower():  # uuid.UUID also takes braces, URNs and missing hyphens
-            raise DecodeError(f"{text[:50]!r} is not a UUID of 36 characters")
-        return parsed
+def _encode_text(data: Any) -> bytes:
+    if not isinstance(data, str):
+        raise _wrong_type("string", "str", data)
+    try:
+        return data.encode()
+    except UnicodeEncodeError as error:
+        told = str(error)
+        drop_data(error)
+        raise EncodeError(f"the text is not valid Unicode: {told}") from error
 
 
 def _decode_text(data: Buffer) -> str:
@@ -215,5 +59,163 @@ def _decode_text(data: Buffer) -> str:
         raise DecodeError(f"the bytes are not UTF-8: {error.reason} at position {error.start}") from error
 
 
+def _check_bytes(data: Any) -> Buffer:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return data
+    raise _wrong_type("bytes", "bytes", data)
+
+
+def _as_bytes(data: Buffer) -> bytes:
+    return data if type(data) is bytes else bytes(data)
+
+
+def _number_encoder(stage: str, layout: str, *accepts: type) -> Callable[[Any], bytes]:
+    fixed = struct.Struct(layout)
+    pack = fixed.pack
+
+    def encode(data: Any) -> bytes:
+        if isinstance(data, bool) or not isinstance(data, accepts):
+            raise _wrong_type(stage, " or ".join(kind.__name__ for kind in accepts), data)
+        try:
+            return pack(data)
+        except (struct.error, OverflowError) as error:
+            raise EncodeError(f"{data!r} does not fit in a {stage} of {fixed.size} bytes") from error
+
+    return encode
+
+
+def _number_decoder(stage: str, layout: str) -> Callable[[Buffer], Any]:
+    fixed = struct.Struct(layout)
+    size, unpack = fixed.size, fixed.unpack
+
+    def decode(data: Buffer) -> Any:
+        if len(data) != size:
+            raise DecodeError(f"a {stage} has {size} bytes, not {len(data)}")
+        return unpack(data)[0]
+
+    return decode
+
+
+def _encode_uuid(data: Any) -> bytes:
+    if not isinstance(data, uuid.UUID):
+        raise _wrong_type("uuid", "uuid.UUID", data)
+    return str(data).encode()
+
+
+def _decode_uuid(data: Buffer) -> uuid.UUID:
+    text = _decode_text(data)
+    try:
+        parsed = uuid.UUID(text)
+    except ValueError as error:
+        raise DecodeError(f"{text[:50]!r} is not a UUID") from error
+    if str(parsed) != text.lower():  # uuid.UUID also takes braces, URNs and missing hyphens
+        raise DecodeError(f"{text[:50]!r} is not a UUID of 36 characters")
+    return parsed
+
+
 def _wrong_type(stage: str, expected: str, data: object) -> EncodeError:
     return EncodeError(f"{stage} takes {expected}, not {type(data).__name__}")
+
+
+class _PrimitiveDeserializer(PlainDeserializer[Out]):
+    arrow_factory: ClassVar[str]
+
+    def arrow_type(self) -> Any:
+        return getattr(require("pyarrow", "arrow"), self.arrow_factory)()
+
+
+class StringSerializer(PlainSerializer[str]):
+    """Text as UTF-8; anything else is refused rather than converted."""
+
+    plain = staticmethod(_encode_text)
+
+
+class StringDeserializer(_PrimitiveDeserializer[str]):
+    """UTF-8 as text."""
+
+    arrow_factory = "string"
+    plain = staticmethod(_decode_text)
+
+
+class BytesSerializer(PlainSerializer[Buffer]):
+    """Bytes, untouched."""
+
+    plain = staticmethod(_check_bytes)
+
+
+class BytesDeserializer(_PrimitiveDeserializer[bytes]):
+    """Bytes, untouched."""
+
+    arrow_factory = "binary"
+    plain = staticmethod(_as_bytes)
+
+    def batch_form(self) -> BatchForm:
+        """The column as it came."""
+        from serde_chain.arrow import Untouched
+
+        return Untouched()
+
+
+class IntegerSerializer(PlainSerializer[int]):
+    """``int`` as big-endian int32."""
+
+    plain = staticmethod(_number_encoder("integer", ">i", int))
+
+
+class IntegerDeserializer(_PrimitiveDeserializer[int]):
+    """Big-endian int32 as ``int``."""
+
+    arrow_factory = "int32"
+    plain = staticmethod(_number_decoder("integer", ">i"))
+
+
+class LongSerializer(PlainSerializer[int]):
+    """``int`` as big-endian int64."""
+
+    plain = staticmethod(_number_encoder("long", ">q", int))
+
+
+class LongDeserializer(_PrimitiveDeserializer[int]):
+    """Big-endian int64 as ``int``."""
+
+    arrow_factory = "int64"
+    plain = staticmethod(_number_decoder("long", ">q"))
+
+
+class FloatSerializer(PlainSerializer[float]):
+    """``float`` as big-endian IEEE 754 binary32."""
+
+    plain = staticmethod(_number_encoder("float", ">f", float, int))
+
+
+class FloatDeserializer(_PrimitiveDeserializer[float]):
+    """Big-endian IEEE 754 binary32 as ``float``."""
+
+    arrow_factory = "float32"
+    plain = staticmethod(_number_decoder("float", ">f"))
+
+
+class DoubleSerializer(PlainSerializer[float]):
+    """``float`` as big-endian IEEE 754 binary64."""
+
+    plain = staticmethod(_number_encoder("double", ">d", float, int))
+
+
+class DoubleDeserializer(_PrimitiveDeserializer[float]):
+    """Big-endian IEEE 754 binary64 as ``float``."""
+
+    arrow_factory = "float64"
+    plain = staticmethod(_number_decoder("double", ">d"))
+
+
+class UuidSerializer(PlainSerializer[uuid.UUID]):
+    """A UUID as its 36 characters, as Kafka's ``UUIDSerializer`` writes it."""
+
+    plain = staticmethod(_encode_uuid)
+
+
+class UuidDeserializer(_PrimitiveDeserializer[uuid.UUID]):
+    """36 characters as a UUID."""
+
+    arrow_factory = "string"
+    plain = staticmethod(_decode_uuid)

@@ -15,21 +15,25 @@ A pair of stages is tested against the whole contract of :mod:`serde_chain.base`
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, StagePair, SupportsClose
+from serde_chain.arrow import Batch
+from serde_chain.arrow.loop import declared_type, find_form
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, StagePair, SupportsClose, SupportsPlainCalls
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage
+from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, PayloadStoreError, SerializationError
-from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.record import KEY, VALUE, Header, RecordContext
 
 __all__ = ["SerializerTests"]
 
@@ -91,6 +95,10 @@ class SerializerTests:
     def equal(self, given_: Any, got: Any) -> bool:
         """Whether a value came back; override where ``==`` does not say so."""
         return bool(given_ == got)
+
+    def from_column(self, value: Any) -> Any:
+        """What a column of the batch form holds, as the stage itself gives it; override where these differ."""
+        return value
 
     def context(self, *, is_key: bool = False) -> RecordContext:
         """The record around a value."""
@@ -206,6 +214,115 @@ class SerializerTests:
                 again = self.context()
                 assert self.equal(value, deserialize(bytes(serialize(kind(value), again)), again))
 
+    def test_plain_serializing_is_the_same(self, stages: Stages, is_key: bool) -> None:
+        """What ``plain`` gives, calling the stage gives; where that fails, ``plain`` fails too."""
+        serialize, plain = stages[0], _plain(stages[0])
+        varies = getattr(serialize, "varies", None) is not None
+
+        @_SETTINGS
+        @given(self.values)
+        def check(value: Any) -> None:
+            one, two = plain(copy.deepcopy(value)), serialize(copy.deepcopy(value), self._bare_context(is_key=is_key))
+            if varies:
+                assert self.equal(value, stages[1](bytes(one), self._bare_context(is_key=is_key))), f"{value!r}"
+            else:
+                assert bytes(one) == bytes(two), f"{value!r}"
+
+        check()
+        for misfit in self.misfits:
+            with pytest.raises(Exception):  # noqa: B017, PT011  any error: a chain calls the stage itself then
+                plain(misfit)
+
+    def test_plain_deserializing_is_the_same(self, stages: Stages, is_key: bool) -> None:
+        """What ``plain`` gives, calling the stage gives; where that fails, ``plain`` fails too."""
+        plain = _plain(stages[1])
+
+        @_SETTINGS
+        @given(self.values, st.binary(max_size=40), st.integers(0))
+        def check(value: Any, noise: bytes, at: int) -> None:
+            ctx = self._bare_context(is_key=is_key)
+            data = bytes(stages[0](value, ctx))
+            if not ctx.headers:  # records with headers are not for plain calls
+                at %= len(data) + 1
+                for given_ in (data, noise, data[:at], data + noise, data[:at] + noise + data[at + len(noise) :]):
+                    self._compare(plain, stages[1], given_, is_key=is_key)
+
+        check()
+        for data in self.foreign:
+            self._compare(plain, stages[1], data, is_key=is_key)
+
+    def _bare_context(self, *, is_key: bool) -> RecordContext:
+        ctx = self.context(is_key=is_key)
+        ctx.headers = []
+        return ctx
+
+    def _compare(self, plain: Callable[[Any], Any], stage: Any, data: bytes, *, is_key: bool) -> None:
+        try:
+            expected = stage(data, self._bare_context(is_key=is_key))
+        except _DOCUMENTED:
+            with pytest.raises(Exception):  # noqa: B017, PT011  any error: the stage itself is called then
+                plain(data)
+            return
+        try:
+            got = plain(data)
+        except Exception:  # noqa: BLE001, which it may also where it cannot tell
+            return
+        # Damaged bytes may be a NaN, which is unequal to itself.
+        assert self.equal(expected, got) or repr(expected) == repr(got), f"{expected!r} and {got!r} of {data!r}"
+
+    # Whole columns
+
+    def test_a_batch_is_its_records(self, stages: Stages) -> None:
+        """A batch form gives what calling the stage for each record gives, and null for null."""
+        chain, records = _chain_with_form(stages[1]), self._records(stages[0])
+        for rows in (records, records[:1], []):
+            result = chain.read_batch(_batch([None, *rows, None]))
+            assert result.errors == {}
+            self._assert_rows(result.values, [None, *rows, None], stages[1])
+
+    def test_bad_records_of_a_batch_are_null_and_reported(self, stages: Stages) -> None:
+        """Each is an error by its row, and does not keep the others from being read."""
+        chain, good = _chain_with_form(stages[1]), self._records(stages[0])
+        if not self.foreign:
+            pytest.skip("no bytes are foreign to the stage")
+        bad = [_Record(data, ()) for data in self.foreign]
+        rows = [*bad, *(record for pair in zip(good, itertools.cycle(bad), strict=False) for record in pair)]
+        result = chain.read_batch(_batch(rows))
+        assert set(result.errors) == {row for row, record in enumerate(rows) if record in bad}
+        for row, error in result.errors.items():
+            assert isinstance(error, SerializationError)
+            assert error.row == row
+        self._assert_rows(result.values, [None if record in bad else record for record in rows], stages[1])
+
+    def test_the_parts_of_a_batch_are_the_whole(self, stages: Stages) -> None:
+        """In order, none missing and none twice, however small the parts are."""
+        chain, rows = _chain_with_form(stages[1]), self._records(stages[0])
+        for most_bytes in (1, 100, None):
+            parts = list(chain.read_parts(_batch(rows), most_bytes))
+            assert [part.first for part in parts] == [0, *itertools.accumulate(map(len, parts[:-1]))]
+            done = 0
+            for part in parts:
+                self._assert_rows(part.column, rows[done : done + len(part)], stages[1])
+                done += len(part)
+            assert done == len(rows)
+
+    def _records(self, serialize: Any) -> list[_Record]:
+        records = []
+        for value in self._examples():
+            headers: list[Header] = []
+            data = serialize(value, RecordContext(_TOPIC, VALUE, headers))
+            records.append(_Record(bytes(data), tuple(headers)))
+        return records
+
+    def _assert_rows(self, column: Any, records: Sequence[_Record | None], deserialize: Any) -> None:
+        assert len(column) == len(records)
+        for in_column, record in zip(column.to_pylist(), records, strict=True):
+            if record is None:
+                assert in_column is None
+            else:
+                alone = deserialize(record.data, RecordContext(_TOPIC, VALUE, list(record.headers)))
+                assert self.equal(alone, self.from_column(in_column)), f"{alone!r} became {in_column!r}"
+
     # Many at once, and elsewhere
 
     def test_threads_share_a_stage(self, stages: Stages) -> None:
@@ -300,6 +417,38 @@ def _close(*stages: object) -> None:
     for stage in stages:
         if isinstance(stage, SupportsClose):
             stage.close()
+
+
+class _Record(NamedTuple):
+    data: bytes
+    headers: tuple[Header, ...]
+
+
+def _chain_with_form(stage: Any) -> DeserializerChain:
+    """A chain of one stage, which has a batch form."""
+    if find_form(stage) is None:
+        pytest.skip("the stage has no batch form: batches are read record by record")
+    pytest.importorskip("pyarrow", reason="batches need the extra arrow")
+    try:
+        declared_type(stage)
+    except ConfigError as error:
+        pytest.skip(f"the values have no Arrow type, as the stage is configured: {error}")
+    return DeserializerChain([stage])
+
+
+def _batch(records: Sequence[_Record | None]) -> Batch:
+    return Batch(
+        [None if record is None else record.data for record in records],
+        [[] if record is None else list(record.headers) for record in records],
+        topic=_TOPIC,
+    )
+
+
+def _plain(stage: Any) -> Callable[[Any], Any]:
+    plain = stage.plain if isinstance(stage, SupportsPlainCalls) else None
+    if plain is None:
+        pytest.skip("the stage has no plain calls: it needs the record, as it is configured")
+    return plain
 
 
 def _tolerate(deserialize: Callable[..., Any], data: bytes, ctx: RecordContext) -> None:

@@ -27,6 +27,8 @@ _SIZE: Final = re.compile(rb"\d{1,18}")
 
 
 class _Kip1159Format(ReferenceFormat):
+    marks_inline = False
+
     def headers(self, *, is_key: bool) -> Collection[str]:
         marker = KEY_MARKER if is_key else MARKER
         return marker, f"{marker}-size", f"{marker}-digest"

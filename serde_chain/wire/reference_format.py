@@ -44,6 +44,7 @@ class ReferenceFormat(Protocol):
         whole_record: Whether the store gets headers and key as well, and the placeholder headers of its own. Such a
             format is for values only, and needs a store with :class:`~payload_stores.SupportsRecords`.
         offloads_at_threshold: Whether payloads of just the threshold's size are offloaded already.
+        marks_inline: Whether :meth:`prepare` or :meth:`write_inline` does something with records without headers.
         inline_overhead: What :meth:`write_inline` adds to a payload, in bytes.
         compresses: Whether ``large.message.compression`` is for this format.
         id_strategies: What ``large.message.id`` may be.
@@ -52,6 +53,7 @@ class ReferenceFormat(Protocol):
     in_band: bool = False
     whole_record: bool = False
     offloads_at_threshold: bool = False
+    marks_inline: bool = True
     inline_overhead: int = 0
     compresses: bool = False
     id_strategies: Collection[str] = ID_STRATEGIES

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from serde_chain import DeserializerChain, RecordContext, SerializationError, SerializerChain
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 from serde_chain.errors import DecodeError, PayloadIntegrityError, PayloadNotFoundError
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "string"}]}'

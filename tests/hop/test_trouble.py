@@ -195,7 +195,7 @@ def test_topic_of_announcements_must_not_be_read(
     for future in admin.alter_user_scram_credentials([change]).values():
         future.result(30)
     config = {**broker.client_config("alice"), "sasl.username": "carol", "sasl.password": "carol-secret"}
-    store = open_store("hop", config)
+    store: Any = open_store("hop", config)
     with caplog.at_level(logging.WARNING):
         assert "no topic sys.metadata for this user" in str(store.why_not())
         assert store.why_not()
@@ -230,7 +230,7 @@ def test_a_broker_that_never_answers() -> None:
         producer.produce("t", b"1")
         producer.purge()
         producer.poll(0)
-    store = open_store("hop", {"bootstrap.servers": "127.0.0.1:1", "hop.discovery.timeout.ms": 300})
+    store: Any = open_store("hop", {"bootstrap.servers": "127.0.0.1:1", "hop.discovery.timeout.ms": 300})
     with pytest.raises(PayloadStoreUnavailableError, match="automatic_offload = false"):
         store.why_not()
     store.close()

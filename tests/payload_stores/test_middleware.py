@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import payload_stores
 from payload_stores import (
     ConfigError,
     PayloadAccessDeniedError,
@@ -25,11 +26,14 @@ from payload_stores import (
     PayloadTooLargeError,
     PublishContext,
     SupportsDelete,
-    SupportsList,
+    SupportsLeftovers,
+    SupportsOptOut,
     SupportsStreaming,
     open_store,
 )
-from payload_stores.base import Buffer
+from payload_stores.base import CAPABILITIES, Buffer
+from payload_stores.hop import HopStore
+from payload_stores.local import LocalStore
 from payload_stores.memory import MemoryStore
 from payload_stores.middleware import Deadline, Middleware, Retry
 from payload_stores.offload_server import FileCredentials, Limits, OffloadApp, add_user
@@ -48,6 +52,17 @@ class PlainStore(PayloadStore):
 
     def download(self, reference: str) -> bytes:
         raise PayloadNotFoundError("the payload is gone", store=self.scheme, reference=reference)
+
+
+class SwitchedStore(PlainStore):
+    """A store that can be switched off."""
+
+    sender: str | None = None
+    offloads = True
+    fetches = True
+
+    def why_not(self) -> str | None:
+        return None
 
 
 class DeadlineOnMemory(Middleware):
@@ -85,11 +100,38 @@ def faulty() -> Iterator[FaultyStore]:
 
 
 @pytest.mark.parametrize("wrap", [Middleware, FaultyStore, Retry, lambda store: Deadline(store, 1000)])
-@pytest.mark.parametrize("protocol", [SupportsDelete, SupportsList, SupportsStreaming])
-def test_a_wrapped_store_can_do_what_the_inner_one_can(wrap: type[Middleware], protocol: type) -> None:
-    assert isinstance(wrap(MemoryStore()), protocol)
-    assert not isinstance(wrap(PlainStore()), protocol)
-    assert not isinstance(wrap(wrap(PlainStore())), protocol)
+@pytest.mark.parametrize("protocol", CAPABILITIES)
+@pytest.mark.parametrize("inner", [PlainStore, MemoryStore, LocalStore, HopStore])
+def test_a_wrapped_store_can_do_what_the_inner_one_can(
+    wrap: type[Middleware], inner: type[PayloadStore], protocol: type
+) -> None:
+    expected = isinstance(inner(), protocol)
+    assert isinstance(wrap(inner()), protocol) is expected
+    assert isinstance(wrap(wrap(inner())), protocol) is expected
+
+
+def test_every_optional_protocol_is_handed_on() -> None:
+    protocols = {item for name, item in vars(payload_stores).items() if name.startswith("Supports")}
+    assert protocols == set(CAPABILITIES)
+
+
+def test_what_a_middleware_does_by_itself_is_not_handed_on() -> None:
+    class Keeping(Middleware):
+        def delete(self, reference: str) -> None:
+            """Delete nothing."""
+
+    store = Keeping(MemoryStore())
+    reference = store.publish("topic", b"data")
+    store.delete(reference)
+    assert store.download(reference) == b"data"
+    assert isinstance(store, SupportsDelete)
+
+
+def test_arguments_by_name_reach_the_inner_store(tmp_path: Path) -> None:
+    store = Middleware(open_store("local", {"local.path": str(tmp_path)}))
+    store.publish("topic", b"data")
+    assert isinstance(store, SupportsLeftovers)
+    assert store.remove_leftovers(older_than_ms=0) == 0
 
 
 def test_a_wrapped_store_has_the_scheme_and_the_worst_case_of_the_inner_one() -> None:
@@ -105,10 +147,12 @@ def test_a_wrapped_store_has_the_scheme_and_the_worst_case_of_the_inner_one() ->
 
 
 def test_it_has_what_the_inner_store_has() -> None:
-    inner = PlainStore()
+    inner = SwitchedStore()
     store = Deadline(Retry(inner), 1000)
+    assert isinstance(store, SupportsOptOut)
     inner.configure({"large.message.max.payload.bytes": 2 << 30, "large.message.trusted.references": "plain://x/"})
     inner.sender, inner.offloads, inner.fetches = "alice", False, False
+    assert (store.owns("plain:///t/1"), store.owns("other:///t/1")) == (True, False)
     assert (store.max_payload_bytes, store.trusted_references) == (2 << 30, ("plain://x/",))
     assert (store.sender, store.offloads, store.fetches, store.options) == ("alice", False, False, PlainStore.options)
     store.check_size(2 << 30, "plain://x/1")

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeAlias
 import confluent_kafka
 
 from payload_stores.options import Option, integer
-from serde_chain.base import Serializer, SupportsOffload
+from serde_chain.base import Serializer, SupportsOffload, untouched
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.confluent.negotiation import Negotiation, Record
 from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
@@ -78,13 +78,12 @@ class Producer:
             kwargs["automatic_offload"] = automatic_offload
         setup = ClientSetup.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
         self._negotiation: Negotiation | None = None
-        self._topics: TopicLimits | None = None
         try:
-            setup = self._limited(setup)
+            setup, topics = _limited(setup)
             self._producer = confluent_kafka.Producer(setup.client)
             setup.tell_cluster(self._producer.cluster_id)
-            if self._topics is not None:
-                self._negotiation = self._negotiate(setup, self._topics)
+            if topics is not None:
+                self._negotiation = self._negotiate(setup, topics)
         except BaseException:
             setup.close()
             raise
@@ -275,7 +274,6 @@ class Producer:
         """
         if self._is_closed:
             return True
-        vars(self).pop("produce", None)  # it refers to this object
         try:
             self.flush()
         except BaseException:
@@ -286,6 +284,7 @@ class Producer:
                 self._is_closed = self._producer.close()
             finally:
                 self._setup.close()
+            vars(self).pop("produce", None)  # it refers to this object
         return self._is_closed
 
     def _give_up(self) -> None:
@@ -311,24 +310,6 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _limited(self, setup: ClientSetup[SerializerChain]) -> ClientSetup[SerializerChain]:
-        """The chains with the client's limits: they also offload what it would refuse, which a threshold may allow."""
-        limit = _MESSAGE_MAX.read(setup.config)
-        limited: dict[str, SerializerChain] = {}
-        for field, chain in ((KEY, setup.key), (VALUE, setup.value)):
-            stages = chain.stages if chain is not None else ()
-            for at, stage in enumerate(stages):
-                if chain is None or not isinstance(stage, SupportsOffload):
-                    continue
-                if stage.negotiates and self._topics is None:
-                    timeout_ms = min(_DESCRIBE_MS, setup.limit_ms)
-                    self._topics = TopicLimits(setup.client, ttl_ms=stage.limits_ttl_ms, timeout_ms=timeout_ms)
-                later = [other for other in stages[at + 1 :] if isinstance(other, Serializer)]
-                overhead = sum(other.max_overhead or 0 for other in later)
-                topics = self._topics if stage.negotiates else None
-                limited[field] = chain.with_limits(ClientLimits(limit, overhead, topics, is_key=field == KEY))
-        return replace(setup, key=limited.get(KEY, setup.key), value=limited.get(VALUE, setup.value))
-
     def _negotiate(self, setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:
         last = setup.value.stages[-1] if setup.value is not None else None
         return Negotiation(
@@ -349,8 +330,8 @@ class Producer:
             return None
         if self._key is None and self._value is None:
             return self._producer.produce
-        encode_key = _untouched if self._key is None else self._key.plain
-        encode_value = _untouched if self._value is None else self._value.plain
+        encode_key = untouched if self._key is None else self._key.plain
+        encode_value = untouched if self._value is None else self._value.plain
         if encode_key is None or encode_value is None:
             return None
         has_key = self._key is not None
@@ -382,8 +363,28 @@ class Producer:
         return update_wrapper(produce, Producer.produce)
 
 
-def _untouched(data: Any) -> Any:
-    return data
+def _limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[SerializerChain], TopicLimits | None]:
+    """The chains with the client's limits: they also offload what it would refuse, which a threshold may allow.
+
+    Returns:
+        The setup, and the limits of topics if a stage negotiates.
+    """
+    limit = _MESSAGE_MAX.read(setup.config)
+    topics: TopicLimits | None = None
+    limited: dict[str, SerializerChain] = {}
+    for field, chain in ((KEY, setup.key), (VALUE, setup.value)):
+        stages = chain.stages if chain is not None else ()
+        for at, stage in enumerate(stages):
+            if chain is None or not isinstance(stage, SupportsOffload):
+                continue
+            if stage.negotiates and topics is None:
+                timeout_ms = min(_DESCRIBE_MS, setup.limit_ms)
+                topics = TopicLimits(setup.client, ttl_ms=stage.limits_ttl_ms, timeout_ms=timeout_ms)
+            later = [other for other in stages[at + 1 :] if isinstance(other, Serializer)]
+            overhead = sum(other.max_overhead or 0 for other in later)
+            asked = topics if stage.negotiates else None
+            limited[field] = chain.with_limits(ClientLimits(limit, overhead, asked, is_key=field == KEY))
+    return replace(setup, key=limited.get(KEY, setup.key), value=limited.get(VALUE, setup.value)), topics
 
 
 def _copy(headers: Headers | None) -> list[Header]:

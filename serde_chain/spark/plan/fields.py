@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from payload_stores.plugins import require
-from serde_chain.arrow.batch import find_form
-from serde_chain.base import Data, Deserializer, Stage, SupportsFetch
+from serde_chain.arrow.loop import declared_type
+from serde_chain.base import Data, Stage, SupportsFetch
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
 from serde_chain.spark.plan.plan import FieldPlan
@@ -87,11 +87,9 @@ def _moves_payloads(stage: object) -> bool:
 def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
     arrow = require("pyarrow", "spark")
     last = chain.stages[-1]
-    form = find_form(last)
-    if form is not None and form.arrow_type is not None:
-        return signed(form.arrow_type)
-    if isinstance(last, Deserializer) and last.arrow_type_name is not None:
-        return getattr(arrow, last.arrow_type_name)()
+    kind = declared_type(last)
+    if kind is not None:
+        return signed(kind)
     if isinstance(last, Stage) and last.gives is Data.BYTES:
         return arrow.binary()
     needs_schema = isinstance(last, AvroDeserializer)

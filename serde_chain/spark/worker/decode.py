@@ -71,7 +71,11 @@ class _Typed(Deserializer[Any]):
         # What the stage before has to know of it.
         self.message_format = stage.message_format if isinstance(stage, Deserializer) else None
         self._convert = converter(arrow_type)
-        self.arrow_type = arrow_type
+        self._type = arrow_type
+
+    def arrow_type(self) -> Any:
+        """The type that the user gave."""
+        return self._type
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
         """Read a record, and convert what comes of it."""

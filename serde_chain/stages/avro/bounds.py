@@ -12,23 +12,21 @@ what their bytes pay for can be told from the schema alone (:func:`excess_parts`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from serde_chain.base import Buffer
+from serde_chain.schemas.nesting import MAX_DEPTH
 
 __all__ = [
-    "MAX_DEPTH",
     "MAX_EMPTY_ITEMS",
     "PARTS_PER_BYTE",
     "check_bounds",
-    "check_depth",
     "excess_parts",
     "needs_check",
     "paid_parts",
 ]
 
-MAX_DEPTH: Final = 200
 MAX_EMPTY_ITEMS: Final = 100_000
 # Usual records have less than two, wrappers of one field some more.
 PARTS_PER_BYTE: Final = 4
@@ -86,29 +84,6 @@ def check_bounds(
     walk = _Walk(named, memoryview(data), paid_parts(len(data) - start) if most_parts is None else most_parts)
     walk.skip(schema, start, 0)
     return walk.parts
-
-
-def check_depth(value: Any) -> None:
-    """Refuse a value that nests deeper than can be read again; native writers crash when their stack ends.
-
-    Args:
-        value: What is to be encoded with a recursive schema.
-
-    Raises:
-        ValueError: It nests too deep, or contains itself.
-    """
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [part for whole in level for part in _parts(whole) if isinstance(part, (Mapping, list, tuple))]
-        if not level:
-            return
-    raise ValueError(f"the value nests deeper than {MAX_DEPTH} levels")
-
-
-def _parts(whole: Any) -> Iterable[Any]:
-    if isinstance(whole, Mapping):
-        return whole.values()
-    return whole if isinstance(whole, (list, tuple)) else ()
 
 
 class _Walk:

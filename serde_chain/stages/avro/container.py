@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol, TypeVar
 
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
+from serde_chain.schemas.nesting import check_depth
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["FileWriter", "Reading", "encode_long", "only_record", "parse_schema", "read_file"]
+__all__ = ["FileWriter", "Reading", "Write", "encode_long", "only_record", "parse_schema", "read_file"]
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -84,7 +85,7 @@ def parse_schema(text: str) -> AvroSchema:
     """
     try:
         schema = AvroSchema.parse(text)
-        avro_bounds.check_depth(schema.parsed)
+        check_depth(schema.parsed)
         most = _FREE_PARTS + len(text)
         if _weight(schema.parsed, schema.named, {}) > most:
             raise ValueError(f"the schema has {len(text)} characters, and a record of it more than {most} parts")

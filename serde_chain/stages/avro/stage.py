@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from payload_stores.errors import drop_data
@@ -19,9 +21,10 @@ from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.schemas import schema_id, schema_registry
-from serde_chain.schemas.schema_registry import RegisteredSchema, SchemaRegistry, frame_of, framing_of
+from serde_chain.schemas.nesting import check_depth
+from serde_chain.schemas.schema_registry import PerTopic, RegisteredSchema, SchemaRegistry, frame_of, framing_of
 from serde_chain.stages.avro import bounds as avro_bounds
-from serde_chain.stages.avro.container import FileWriter, only_record, parse_schema, read_file
+from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
 
 if TYPE_CHECKING:
@@ -60,34 +63,66 @@ class _Writer(NamedTuple):
     """How records of one topic are written.
 
     Attributes:
-        prefix: Bytes in front of the record.
+        encode: Writes a record, with what stands in front of it.
         header: Header that names the schema, if it is not in front.
-        schema: What fastavro writes with.
-        source: Where that comes from.
     """
 
-    prefix: bytes
+    encode: Callable[[Any], bytes]
     header: tuple[str, bytes] | None
-    schema: Any
-    source: AvroSchema
 
 
-class AvroReader(NamedTuple):
+@dataclass(frozen=True)
+class AvroReader:
     """How records of one writer's schema are read.
 
     Attributes:
-        writer: What the record was written with.
-        target: What it is read into; None where that is the same.
-        bounds: The schema whose records must be looked over first; None for all ordinary ones.
         source: The schema of the records.
-        registered: The id by which the registry knows it, if it does.
+        writer: The same in the form with which fastavro reads them.
+        target: What they are read into; None where that is the same.
+        registered: The id by which the registry knows the schema, if it does.
     """
 
+    source: AvroSchema
     writer: Any
     target: Any | None
-    bounds: AvroSchema | None
-    source: AvroSchema
     registered: int | None = None
+
+    @cached_property
+    def decode(self) -> Callable[..., Any]:
+        """A function of a record with its framing, and of where it begins (0 unless given).
+
+        It raises DecodeError for bytes that are not one record of the schema.
+        """
+        new_buffer, read = io.BytesIO, require("fastavro", "avro").schemaless_reader
+        writer, target, check_bounds = self.writer, self.target, self._check_bounds
+
+        def decode(data: Buffer, start: int = 0) -> Any:
+            buffer = new_buffer(data)
+            try:
+                if start:
+                    buffer.seek(start)
+                if check_bounds is not None:
+                    check_bounds(data, start)
+                value = read(buffer, writer, target)
+            except Exception as error:
+                raise _unreadable(error) from error
+            if buffer.tell() != len(data):
+                raise DecodeError(
+                    f"{len(data) - buffer.tell()} bytes follow the Avro record",
+                    hint="Was it written with another schema, or with a framing? See avro.framing",
+                )
+            return value
+
+        return decode
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether records need no look over them first, as those of all ordinary schemas."""
+        return not self.source.unbounded
+
+    @property
+    def _check_bounds(self) -> Callable[[Buffer, int], object] | None:
+        return None if self.is_bounded else partial(avro_bounds.check_bounds, self.source.parsed, self.source.named)
 
 
 class AvroSerializer(Serializer[Any]):
@@ -97,6 +132,7 @@ class AvroSerializer(Serializer[Any]):
     """
 
     options = (SCHEMA, SCHEMA_FILE, VALIDATE, FRAMING, *schema_registry.OPTIONS)
+    plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema and the registry's settings; the registry itself is asked at a topic's first record."""
@@ -106,8 +142,9 @@ class AvroSerializer(Serializer[Any]):
         self._schema = read_schema(config)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
-        self._writers: dict[object, _Writer] = {}
-        self._any_topic: _Writer | None = None
+        # What does not depend on the topic needs no context.
+        self.plain = None
+        self._writers = PerTopic(self._ask_for_writer)
         if self._schema is None and not (self._registry and self._registry.use_latest):
             raise ConfigError(
                 "avro has no schema to write with",
@@ -115,53 +152,67 @@ class AvroSerializer(Serializer[Any]):
                 key=SCHEMA.name,
             )
         if self._registry is None and self._schema is not None:
-            prefix = schema_id.encode_single_object(self._schema.fingerprint) if self._framing == SINGLE_OBJECT else b""
-            if self._framing == CONTAINER:
-                self._write = FileWriter(self._schema, self._write)
-                self.message_format, prefix = "avro", self._write.header
-                self.varies = f"Choose another {FRAMING.name} for keys: files have random marks"
-            self._any_topic = _Writer(prefix, None, self._schema.parsed, self._schema)
-        if is_key:
-            write = self._write
-            self._write = lambda buffer, schema, data: write(buffer, schema, _in_order(data))
+            self.plain = self._encoder_without_registry(self._schema)
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
         if data is None:
             return None
-        writer = self._any_topic or self._writers.get(None if ctx is None else ctx.topic) or self._writer_for(ctx)
-        prefix, header, schema, source = writer
-        buffer = io.BytesIO()
-        if prefix:
-            buffer.write(prefix)
-        if source.unbounded:
-            _check_depth(data)
-        if self._validate and (invalid := _invalid(data, source)):
-            raise invalid
-        try:
-            self._write(buffer, schema, data)
-        except Exception as error:
-            raise _misfit(data, source, error) from error
+        if self.plain is not None:
+            return self.plain(data)
+        encode, header = self._writers.of(ctx)
+        encoded = encode(data)
         if header is not None:
             set_header(ctx, *header)
-        return buffer.getvalue()
+        return encoded
 
     def close(self) -> None:
         """Close the registry client."""
         if getattr(self, "_registry", None) is not None:
             self._registry.close()  # type: ignore[union-attr]
 
-    def _writer_for(self, ctx: Context | None) -> _Writer:
-        """Ask the registry, once per topic."""
-        registry = cast(SchemaRegistry, self._registry)  # without one, there is a writer for any topic
+    def _encoder_without_registry(self, schema: AvroSchema) -> Callable[[Any], bytes]:
+        if self._framing == CONTAINER:
+            write = FileWriter(schema, self._write)
+            self.message_format = "avro"
+            self.varies = f"Choose another {FRAMING.name} for keys: files have random marks"
+            return self._encoder(schema, write.header, write)
+        prefix = schema_id.encode_single_object(schema.fingerprint) if self._framing == SINGLE_OBJECT else b""
+        return self._encoder(schema, prefix, self._write)
+
+    def _encoder(self, schema: AvroSchema, prefix: bytes, write: Write) -> Callable[[Any], bytes]:
+        new_buffer, parsed = io.BytesIO, schema.parsed
+        checks: list[Callable[[Any], None]] = [_check_depth] if schema.unbounded else []
+        if self._validate:
+            checks.append(partial(_validate, schema))
+        if self._is_key:
+            unordered = write
+
+            def write(buffer: io.BytesIO, schema: Any, data: Any) -> None:
+                unordered(buffer, schema, _in_order(data))
+
+        def encode(data: Any) -> bytes:
+            for check in checks:
+                check(data)
+            buffer = new_buffer()
+            if prefix:
+                buffer.write(prefix)
+            try:
+                write(buffer, parsed, data)
+            except Exception as error:
+                raise _misfit(data, schema, error) from error
+            return buffer.getvalue()
+
+        return encode
+
+    def _ask_for_writer(self, ctx: Context | None) -> _Writer:
+        registry = cast(SchemaRegistry, self._registry)  # without one, nothing depends on the topic
         subject = registry.subject(ctx, self._schema.name if self._schema is not None else "")
-        found = registry.schema_for(subject, self._schema.text if self._schema else None, _TYPE)
-        own = self._schema is not None and found.text == self._schema.text
-        schema = self._schema if own and self._schema is not None else _parse_registered(found)
-        prefix, header = frame_of(found, self._framing, is_key=self._is_key)
-        writer = _Writer(prefix, header, schema.parsed, schema)
-        self._writers[None if ctx is None else ctx.topic] = writer
-        return writer
+        registered = registry.schema_for(subject, self._schema.text if self._schema else None, _TYPE)
+        own = self._schema is not None and registered.text == self._schema.text
+        schema = self._schema if own and self._schema is not None else _parse_registered(registered)
+        prefix, header = frame_of(registered, self._framing, is_key=self._is_key)
+        return _Writer(self._encoder(schema, prefix, self._write), header)
 
 
 class AvroDeserializer(Deserializer[Any]):
@@ -174,24 +225,29 @@ class AvroDeserializer(Deserializer[Any]):
     """
 
     options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, *schema_registry.OPTIONS)
+    plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schemas and the registry's settings; the registry itself is asked at a schema's first record."""
         super().configure(config, is_key)
-        self._read = require("fastavro", "avro").schemaless_reader
         schema, target = read_schema(config), read_schema(config, READER_SCHEMA)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self.header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._readers: dict[object, AvroReader] = {}
+        self._decoders: dict[Any, Callable[..., Any]] = {}  # by what stands in front of records
         self._target = target
         self._own = schema
-        self._only: AvroReader | None = None
+        self._locate: Callable[[Buffer, Context | None], tuple[AvroReader, int]]
         if self._framing == CONTAINER:
             self.message_format = "avro"
+            self.plain = self._read_file
             return
         if self._registry is not None:
             self._target = target or schema
-            self._locate: Callable[[Buffer, Context | None], tuple[AvroReader, int]] = self._locate_registered
+            self._locate = self._locate_registered
+            decoders = self._decoders
+            # KeyError for ids that were not met yet; views and arrays, which cannot be keys, take the longer way too.
+            self.plain = lambda data: decoders[data[:5]](data, 5)
             return
         if schema is None:
             raise ConfigError(
@@ -203,8 +259,10 @@ class AvroDeserializer(Deserializer[Any]):
         if self._framing == SINGLE_OBJECT:
             self._readers[schema.fingerprint] = reader
             self._locate = self._locate_single_object
+            self.plain = self._read_single_object
         else:
-            self._only = reader
+            self._locate = lambda _data, _ctx: (reader, 0)
+            self.plain = reader.decode
 
     @property
     def schema(self) -> AvroSchema | None:
@@ -215,39 +273,10 @@ class AvroDeserializer(Deserializer[Any]):
         """Read one record."""
         if data is None:
             return None
-        if self._only is not None:
-            return self.read(data, self._only, 0)
-        if self._framing == CONTAINER:
-            return self._read_file(data)
-        return self.read(data, *self._locate(data, ctx))
-
-    def read(self, data: Buffer, reader: AvroReader, start: int) -> Any:
-        """Read one record with a schema that is known.
-
-        Args:
-            data: The record with its framing.
-            reader: How to read it.
-            start: Where it begins.
-
-        Raises:
-            DecodeError: The bytes are not one record of the schema.
-        """
-        writer, target, bounds, _source, _registered = reader
-        buffer = io.BytesIO(data)
-        if start:
-            buffer.seek(start)
-        try:
-            if bounds is not None:
-                avro_bounds.check_bounds(bounds.parsed, bounds.named, data, start)
-            value = self._read(buffer, writer, target)
-        except Exception as error:
-            raise _unreadable(error) from error
-        if buffer.tell() != len(data):
-            raise DecodeError(
-                f"{len(data) - buffer.tell()} bytes follow the Avro record",
-                hint="Was it written with another schema, or with a framing? See avro.framing",
-            )
-        return value
+        if self._registry is None:
+            return self.plain(data)
+        reader, start = self._locate(data, ctx)
+        return reader.decode(data, start)
 
     def locate(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """How to read a record by the schema that it names, and where it begins behind its framing.
@@ -256,7 +285,7 @@ class AvroDeserializer(Deserializer[Any]):
             DecodeError: It names none, or one that is not known.
             SchemaRegistryError: The registry is down, or does not know the schema.
         """
-        return (self._only, 0) if self._only is not None else self._locate(data, ctx)
+        return self._locate(data, ctx)
 
     @property
     def framing(self) -> str:
@@ -310,12 +339,17 @@ class AvroDeserializer(Deserializer[Any]):
             raise DecodeError(str(error), hint="Was it written without a schema registry? See avro.framing") from error
         reader = self._readers.get(key)
         if reader is None:
-            found = cast(SchemaRegistry, self._registry).get(key, _TYPE)
-            reader = self._reader(_parse_registered(found, named_by_record=True))._replace(
-                registered=key if isinstance(key, int) else None
-            )
+            registered = cast(SchemaRegistry, self._registry).get(key, _TYPE)
+            schema = _parse_registered(registered, named_by_record=True)
+            reader = self._reader(schema, registered=key if isinstance(key, int) else None)
             self._readers[key] = reader
+            if isinstance(key, int):
+                self._decoders[schema_id.encode_id(key)] = reader.decode
         return reader, 0 if in_header is not None else size
+
+    def _read_single_object(self, data: Buffer) -> Any:
+        reader, start = self._locate_single_object(data, None)
+        return reader.decode(data, start)
 
     def _locate_single_object(self, data: Buffer, _ctx: Context | None) -> tuple[AvroReader, int]:
         try:
@@ -330,29 +364,29 @@ class AvroDeserializer(Deserializer[Any]):
             )
         return reader, size
 
-    def _reader(self, writer: AvroSchema) -> AvroReader:
+    def _reader(self, source: AvroSchema, *, registered: int | None = None) -> AvroReader:
         target = self._target
-        same = target is None or target.parsed == writer.parsed
-        return AvroReader(
-            writer.readable,
-            None if same or target is None else target.parsed,
-            writer if writer.unbounded else None,
-            writer,
-        )
+        same = target is None or target.parsed == source.parsed
+        return AvroReader(source, source.readable, None if same or target is None else target.parsed, registered)
 
 
-def _parse_registered(found: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:
+def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:
     try:
-        return AvroSchema.parse(found.text, found.references)
+        return AvroSchema.parse(registered.text, registered.references)
     except ValueError as error:
-        failure = SchemaRegistryError(f"schema {found.key} of the registry is {error}")
+        failure = SchemaRegistryError(f"schema {registered.key} of the registry is {error}")
         failure.about_record = named_by_record  # the registry has answered, and other records name other schemas
         raise failure from error
 
 
+def _validate(schema: AvroSchema, data: Any) -> None:
+    if (invalid := _invalid(data, schema)) is not None:
+        raise invalid
+
+
 def _check_depth(data: Any) -> None:
     try:
-        avro_bounds.check_depth(data)
+        check_depth(data)
     except ValueError as error:
         raise EncodeError(f"the value does not fit in an Avro record: {error}") from error
 
@@ -360,11 +394,11 @@ def _check_depth(data: Any) -> None:
 def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
     """Say which field does not fit. fastavro's validation is slow, but this record has failed already."""
     try:
-        found = _invalid(data, schema)
+        invalid = _invalid(data, schema)
     except Exception as stumble:  # noqa: BLE001, validation may stumble over what cannot be written
         error.add_note(f"validation failed too: {stumble!r}")
-        found = None
-    return found or EncodeError(f"the value does not fit the schema {schema.name}: {error}")
+        invalid = None
+    return invalid or EncodeError(f"the value does not fit the schema {schema.name}: {error}")
 
 
 def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:

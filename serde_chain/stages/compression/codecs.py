@@ -148,21 +148,21 @@ class Zstd(Codec):
         return lambda data: local.compress(data)  # noqa: PLW0108
 
     def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
-        local = _PerThread(library=self._library.ZstdDecompressor)
+        local = _PerThread(decompress=lambda: self._library.ZstdDecompressor().decompress)
         content_size, failure = self._library.frame_content_size, self._library.ZstdError
 
         def decompress(data: Buffer) -> bytes:
-            library = local.library
             try:
                 size = content_size(data)
                 if 0 < size <= limit:
                     # By position, as keywords double the cost of a small record: no limit of the library's own,
                     # one frame, nothing after it.
-                    return library.decompress(data, 0, False, False)  # type: ignore[no-any-return]
+                    return local.decompress(data, 0, False, False)  # type: ignore[no-any-return]
                 if size > limit:
                     raise self.too_large(limit)
                 # Unknown; or empty, which the library takes without a look at the rest.
-                return self._decompress_unknown(library.decompressobj(), memoryview(data), limit)
+                stream = self._library.ZstdDecompressor().decompressobj()
+                return self._decompress_unknown(stream, memoryview(data), limit)
             except failure as error:
                 raise self.corrupt(error) from error
 

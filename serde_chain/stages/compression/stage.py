@@ -8,11 +8,11 @@ anything that is not compressed is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from payload_stores.options import Option, choice, integer
-from serde_chain.base import Buffer, Data, Deserializer, Serializer
+from serde_chain.base import Buffer, Data, Deserializer, PlainSerializer
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
 from serde_chain.stages.compression.codecs import CODECS, Codec, codec_of
@@ -38,7 +38,7 @@ MAX_OUTPUT: Final = Option(
 )
 
 
-class CompressionSerializer(Serializer[Buffer]):
+class CompressionSerializer(PlainSerializer[Buffer]):
     """Compresses bytes.
 
     Equal payloads give equal bytes for one version of the codec's library, so content ids stay stable.
@@ -54,16 +54,12 @@ class CompressionSerializer(Serializer[Buffer]):
         super().configure(config, is_key)
         codec = CODECS[self.codec_name or TYPE.read(config)]
         codec.load()
-        self._min_bytes = MIN_BYTES.read(config)
-        self._compress = codec.compressor(codec.check_level(LEVEL.read(config)))
+        compress, min_bytes = codec.compressor(codec.check_level(LEVEL.read(config))), MIN_BYTES.read(config)
 
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
-        """Compress one payload."""
-        if data is None:
-            return None
-        if len(data) < self._min_bytes and codec_of(data) is None:
-            return data
-        return self._compress(data)
+        def compress_large(data: Buffer) -> Buffer:
+            return data if len(data) < min_bytes and codec_of(data) is None else compress(data)
+
+        self.plain = compress_large if min_bytes else compress
 
 
 class CompressionDeserializer(Deserializer[Buffer]):
@@ -72,6 +68,7 @@ class CompressionDeserializer(Deserializer[Buffer]):
     takes = Data.BYTES
     gives = Data.BYTES
     options = (MAX_OUTPUT, MIN_BYTES)
+    plain: Callable[[Buffer], Buffer]
     codec_name: ClassVar[str | None] = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -82,21 +79,24 @@ class CompressionDeserializer(Deserializer[Buffer]):
         self._codec = CODECS[self.codec_name or TYPE.read(config)]
         self._codec.load()  # a missing library is said now, not at the first record
         self._decompress = self._codec.decompressor(self._limit)
+        # Other codecs are rare enough to be left to a call of the stage; uncompressed payloads are not.
+        self.plain = self._read if self._pass_through else self._decompress
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Decompress one payload."""
-        if data is None:
-            return None
+        return None if data is None else self._read(data)
+
+    def _read(self, data: Buffer) -> Buffer:
         try:
             return self._decompress(data)
         except DecodeError:
             codec = codec_of(data)
             if codec is self._codec:
                 raise
-            return self._other(codec, data)
+            return self._decompress_other(codec, data)
 
-    def _other(self, codec: Codec | None, data: Buffer) -> Buffer:
-        """What is not of the configured codec."""
+    def _decompress_other(self, codec: Codec | None, data: Buffer) -> Buffer:
+        """Read what is not of the configured codec."""
         if codec is not None:
             codec.load()
             return codec.decompressor(self._limit)(data)

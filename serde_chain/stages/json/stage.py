@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json as standard_json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice, text
@@ -21,6 +21,7 @@ from serde_chain.schemas.schema_registry import (
     CONFLUENT,
     HEADER,
     NONE,
+    PerTopic,
     SchemaFrame,
     SchemaRegistry,
     frame_of,
@@ -56,52 +57,44 @@ class JsonSerializer(Serializer[Any]):
 
     message_format: str | None = "json"
     options = (SCHEMA, VALIDATE, FRAMING, *schema_registry.OPTIONS)
+    plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema and how it is used; the registry is asked at a topic's first record."""
         super().configure(config, is_key)
-        self._orjson: Any = require("orjson", "json")
-        # Equal keys need equal bytes: partitions and compaction go by them.
-        self._order = self._orjson.OPT_SORT_KEYS if is_key else None
-        self._problem = _validator(config)
-        self._is_key = is_key
+        orjson: Any = require("orjson", "json")
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
-        self._frames: dict[object, SchemaFrame] = {}
+        self._is_key = is_key
+        self._frames = PerTopic(self._ask_for_frame)
         if self._registry is not None:
             self._text = _schema_text(config)
             if self._framing == CONFLUENT:
                 self.message_format = None
+        self._encode = _encoder(orjson, _validator(config), is_key=is_key)
+        # Which schema a record names depends on its topic.
+        self.plain = self._encode if self._registry is None else None
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
         if data is None:
             return None
-        if self._problem is not None and (problem := self._problem(data)):
-            raise EncodeError(f"the value does not fit json.schema: {problem}")
-        try:
-            encoded = json_numbers.dumps(self._orjson, data, self._order)
-        except (TypeError, ValueError, RecursionError) as error:
-            told = str(error)
-            drop_data(error)
-            raise EncodeError(f"the value is not JSON: {told}") from error
-        return encoded if self._registry is None else self._framed(encoded, self._registry, ctx)
+        encoded = self._encode(data)
+        if self._registry is None:
+            return encoded
+        frame = self._frames.of(ctx)
+        if frame.header is not None:
+            set_header(ctx, *frame.header)
+        return frame.prefix + encoded
 
     def close(self) -> None:
         """Close the registry client."""
         if getattr(self, "_registry", None) is not None:
             self._registry.close()  # type: ignore[union-attr]
 
-    def _framed(self, encoded: bytes, registry: SchemaRegistry, ctx: Context | None) -> bytes:
-        """Name the schema, for which the registry is asked once per topic."""
-        topic = None if ctx is None else ctx.topic
-        frame = self._frames.get(topic)
-        if frame is None:
-            subject = registry.subject(ctx, str(standard_json.loads(self._text).get("title", "")))
-            found = registry.schema_for(subject, self._text, "JSON")
-            frame = self._frames[topic] = frame_of(found, self._framing, is_key=self._is_key)
-        if frame.header is not None:
-            set_header(ctx, *frame.header)
-        return frame.prefix + encoded
+    def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
+        registry = cast(SchemaRegistry, self._registry)
+        subject = registry.subject(ctx, str(standard_json.loads(self._text).get("title", "")))
+        return frame_of(registry.schema_for(subject, self._text, "JSON"), self._framing, is_key=self._is_key)
 
 
 class JsonDeserializer(Deserializer[Any]):
@@ -112,16 +105,18 @@ class JsonDeserializer(Deserializer[Any]):
 
     message_format: str | None = "json"
     options = (SCHEMA, VALIDATE, FRAMING)
+    plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema, if values are to be checked; which one a record names does not matter to read it."""
         super().configure(config, is_key)
-        self._orjson: Any = require("orjson", "json")
-        self._problem = _validator(config)
+        self._decode = _decoder(require("orjson", "json"), _validator(config))
         self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._framed = FRAMING.read(config) != NONE
+        self.plain = self._decode
         if self._framed:
             self.message_format = None
+            self.plain = self._read_framed
 
     def batch_form(self) -> BatchForm | None:
         """The form of whole columns; not for framed records, which are more than a document's text."""
@@ -133,17 +128,47 @@ class JsonDeserializer(Deserializer[Any]):
         """Read one object."""
         if data is None:
             return None
-        if self._framed and get_header(ctx, self._header_name) is None:
-            data = _behind_frame(data)
+        if self._framed and get_header(ctx, self._header_name) is not None:
+            return self._decode(data)
+        return self.plain(data)
+
+    def _read_framed(self, data: Buffer) -> Any:
+        return self._decode(_behind_frame(data))
+
+
+def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[[Any], bytes]:
+    dumps = json_numbers.dumps
+    # Equal keys need equal bytes: partitions and compaction go by them.
+    options = orjson.OPT_SORT_KEYS if is_key else None
+
+    def encode(data: Any) -> bytes:
+        if problem is not None and (why := problem(data)):
+            raise EncodeError(f"the value does not fit json.schema: {why}")
         try:
-            value = json_numbers.loads(self._orjson, data)
+            return dumps(orjson, data, options)
+        except (TypeError, ValueError, RecursionError) as error:
+            told = str(error)
+            drop_data(error)
+            raise EncodeError(f"the value is not JSON: {told}") from error
+
+    return encode
+
+
+def _decoder(orjson: Any, problem: Problem | None) -> Callable[[Buffer], Any]:
+    loads = json_numbers.loads
+
+    def decode(data: Buffer) -> Any:
+        try:
+            value = loads(orjson, data)
         except (ValueError, RecursionError) as error:
             told = str(error)
             drop_data(error)
             raise DecodeError(f"the bytes are not JSON: {told}") from error
-        if self._problem is not None and (problem := self._problem(value)):
-            raise DecodeError(f"the value does not fit json.schema: {problem}")
+        if problem is not None and (why := problem(value)):
+            raise DecodeError(f"the value does not fit json.schema: {why}")
         return value
+
+    return decode
 
 
 def _behind_frame(data: Buffer) -> memoryview:

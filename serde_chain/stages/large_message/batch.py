@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 from payload_stores.errors import PayloadStoreError
@@ -12,18 +11,21 @@ from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import cuts, replaced
 from serde_chain.errors import SerializationError, in_chain
 from serde_chain.stages.large_message.prefetch import Downloads
-from serde_chain.stages.large_message.read import LargeMessageDeserializer
-from serde_chain.wire.reference_format import Reference
+from serde_chain.stages.large_message.read import Download, LargeMessageDeserializer
 
 __all__ = ["LargeMessageBatch"]
 
 
 class _Marked(NamedTuple):
-    """A record that bears a format's mark."""
+    """A record that may bear a format's mark.
+
+    Attributes:
+        row: Its row.
+        step: What the stage gave: the payload, a transfer that leads to it, or None if that failed.
+    """
 
     row: int
-    data: bytes | None
-    reference: Reference | None
+    step: Any
 
 
 class LargeMessageBatch(BatchForm):
@@ -49,23 +51,24 @@ class LargeMessageBatch(BatchForm):
             most_bytes: About how many bytes a part is to have; None for one part.
         """
         marked = self._marked(batch)
+        downloads_of = {record.step.reference: record.step for record in marked if isinstance(record.step, Download)}
         stops = deque([len(batch)] if most_bytes is None else cuts(batch.column, most_bytes))
         with Downloads(
-            partial(self._stage.download, deadline=False),
-            [found.reference for found in marked if found.reference is not None],
+            lambda reference: downloads_of[reference].work(),
+            [record.step.reference for record in marked if isinstance(record.step, Download)],
             in_flight=self._stage.downloads_in_flight,
             # One part holds all payloads in the end, so to fetch few of them at a time would save no memory.
             max_bytes=None if most_bytes is None else self._stage.downloads_bytes,
             timeout_ms=self._stage.timeout_ms,
         ) as downloads:
             part = _Part(batch, 0)
-            for found in marked:
-                while found.row >= stops[0]:
+            for record in marked:
+                while record.row >= stops[0]:
                     yield part.end(downloads, stops[0])
                     part = _Part(batch, stops.popleft())
-                part.put(found.row, self._read(batch, found, downloads))
-                if most_bytes is not None and part.held >= most_bytes and found.row + 1 < stops[0]:
-                    stops.appendleft(found.row + 1)
+                part.put(record.row, _finish(batch, record, downloads))
+                if most_bytes is not None and part.held >= most_bytes and record.row + 1 < stops[0]:
+                    stops.appendleft(record.row + 1)
             for stop in stops:
                 yield part.end(downloads, stop)
                 part = _Part(batch, stop)
@@ -80,24 +83,27 @@ class LargeMessageBatch(BatchForm):
             data = column[row].as_py()
             if data is None:
                 continue
+            step = None
             try:
-                marked.append(_Marked(row, data, self._stage.reference(data, batch.context(row))))
+                step = self._stage.begin(data, batch.context(row))
             except (SerializationError, PayloadStoreError) as error:
-                batch.fail(row, error if isinstance(error, SerializationError) else in_chain(error))
-                marked.append(_Marked(row, None, None))
+                _fail(batch, row, error)
+            marked.append(_Marked(row, step))
         return marked
 
-    def _read(self, batch: Batch, found: _Marked, downloads: Downloads) -> Any:
-        """What the stage makes of a record; None if it cannot be read."""
-        if found.data is None:
-            return None
-        try:
-            return self._stage.read(found.data, batch.context(found.row), downloads.take)
-        except SerializationError as error:
-            batch.fail(found.row, error)
-        except PayloadStoreError as error:
-            batch.fail(found.row, in_chain(error))
-        return None
+
+def _finish(batch: Batch, record: _Marked, downloads: Downloads) -> Any:
+    """The payload of a record; None if it cannot be read."""
+    step = record.step
+    try:
+        return step.resume(downloads.take(step.reference)) if isinstance(step, Download) else step
+    except (SerializationError, PayloadStoreError) as error:
+        _fail(batch, record.row, error)
+    return None
+
+
+def _fail(batch: Batch, row: int, error: SerializationError | PayloadStoreError) -> None:
+    batch.fail(row, error if isinstance(error, SerializationError) else in_chain(error))
 
 
 class _Part:
@@ -115,8 +121,8 @@ class _Part:
 
     def end(self, downloads: Downloads, stop: int) -> Batch:
         """The records up to a row, with payloads in place of references."""
-        found = self._batch.part(self._start, stop)
-        found.take(replaced(found.column, self._payloads))
+        part = self._batch.part(self._start, stop)
+        part.take(replaced(part.column, self._payloads))
         self._payloads = {}
         downloads.let_go()
-        return found
+        return part

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
-from payload_stores.base import PayloadStore, SupportsTopics
+from payload_stores.base import PayloadStore, SupportsOptOut, SupportsTopics
 from payload_stores.errors import UntrustedReferenceError
 from payload_stores.ids import ID_STRATEGIES
 from payload_stores.middleware import Deadline
 from payload_stores.options import Option, choice, integer, listing, text
-from payload_stores.registry import open_store, store_class
+from payload_stores.registry import open_store, store_options
 from serde_chain.base import Stage
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError
@@ -22,7 +22,7 @@ KIP_THRESHOLD_BYTES: Final = 1048576
 
 
 def _store(value: object) -> Any:
-    """A store by name, class or instance; which of these it is, the store registry finds out."""
+    """A store by name, class, instance or mapping; which of these it is, the store registry finds out."""
     return text(value) if isinstance(value, str) else value
 
 
@@ -35,10 +35,13 @@ STORE: Final = Option(
     _store,
     None,
     required=True,
-    doc="Name a payload store: memory, local, s3, hop, or a class",
+    doc='Name a payload store: memory, local, s3, hop, or a class; or {"class": "s3", …} with options of its own',
 )
 STORES: Final[Option[tuple[Any, ...]]] = Option(
-    "large.message.payload.store.classes", _several_stores, (), doc="further payload stores to read from"
+    "large.message.payload.store.classes",
+    _several_stores,
+    (),
+    doc="further payload stores to read from, asked in this order whether a reference is theirs",
 )
 AUTO: Final = "auto"
 
@@ -113,10 +116,8 @@ DOWNLOADS_BYTES: Final = Option(
 
 def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
     """The options of a store, by what stands under a key."""
-    if isinstance(spec, PayloadStore):
-        return spec.options
     try:
-        return store_class(spec).options
+        return store_options(spec)
     except ConfigError as error:
         error.add_context(key=key)
         raise
@@ -126,8 +127,7 @@ class LargeMessage(Stage):
     """What both directions share: stores behind a deadline."""
 
     moves_payloads = True
-    _stores: dict[str, PayloadStore]
-    """By the schemes that they read; one that reads several is there several times."""
+    _stores: tuple[PayloadStore, ...] = ()
     _content: str | None = None
     """What the neighbour is that makes or reads the payload, as formats say it in a header."""
 
@@ -140,12 +140,18 @@ class LargeMessage(Stage):
 
     def _with_content(self, content: str | None) -> Self:
         """The stage beside a neighbour that makes or reads such payloads; it shares the stores."""
-        if content == self._content:
-            return self
+        return self if content == self._content else self._with(_content=content)
+
+    def _with(self, **changes: object) -> Self:
         # Not a copy as pickling makes it, which would open the stores anew.
-        bound = object.__new__(type(self))
-        bound.__dict__.update(self.__dict__, _content=content)
-        return bound
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__, **changes)
+        return changed
+
+    @property
+    def store(self) -> PayloadStore:
+        """The first of the stores: the one that is written to."""
+        return self._stores[0]
 
     @property
     def timeout_ms(self) -> int:
@@ -155,28 +161,47 @@ class LargeMessage(Stage):
     @property
     def worst_case_ms(self) -> int:
         """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
-        return max((store.worst_case_ms() or 0 for store in self._stores.values()), default=0)
+        return max((store.worst_case_ms() or 0 for store in self._stores), default=0)
 
     def _open(self, config: Mapping[str, object], *specs: Any) -> None:
         self._timeout_ms = TIMEOUT.read(config)
         self._max_bytes = PayloadStore.MAX_PAYLOAD.read(config)
-        self._stores = {}
+        self._stores = ()
         try:
             for spec in specs:
-                store = open_store(spec, config)
-                taken = next((scheme for scheme in store.schemes if scheme in self._stores), None)
-                if taken is not None:
-                    store.close()
-                    raise ConfigError(f"two payload stores have the scheme {taken}", key=STORES.name)
-                self._stores |= dict.fromkeys(store.schemes, Deadline(store, self._timeout_ms))
+                self._stores += (Deadline(open_store(spec, config), self._timeout_ms),)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Close the stores."""
-        for store in set(getattr(self, "_stores", {}).values()):
+        for store in self._stores:
             store.close()
+
+
+class _AlwaysOn:
+    """What :class:`~payload_stores.SupportsOptOut` says of a store that cannot be switched off."""
+
+    sender: str | None = None
+    offloads = True
+    fetches = True
+
+    def why_not(self) -> str | None:
+        return None
+
+
+_ALWAYS_ON: Final = _AlwaysOn()
+
+
+def opt_out(store: PayloadStore) -> SupportsOptOut:
+    """How a store is switched off; that of most stores says that they are on."""
+    return store if isinstance(store, SupportsOptOut) else _ALWAYS_ON
+
+
+def without_deadline(store: PayloadStore) -> PayloadStore:
+    """A store as it was opened, for those who keep a deadline for several calls together."""
+    return store.store if isinstance(store, Deadline) else store
 
 
 class ReferenceTopics:
@@ -247,9 +272,3 @@ def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[Refe
             key=COMPRESSION.name,
         )
     return found, strategy
-
-
-def own_method(found: ReferenceFormat, name: str) -> Callable[..., Any] | None:
-    """A format's method; None if it is the one that all formats inherit, which does nothing."""
-    inherited = getattr(type(found), name, None) is getattr(ReferenceFormat, name)
-    return None if inherited else getattr(found, name)

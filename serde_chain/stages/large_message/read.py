@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Self
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from payload_stores.base import PayloadStore, StoredRecord, SupportsRecords
 from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, UntrustedReferenceError
 from payload_stores.ids import sha256_digest
-from payload_stores.middleware import Deadline
-from serde_chain.base import Buffer, Data, Deserializer
+from serde_chain.base import Buffer, Data, Deserializer, untouched
 from serde_chain.catalogue import find_format
 from serde_chain.errors import DecodeError, ForeignFormatError
 from serde_chain.record import Context, put_record, remove_headers
@@ -25,13 +23,16 @@ from serde_chain.stages.large_message.options import (
     TIMEOUT,
     LargeMessage,
     ReferenceTopics,
+    opt_out,
+    without_deadline,
 )
+from serde_chain.transfer import Transfer, finish
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = ["LargeMessageDeserializer"]
+__all__ = ["Download", "LargeMessageDeserializer"]
 
 
 class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
@@ -43,6 +44,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
     takes = Data.BYTES
     gives = Data.BYTES
     options = (STORE, STORES, ACCEPT, REFERENCE_TOPICS, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
+    plain: Callable[[Any], Any] | None = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload stores."""
@@ -50,19 +52,18 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         self._is_key = is_key
         self._open(config, STORE.read(config), *STORES.read(config))
         try:
-            self._topics = ReferenceTopics(REFERENCE_TOPICS.read(config), self._stores.values())
+            self._topics = ReferenceTopics(REFERENCE_TOPICS.read(config), self._stores)
         except BaseException:
             self.close()
             raise
         accepted = ACCEPT.read(config)
-        if config.get(ACCEPT.name) is None and any(
-            isinstance(store, SupportsRecords) for store in self._stores.values()
-        ):
+        if config.get(ACCEPT.name) is None and any(isinstance(store, SupportsRecords) for store in self._stores):
             accepted = (*accepted, "hop")
         # What is marked in the data claims all of it, so it comes last.
         self._formats = sorted((find_format(name) for name in accepted), key=lambda found: found.in_band)
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
-
+        # Of records without headers, only bytes could say that they are placeholders.
+        self.plain = None if self._in_band else untouched
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
         self.downloads_bytes = DOWNLOADS_BYTES.read(config)
 
@@ -94,88 +95,80 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass an inline payload through; fetch a large one."""
+        return None if data is None else cast("Buffer", finish(self.begin(data, ctx)))
+
+    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+        """Pass an inline payload through; say of a placeholder that its payload has to be fetched.
+
+        Returns:
+            The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to it. Of a whole record, headers, key
+            and timestamp are put into the context then.
+        """
         if not (self._in_band or (ctx is not None and ctx.headers)):
             return data  # by far the most records: nothing marks them
-        return self.read(data, ctx, self.download)
+        located = self._locate(data, ctx)
+        if located is None:
+            return self._checked(data, ctx)
+        reference_format, content = located
+        if isinstance(content, Reference):
+            return Download(self, reference_format, content, ctx)
+        return self.restore(reference_format, content, ctx)
 
-    def read(
-        self, data: Buffer | None, ctx: Context | None, download: Callable[[Reference], Buffer | StoredRecord]
-    ) -> Buffer | None:
-        """Do what calling the stage does, with payloads that come from elsewhere.
-
-        Of a whole record, headers, key and timestamp are put into the context.
+    def restore(self, reference_format: ReferenceFormat, payload: Buffer | StoredRecord, ctx: Context | None) -> Buffer:
+        """Put a payload in place of what marks it; for the stage's own transfer.
 
         Args:
-            data: What came from the broker.
+            reference_format: How it was marked.
+            payload: The payload, or the whole record that it belongs to.
             ctx: The record around it.
-            download: Gives the payload of a reference, as :meth:`download` does, perhaps fetched ahead.
         """
-        found = None if data is None else self._locate(data, ctx)
-        if found is None:
-            return self._checked(data, ctx)
-        reference_format, what = found
-        payload = download(what) if isinstance(what, Reference) else what
         if isinstance(payload, StoredRecord):
             put_record(ctx, payload.headers, payload.key, payload.timestamp)
             return self._checked(payload.value, ctx)
         remove_headers(ctx, reference_format.headers(is_key=self._is_key))
         return payload
 
-    def _checked(self, data: Buffer | None, ctx: Context | None) -> Buffer | None:
+    def _checked(self, data: Buffer, ctx: Context | None) -> Buffer:
         """The data, unless a header says that the stages to come do not read it."""
-        if self._content is not None and data is not None:
-            for found in self._formats:
-                content = found.content(ctx)
+        if self._content is not None:
+            for reference_format in self._formats:
+                content = reference_format.content(ctx)
                 if content is not None and content != self._content:
                     error = ForeignFormatError(f"the record is of the format {content[:50]!r}, not {self._content}")
                     error.data = data
                     raise error
         return data
 
-    def reference(self, data: Buffer, ctx: Context | None) -> Reference | None:
-        """What a placeholder refers to; None if the payload is in the record.
-
-        Raises:
-            DecodeError: The reference is malformed.
-        """
-        found = self._locate(data, ctx)
-        return found[1] if found is not None and isinstance(found[1], Reference) else None
-
     def _locate(self, data: Buffer, ctx: Context | None) -> tuple[ReferenceFormat, Reference | Buffer] | None:
         """The format whose mark a record bears, and what is in it."""
-        if not (self._in_band or (ctx is not None and ctx.headers)):
-            return None
         for reference_format in self._formats:
             try:
-                found = reference_format.read(data, ctx, is_key=self._is_key)
+                content = reference_format.read(data, ctx, is_key=self._is_key)
             except ValueError as error:
                 raise DecodeError(f"the large-message reference is malformed: {error}") from error
-            if found is not None:
-                if isinstance(found, Reference):
-                    if not self._fetches(found):
-                        return None
-                    self._topics.check(found, ctx, self._store_of)
-                return reference_format, found
+            if isinstance(content, Reference):
+                if not self._fetches(content):
+                    return None
+                self._topics.check(content, ctx, self.store_of)
+            if content is not None:
+                return reference_format, content
         return None
 
     def _fetches(self, reference: Reference) -> bool:
         """Whether references of the store are to be followed; one that is in no store's hands is an error later."""
-        store = self._stores.get(reference.url.partition(":")[0])
-        return store is None or store.fetches
+        store = self._owner(reference.url)
+        return store is None or opt_out(store).fetches
 
-    def download(self, reference: Reference, *, deadline: bool = True) -> Buffer | StoredRecord:
-        """Download a payload, or the whole record that it belongs to, and verify it.
+    def fetch(self, store: PayloadStore, reference: Reference) -> Buffer | StoredRecord:
+        """Download a payload, or the whole record that it belongs to, and verify it; in any thread.
 
         Args:
-            reference: What a placeholder refers to.
-            deadline: Whether to keep the deadline here; otherwise what waits for it has one.
+            store: The store that the reference belongs to, or what it is without its deadline.
+            reference: The reference of a placeholder.
 
         Raises:
             PayloadStoreError: It is gone, out of reach, or not what was published.
         """
-        store = self._store_of(reference.url)
-        if not deadline and isinstance(store, Deadline):
-            store = store.store
         context = {"store": store.scheme, "reference": reference.url}
         if reference.size is not None and reference.size > self._max_bytes:
             raise PayloadTooLargeError(
@@ -198,17 +191,54 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
             return offload_codecs.decompress(reference.compression, payload, self._max_bytes)
         return payload
 
-    def _store_of(self, url: str) -> PayloadStore:
-        try:
-            scheme = urlsplit(url).scheme
-        except ValueError:
-            scheme = ""
-        store = self._stores.get(scheme)
+    def store_of(self, url: str) -> PayloadStore:
+        """The store to which a reference belongs; raises UntrustedReferenceError if it is in none of them."""
+        store = self._owner(url)
         if store is None:
             raise UntrustedReferenceError(
-                f"the reference is not followed: no store for the scheme {scheme[:20]!r} is configured, "
-                f"only for {', '.join(self._stores)}",
-                hint=f"If it is legitimate, add its store to {STORES.name}",
+                "the reference is not followed: it belongs to none of the payload stores that are configured "
+                f"({', '.join(store.scheme for store in self._stores)})",
+                hint=f"If it is legitimate, add its store to {STORES.name}, or list its prefix in "
+                f"{PayloadStore.TRUSTED.name}",
                 reference=url[:500],
             )
         return store
+
+    def _owner(self, url: str) -> PayloadStore | None:
+        """The store that follows a reference, by its prefix; one that is alone says itself why it does not."""
+        if len(self._stores) == 1:
+            return self._stores[0]
+        return next((store for store in self._stores if store.owns(url)), None)
+
+
+class Download(Transfer[Buffer | StoredRecord]):
+    """Fetches the payload of one placeholder.
+
+    Attributes:
+        reference: Where it lies.
+    """
+
+    def __init__(
+        self,
+        stage: LargeMessageDeserializer,
+        reference_format: ReferenceFormat,
+        reference: Reference,
+        ctx: Context | None,
+    ) -> None:
+        self._stage = stage
+        self._format = reference_format
+        self.reference = reference
+        self._ctx = ctx
+        self.size, self.key = reference.size, reference
+
+    def run(self) -> Buffer | StoredRecord:
+        """Download it within the stage's deadline. See :meth:`Transfer.run`."""
+        return self._stage.fetch(self._stage.store_of(self.reference.url), self.reference)
+
+    def work(self) -> Buffer | StoredRecord:
+        """Download it. See :meth:`Transfer.work`."""
+        return self._stage.fetch(without_deadline(self._stage.store_of(self.reference.url)), self.reference)
+
+    def resume(self, payload: Buffer | StoredRecord, /) -> Buffer:
+        """Put it into the record. See :meth:`Transfer.resume`."""
+        return self._stage.restore(self._format, payload, self._ctx)

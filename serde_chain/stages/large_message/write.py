@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Self, cast
+from dataclasses import dataclass
+from typing import Any, Self, cast
 
-from payload_stores.base import PublishContext, StoredRecord, SupportsRecords
+from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsRecords
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
-from serde_chain.base import Buffer, Data, Serializer
+from serde_chain.base import Buffer, Data, RecordLimits, Serializer
 from serde_chain.errors import ConfigError, MessageTooLargeError
-from serde_chain.record import Context, header_pairs, require_headers, topic_of
+from serde_chain.record import Context, header_pairs, key_of, require_headers, topic_of
 from serde_chain.stages.large_message import codecs as offload_codecs
 from serde_chain.stages.large_message.options import (
     AUTO,
@@ -24,8 +25,10 @@ from serde_chain.stages.large_message.options import (
     TTL,
     LargeMessage,
     format_to_write,
-    own_method,
+    opt_out,
+    without_deadline,
 )
+from serde_chain.transfer import Transfer, finish, then
 from serde_chain.wire.reference_format import Reference
 
 __all__ = ["LargeMessageSerializer"]
@@ -41,33 +44,32 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     takes = Data.BYTES
     gives = Data.BYTES
     options = (STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT)
+    plain: Callable[[Any], Any] | None = None
+    _limits: RecordLimits | None = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload store."""
         super().configure(config, is_key)
         threshold = THRESHOLD.read(config)
-        self._is_set = isinstance(threshold, int)
-        self._threshold = threshold if isinstance(threshold, int) else KIP_THRESHOLD_BYTES
-        self._client_limit: Callable[[Context | None], int] | None = None
-        self._denied: Callable[[Context | None], str | None] | None = None
+        self._set = threshold if isinstance(threshold, int) else None
+        self._threshold = KIP_THRESHOLD_BYTES if self._set is None else self._set
+        self._limits_ttl_ms = TTL.read(config)
         self._is_key = is_key
         self._format, self._id_strategy = format_to_write(config, is_key=is_key)
         self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies
-        self._compacted: Callable[[Context | None], bool] | None = None
-        # By far the most records are small, and most formats do nothing with these.
-        self._prepare = own_method(self._format, "prepare")
-        self._write_inline = own_method(self._format, "write_inline")
         if self._format.offloads_at_threshold:
             self._threshold -= 1
         compression = COMPRESSION.read(config)
         self._compression = None if compression == "none" else compression
         self._compress = None if self._compression is None else offload_codecs.compressor(self._compression)
         self._open(config, STORE.read(config))
-        (self._store,) = set(self._stores.values())
+        (self._store,) = self._stores
+        self._opt_out = opt_out(self._store)
         # hop's clients take the limit of the topic, whatever the threshold of others is.
-        self.negotiates = self._store.offloads and (threshold == AUTO or self._format.whole_record)
+        self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
+        self.plain = self._inline_alone(self._threshold)
 
     def _check_whole_record(self) -> None:
         name = FORMAT.name
@@ -93,39 +95,45 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """Payloads of more bytes go to the store."""
         return self._threshold
 
-    def limit_by(
-        self,
-        client_limit: Callable[[Context | None], int],
-        denied: Callable[[Context | None], str | None] | None = None,
-        compacted: Callable[[Context | None], bool] | None = None,
-    ) -> None:
-        """Also offload what the client would refuse to send.
+    @property
+    def negotiates(self) -> bool:
+        """Whether the limit of the topic takes the place of a threshold that is not set."""
+        return self._negotiates
 
-        Where the stage negotiates, this limit takes the place of a threshold that is not set.
-
-        Args:
-            client_limit: Gives the largest field in bytes that client and topic take for a record, its key and headers
-                considered.
-            denied: Says why a record may not be offloaded, if it may not.
-            compacted: Says whether the record's topic is compacted: ids are of the content there, where nothing else
-                is set (KIP-1159), so that a record that is written again shares its payload.
-        """
-        self._client_limit, self._denied = client_limit, denied
-        self._compacted = compacted if self._chooses_id else None
-        if self.negotiates and not self._is_set:
-            self._threshold = sys.maxsize
+    @property
+    def limits_ttl_ms(self) -> int:
+        """How long a topic's limit is taken for true, in ms."""
+        return self._limits_ttl_ms
 
     @property
     def whole_records(self) -> bool:
         """Whether the format puts whole records into the store."""
         return self._format.whole_record
 
+    def with_limits(self, limits: RecordLimits) -> Self:
+        """The stage with a client's limits: it also offloads what the client would refuse to send.
+
+        Raises:
+            ConfigError: The threshold that was set is above what the client sends.
+        """
+        # The KIP's default may be written out, as in its own example, and means the same then.
+        if self._set not in {None, KIP_THRESHOLD_BYTES} and self._threshold > limits.most:
+            raise ConfigError(
+                f"{THRESHOLD.name} ({self._threshold}) is above what the client sends with {limits.setting}: values of "
+                f"up to {limits.most} bytes",
+                hint="Lower the threshold, leave it out, or raise that setting (and the topic's max.message.bytes)",
+                key=THRESHOLD.name,
+            )
+        threshold = sys.maxsize if self._negotiates and self._set is None else self._threshold
+        plain = self._inline_alone(min(threshold, limits.always))
+        return self._with(_limits=limits, _threshold=threshold, plain=plain)
+
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
         """Whether what the stage gave is what it was given: neither a placeholder nor marked in its bytes."""
         if self._format.in_band:
             return False
-        found = self._format.read(data, ctx, is_key=self._is_key)
-        return found is None or found is data
+        content = self._format.read(data, ctx, is_key=self._is_key)
+        return content is None or content is data
 
     def bind(self, before: object | None, after: object | None) -> Self:
         """Learn which stage comes before: formats may say in a header what it gives."""
@@ -133,58 +141,163 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass a small payload through; publish a large one."""
-        if data is None:
-            return None
-        if self._prepare is not None:
-            self._prepare(ctx, content=self._content, sender=self._store.sender, is_key=self._is_key)
-        size = len(data)
-        if size <= self._threshold and (
-            self._client_limit is None or size + self._format.inline_overhead <= self._client_limit(ctx)
-        ):
-            return data if self._write_inline is None else self._write_inline(data, ctx, is_key=self._is_key)
-        reason = self._store.why_not() or (self._denied(ctx) if self._denied is not None else None)
-        return self.offload(data, ctx) if reason is None else self._inline_after_all(data, ctx, reason)
+        return None if data is None else cast("Buffer", finish(self.begin(data, ctx)))
 
-    def offload(self, data: Buffer, ctx: Context | None) -> bytes:
-        """Publish a payload, whatever its size.
+    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+        """Pass a small payload through; say of a large one that it has to be published.
+
+        Returns:
+            The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to what takes its place.
+        """
+        limits = self._limits
+        if limits is not None and (question := limits.ask(ctx)) is not None:
+            return then(question, lambda _: self.begin(data, ctx))
+        self._format.prepare(ctx, content=self._content, sender=self._opt_out.sender, is_key=self._is_key)
+        size = len(data)
+        if size <= self._threshold and (limits is None or size + self._format.inline_overhead <= limits.largest(ctx)):
+            return self._format.write_inline(data, ctx, is_key=self._is_key)
+        # The rule of hop, whose clients ask for the limit: a user who may not see it does not offload.
+        asks_first = limits is not None and self._format.whole_record and self._opt_out.offloads
+        return self._upload(data, ctx, limits.denied(ctx) if asks_first and limits is not None else None)
+
+    def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
+        """Publish a payload, whatever its size, and whether or not the store is switched off.
 
         Args:
             data: The payload.
             ctx: The record around it, with the headers that all records of the format have.
 
         Returns:
-            The placeholder.
+            A transfer that leads to the placeholder.
         """
+        return self._upload(data, ctx, None, optional=False)
+
+    def _inline_alone(self, most: int) -> Callable[[Any], Any] | None:
+        """Pass on payloads of so many bytes at most, whatever the record around them is; None where that matters."""
+        if self._format.marks_inline or most <= 0:
+            return None
+
+        def plain(data: Buffer) -> Buffer:
+            if len(data) > most:
+                raise MessageTooLargeError("the record has to be looked at")
+            return data
+
+        return plain
+
+    def _upload(self, data: Buffer, ctx: Context | None, denied: str | None, *, optional: bool = True) -> Transfer[Any]:
         topic = topic_of(ctx, "large-message")
         if not self._format.in_band or self._compress is not None:
             require_headers(ctx)  # before the upload, which would be orphaned
+        is_compacted = self._chooses_id and self._limits is not None and self._limits.compacted(ctx)
+        return _Upload(
+            self,
+            data,
+            ctx,
+            _Order(
+                topic,
+                "content" if is_compacted else self._id_strategy,
+                key_of(ctx),
+                header_pairs(ctx) if self._format.whole_record else (),
+                denied,
+                optional,
+            ),
+        )
+
+    def publish(self, store: PayloadStore, data: Buffer, order: _Order) -> Reference | _Declined:
+        """Publish a payload; for the stage's own transfer, in any thread.
+
+        Args:
+            store: The store, or what it is without its deadline.
+            data: The payload.
+            order: All that has to be known of the record.
+        """
+        if order.is_optional and (reason := self._opt_out.why_not() or order.denied):
+            return _Declined(reason)
         if self._compress is not None:
             data = self._compress(data)
-        strategy = "content" if self._compacted is not None and self._compacted(ctx) else self._id_strategy
-        # Of records that lie in the store whole, nobody writes the digest down.
-        unused = self._format.whole_record and strategy == "random"
+        # Nothing refers to the digest of records that lie in the store whole.
+        unused = self._format.whole_record and order.strategy == "random"
         digest = None if unused else sha256_digest(data)
         context = PublishContext(
             # A format's own way is not random, which is all that stores want to know of it.
-            cast(IdStrategy, strategy if strategy in ID_STRATEGIES else "content"),
-            key=getattr(ctx, "key", None),
+            cast("IdStrategy", order.strategy if order.strategy in ID_STRATEGIES else "content"),
+            key=order.key,
             digest=digest,
             is_key=self._is_key,
-            payload_id=self._format.object_id(data, strategy, digest or "", is_key=self._is_key),
+            payload_id=self._format.object_id(data, order.strategy, digest or "", is_key=self._is_key),
         )
-        if isinstance(self._store, SupportsRecords) and self._format.whole_record:
-            url = self._store.publish_record(topic, StoredRecord(data, header_pairs(ctx), context.key), context)
+        if isinstance(store, SupportsRecords) and self._format.whole_record:
+            url = store.publish_record(order.topic, StoredRecord(data, order.headers, order.key), context)
         else:
-            url = self._store.publish(topic, data, context)
-        reference = Reference(url, len(data), digest, compression=self._compression)
-        return self._format.write_reference(reference, ctx, is_key=self._is_key)
+            url = store.publish(order.topic, data, context)
+        return Reference(url, len(data), digest, compression=self._compression)
 
-    def _inline_after_all(self, data: Buffer, ctx: Context | None, reason: str) -> Buffer:
-        """What to do with a large payload where nothing can be offloaded: the client sends it, or it is not sent."""
-        limit = None if self._client_limit is None else self._client_limit(ctx)
+    def replace(self, data: Buffer, ctx: Context | None, outcome: Reference | _Declined) -> Buffer:
+        """Put what takes a payload's place into the record; for the stage's own transfer.
+
+        Args:
+            data: The payload.
+            ctx: The record around it.
+            outcome: What :meth:`publish` gave.
+
+        Raises:
+            MessageTooLargeError: Nothing may be offloaded, and the payload cannot be sent as it is.
+        """
+        if isinstance(outcome, Reference):
+            return self._format.write_reference(outcome, ctx, is_key=self._is_key)
+        limit = None if self._limits is None else self._limits.largest(ctx)
         if limit is not None and len(data) + self._format.inline_overhead > limit:
             field = "key" if self._is_key else "value"
             raise MessageTooLargeError(
-                f"the {field} has {len(data)} bytes, no more than {limit} can be sent, and none are offloaded: {reason}"
+                f"the {field} has {len(data)} bytes, at most {limit} can be sent, and nothing is offloaded: "
+                f"{outcome.reason}"
             )
         return self._format.write_inline(data, ctx, is_key=self._is_key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """An upload, without the record.
+
+    Attributes:
+        topic: Topic of the record.
+        strategy: How the id is made.
+        key: The record's encoded key.
+        headers: The record's headers, where they are stored too.
+        denied: Why this user may not offload.
+        is_optional: Whether the payload stays in the record where the store is switched off.
+    """
+
+    topic: str
+    strategy: str
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    denied: str | None
+    is_optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Declined:
+    """A payload that is not to be offloaded, and why."""
+
+    reason: str
+
+
+class _Upload(Transfer["Reference | _Declined"]):
+    """Publishes the payload of one record."""
+
+    def __init__(self, stage: LargeMessageSerializer, data: Buffer, ctx: Context | None, order: _Order) -> None:
+        self._stage = stage
+        self._data = data
+        self._ctx = ctx
+        self._order = order
+        self.size = len(data)
+
+    def run(self) -> Reference | _Declined:
+        return self._stage.publish(self._stage.store, self._data, self._order)
+
+    def work(self) -> Reference | _Declined:
+        return self._stage.publish(without_deadline(self._stage.store), self._data, self._order)
+
+    def resume(self, outcome: Reference | _Declined, /) -> Buffer:
+        return self._stage.replace(self._data, self._ctx, outcome)

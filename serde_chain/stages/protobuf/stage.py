@@ -7,7 +7,8 @@ front; the default where a registry is set), ``header`` (the same in a record he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from payload_stores.options import Option, choice
@@ -16,18 +17,19 @@ from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.schemas import schema_id, schema_registry
+from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     CONFLUENT,
     HEADER,
     NONE,
+    PerTopic,
     RegisteredSchema,
     SchemaFrame,
     SchemaRegistry,
     frame_of,
     framing_of,
 )
-from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME
 
@@ -55,6 +57,7 @@ class ProtobufSerializer(Serializer[Any]):
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, *schema_registry.OPTIONS)
+    plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Find the message class; the registry is asked at a topic's first record."""
@@ -64,56 +67,66 @@ class ProtobufSerializer(Serializer[Any]):
         if self._class is None:
             raise ConfigError("protobuf has no message to write", hint=_NO_CLASS, key=MESSAGE_CLASS.name)
         descriptor = self._class.DESCRIPTOR
-        self._write = self._class.SerializeToString
-        # It takes twice the time, and is the same without maps.
-        self._options = {"deterministic": True} if protobuf_schema.has_maps(descriptor) else {}
-        self._recursive = protobuf_schema.is_recursive(descriptor)
         self._indexes = schema_id.encode_indexes(protobuf_schema.indexes_of(descriptor))
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
-        self._writers: dict[object, SchemaFrame] = {}
-        self._any_topic = SchemaFrame(b"", None) if self._registry is None else None
+        self._frames = PerTopic(self._ask_for_frame)
+        self._encode = _encoder(self._class)
+        # Which schema a record names depends on its topic.
+        self.plain = self._encode if self._registry is None else None
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one message."""
         if data is None:
             return None
-        writer = self._any_topic or self._writers.get(None if ctx is None else ctx.topic) or self._writer_for(ctx)
-        try:
-            message = data if isinstance(data, self._class) else self._message(data)
-            encoded: bytes = self._write(message, **self._options)
-        except EncodeError:
-            raise
-        except Exception as error:  # protobuf raises its own error, and several of Python's
-            raise EncodeError(f"the value does not fit {self._class.DESCRIPTOR.full_name}: {error}") from error
-        if writer.header is not None:
-            set_header(ctx, *writer.header)
-        return writer.prefix + encoded
+        if self._registry is None:
+            return self._encode(data)
+        frame = self._frames.of(ctx)
+        encoded = self._encode(data)
+        if frame.header is not None:
+            set_header(ctx, *frame.header)
+        return frame.prefix + encoded
 
     def close(self) -> None:
         """Close the registry client."""
         if getattr(self, "_registry", None) is not None:
             self._registry.close()  # type: ignore[union-attr]
 
-    def _message(self, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            raise EncodeError(
-                f"the value is of type {type(data).__qualname__}, expected {self._class.DESCRIPTOR.full_name} or a "
-                "dictionary of its fields"
-            )
-        if self._recursive:
-            avro_bounds.check_depth(data)
-        return self._class(**data)
-
-    def _writer_for(self, ctx: Context | None) -> SchemaFrame:
-        """Ask the registry, once per topic."""
+    def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry, descriptor = cast(SchemaRegistry, self._registry), self._class.DESCRIPTOR
         subject = registry.subject(ctx, descriptor.full_name)
         references = [] if registry.use_latest else _references(registry, descriptor.file)
-        found = registry.schema_for(subject, protobuf_schema.descriptor_text(descriptor.file), _TYPE, references)
-        writer = frame_of(found, self._framing, is_key=self._is_key, indexes=self._indexes)
-        self._writers[None if ctx is None else ctx.topic] = writer
-        return writer
+        registered = registry.schema_for(subject, protobuf_schema.descriptor_text(descriptor.file), _TYPE, references)
+        return frame_of(registered, self._framing, is_key=self._is_key, indexes=self._indexes)
+
+
+def _encoder(message_class: Any) -> Callable[[Any], bytes]:
+    descriptor, serialize = message_class.DESCRIPTOR, message_class.SerializeToString
+    # It takes twice the time, and is the same without maps.
+    write: Callable[[Any], bytes] = (
+        partial(serialize, deterministic=True) if protobuf_schema.has_maps(descriptor) else serialize
+    )
+    recursive = protobuf_schema.is_recursive(descriptor)
+
+    def message_of(data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            raise EncodeError(
+                f"the value is of type {type(data).__qualname__}, expected {descriptor.full_name} or a "
+                "dictionary of its fields"
+            )
+        if recursive:
+            check_depth(data)
+        return message_class(**data)
+
+    def encode(data: Any) -> bytes:
+        try:
+            return write(data if isinstance(data, message_class) else message_of(data))
+        except EncodeError:
+            raise
+        except Exception as error:  # protobuf raises its own error, and several of Python's
+            raise EncodeError(f"the value does not fit {descriptor.full_name}: {error}") from error
+
+    return encode
 
 
 class ProtobufDeserializer(Deserializer[Any]):
@@ -124,13 +137,14 @@ class ProtobufDeserializer(Deserializer[Any]):
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, *schema_registry.OPTIONS)
+    plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Find the message class; the registry is asked at a schema's first record, if at all."""
         super().configure(config, is_key)
         require("google.protobuf", "protobuf")
         self._class: Any = protobuf_schema.message_class(config)
-        self._to_dict = VALUES.read(config) == "dict"
+        self._finish = protobuf_schema.to_dict if VALUES.read(config) == "dict" else None
         framing, self._registry = framing_of(FRAMING, config, is_key=is_key, needs_registry=self._class is None)
         if self._class is None and self._registry is None:
             raise ConfigError(
@@ -142,13 +156,24 @@ class ProtobufDeserializer(Deserializer[Any]):
         if self._class is not None:
             self._own_indexes = protobuf_schema.indexes_of(self._class.DESCRIPTOR)
         self._classes: dict[tuple[SchemaKey, tuple[int, ...]], Any] = {}
+        finish = self._finish
+        locate = self._locate_known if self._framed else None
+        message_class = self._class
+
+        def read(data: Buffer) -> Any:
+            written, start = (message_class, 0) if locate is None else locate(data)
+            message = _parse(written, data, start)
+            return message if finish is None else finish(message)
+
+        # KeyError for what the registry has to be asked about first.
+        self.plain = read
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one message."""
         if data is None:
             return None
         message = self.read(data, ctx)
-        return protobuf_schema.to_dict(message) if self._to_dict else message
+        return message if self._finish is None else self._finish(message)
 
     @property
     def descriptor(self) -> Any | None:
@@ -162,14 +187,8 @@ class ProtobufDeserializer(Deserializer[Any]):
             DecodeError: The bytes are no such message, or are framed in another way.
             SchemaRegistryError: The registry is down, or does not know the schema.
         """
-        found, start = self._locate(data, ctx) if self._framed else (self._class, 0)
-        try:
-            return found.FromString(bytes(data[start:]))
-        except Exception as error:  # protobuf's own error; UnicodeDecodeError for text in some releases
-            raise DecodeError(
-                f"the bytes are not a {found.DESCRIPTOR.full_name}: {error}",
-                hint="Was it written with another message, or with a framing? See protobuf.framing",
-            ) from error
+        written, start = self._locate(data, ctx) if self._framed else (self._class, 0)
+        return _parse(written, data, start)
 
     def batch_form(self) -> BatchForm:
         """The form of whole columns."""
@@ -185,21 +204,21 @@ class ProtobufDeserializer(Deserializer[Any]):
     def _locate(self, data: Buffer, ctx: Context | None) -> tuple[Any, int]:
         """The class for the schema that the header or the prefix names, and where the message begins."""
         in_header = get_header(ctx, self._header_name)
-        source = data if in_header is None else in_header
+        key, indexes, end = _split(data if in_header is None else in_header)
         try:
-            key, end = schema_id.split_confluent(source)
-            indexes, end = schema_id.split_indexes(source, end)
-        except ValueError as error:
-            raise DecodeError(
-                str(error), hint="Was it written without a schema registry? See protobuf.framing"
-            ) from error
-        start = end if in_header is None else 0
-        if indexes == self._own_indexes or (self._registry is None and self._class is not None):
-            return self._class, start
-        found = self._classes.get((key, indexes))
-        if found is None:
-            found = self._classes[key, indexes] = self._class_for(key, indexes)
-        return found, start
+            message_class = self._known_class(key, indexes)
+        except KeyError:
+            message_class = self._classes[key, indexes] = self._class_for(key, indexes)
+        return message_class, end if in_header is None else 0
+
+    def _locate_known(self, data: Buffer) -> tuple[Any, int]:
+        """The same for a record without headers; KeyError if the registry has to be asked first."""
+        key, indexes, end = _split(data)
+        return self._known_class(key, indexes), end
+
+    def _known_class(self, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
+        """The class of a message that a record names; KeyError if the registry has to be asked first."""
+        return self._class if indexes == self._own_indexes or self._registry is None else self._classes[key, indexes]
 
     def _class_for(self, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
         """Ask the registry, once per schema and message."""
@@ -212,6 +231,25 @@ class ProtobufDeserializer(Deserializer[Any]):
                 f"the record is a {theirs}, expected {ours}", hint="Are there several messages in a topic?"
             )
         return self._class
+
+
+def _split(source: Buffer) -> tuple[SchemaKey, tuple[int, ...], int]:
+    """How a record names its schema and its message, and where that ends."""
+    try:
+        key, end = schema_id.split_confluent(source)
+        return key, *schema_id.split_indexes(source, end)
+    except ValueError as error:
+        raise DecodeError(str(error), hint="Was it written without a schema registry? See protobuf.framing") from error
+
+
+def _parse(message_class: Any, data: Buffer, start: int) -> Any:
+    try:
+        return message_class.FromString(data if type(data) is bytes and not start else bytes(data[start:]))
+    except Exception as error:  # protobuf's own error; UnicodeDecodeError for text in some releases
+        raise DecodeError(
+            f"the bytes are not a {message_class.DESCRIPTOR.full_name}: {error}",
+            hint="Was it written with another message, or with a framing? See protobuf.framing",
+        ) from error
 
 
 def _references(registry: SchemaRegistry, file: Any) -> list[Any]:

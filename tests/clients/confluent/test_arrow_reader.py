@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from serde_chain import DeserializerChain
 from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.errors import DecodeError
@@ -39,10 +41,11 @@ class FakeMessage:
 class Counting:
     """A stage that knows how often it was called."""
 
-    arrow_type_name = "int64"
-
     def __init__(self) -> None:
         self.calls = 0
+
+    def arrow_type(self) -> pa.DataType:
+        return pa.int64()
 
     def __call__(self, data: bytes, _ctx: Any) -> int:
         self.calls += 1

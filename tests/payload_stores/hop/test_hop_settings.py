@@ -5,10 +5,7 @@ from typing import Any
 
 import pytest
 
-from payload_stores import (
-    ConfigError,
-    open_store,
-)
+from payload_stores import ConfigError, SupportsOptOut, open_store
 from payload_stores.hop import HopStore
 
 
@@ -64,6 +61,7 @@ def test_precedence_of_switches(name: str, tmp_path: Path, monkeypatch: pytest.M
     def is_on(**config: object) -> bool:
         store = open_store("hop", {"hop.offload.url": "https://host", **config})
         try:
+            assert isinstance(store, SupportsOptOut)
             return store.fetches if name == "fetch_external" else store.why_not() is None
         finally:
             store.close()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError, SerializerChain
-from serde_chain.stages.avro.bounds import MAX_DEPTH, MAX_EMPTY_ITEMS
+from serde_chain.schemas.nesting import MAX_DEPTH
+from serde_chain.stages.avro.bounds import MAX_EMPTY_ITEMS
 from serde_chain.stages.avro.schema import AvroSchema
 
 NODE: dict[str, Any] = {

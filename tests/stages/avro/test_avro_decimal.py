@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from serde_chain import DecodeError, DeserializerChain, SerializerChain
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 from serde_chain.stages.avro.arrow import batch as avro_batch
 
 BYTES = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_chain import DecodeError, DeserializerChain, EncodeError, SerializerChain
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 
 write = SerializerChain.from_config({"value.serializer": "json"})
 write_key = SerializerChain.from_config({"key.serializer": "json"}, is_key=True)

@@ -29,7 +29,7 @@ from serde_chain import (
     SerializerChain,
     UntrustedReferenceError,
 )
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 from serde_chain.testing.services import S3Server
 
 STORE = "large.message.payload.store.class"

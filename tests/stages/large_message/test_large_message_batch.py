@@ -9,7 +9,7 @@ import pytest
 
 from payload_stores.memory import MemoryStore
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 from serde_chain.errors import DecodeError, ForeignFormatError, PayloadIntegrityError
 
 PAYLOAD = 9_000_000

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from serde_chain import DecodeError, DeserializerChain, RecordContext
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}'
 MARKED: list[tuple[str, list[tuple[str, bytes]], bytes]] = [

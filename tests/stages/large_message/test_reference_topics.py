@@ -9,7 +9,7 @@ from payload_stores.middleware import Deadline
 from payload_stores.registry import open_store
 from payload_stores.testing import FaultyStore
 from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain, UntrustedReferenceError
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 
 PAYLOAD = b"payload" * 10
 KEY = "large.message.reference.topics"

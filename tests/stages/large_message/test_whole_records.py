@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from payload_stores import PayloadStoreUnavailableError, PublishContext, StoredRecord, SupportsRecords
+from payload_stores import PayloadStoreUnavailableError, PublishContext, StoredRecord, SupportsOptOut, SupportsRecords
 from payload_stores.base import Buffer, PayloadStore
 from payload_stores.middleware import Deadline, Retry
 from serde_chain import (
@@ -18,6 +18,7 @@ from serde_chain import (
     SerializerChain,
     UntrustedReferenceError,
 )
+from serde_chain.clients.limits import ClientLimits
 from serde_chain.stages.large_message.write import LargeMessageSerializer
 
 ENDPOINT = "shelf://host"
@@ -27,7 +28,9 @@ class Shelf(PayloadStore):
     """Keeps records in a dictionary."""
 
     scheme = "shelf"
-    sender = "alice"
+    sender: str | None = "alice"
+    offloads = True
+    fetches = True
     reason: str | None = None
 
     def __init__(self) -> None:
@@ -142,9 +145,10 @@ def test_nothing_can_be_offloaded(store: Shelf) -> None:
     store.reason = "the broker announces no endpoint"
     chain = SerializerChain.from_config(config(store))
     assert chain("x" * 200, RecordContext("t", "value")) == b'"' + b"x" * 200 + b'"'
-    chain.stages[1].limit_by(lambda _ctx: 150)
-    with pytest.raises(MessageTooLargeError, match=r"202 bytes, no more than 150 .* no endpoint"):
-        chain("x" * 200, RecordContext("t", "value"))
+    limited = chain.with_limits(ClientLimits(186, 0, None, is_key=False))
+    with pytest.raises(MessageTooLargeError, match=r"202 bytes, at most \d+ can be sent.* no endpoint"):
+        limited("x" * 200, RecordContext("t", "value"))
+    assert chain("x" * 200, RecordContext("t", "value")), "the chain of others is as it was"
 
 
 def test_references_that_are_not_fetched_are_handed_over() -> None:
@@ -228,7 +232,8 @@ def test_records_pass_through_deadline_and_retry(store: Shelf) -> None:
     reference = around.publish_record("t", StoredRecord(b"1", (("a", b"b"),)))
     assert around.download_record(reference) == StoredRecord(b"1", (("a", b"b"),))
     assert not isinstance(Deadline(NoRecords(), 1000), SupportsRecords)
-    assert (around.sender, around.schemes, around.why_not()) == ("alice", ("shelf",), None)
+    assert isinstance(around, SupportsOptOut)
+    assert (around.sender, around.fetches, around.why_not()) == ("alice", True, None)
 
 
 class NoRecords(PayloadStore):

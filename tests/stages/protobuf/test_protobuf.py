@@ -80,6 +80,9 @@ class TestMessages(SerializerTests):
     misfits: ClassVar[tuple[object, ...]] = (POSITION(ra=1.0), timestamp_pb2.Timestamp, object())
     detects_truncation = False
 
+    def from_column(self, value: dict[str, int]) -> timestamp_pb2.Timestamp:
+        return timestamp_pb2.Timestamp(**value)
+
     @pytest.fixture
     def config(self) -> Mapping[str, object]:
         return {"protobuf.message.class": "google.protobuf.timestamp_pb2.Timestamp"}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 from serde_chain.stages.protobuf.batch import arrow_type
 from tests.stages.protobuf.protobuf_messages import ALERT, FILES, POSITION, make
 

@@ -252,12 +252,12 @@ class _Decoder:
         self._column = column
         same = reader.source.parsed == column.schema.parsed
         writer, target = plain_schemas(reader.source, None if same else column.schema)
-        self._reader = reader._replace(writer=readable(writer), target=target)
+        self._reader = AvroReader(reader.source, readable(writer), target)
         # Compiled for the first group that may be worth it: container files may bring a schema each.
         self._native = cache(partial(self._compile, writer, target))
 
     def _compile(self, writer: Any, target: Any) -> Native | None:
-        if self._reader.bounds is not None:
+        if not self._reader.is_bounded:
             return None
         try:
             return Native(writer, target, self._column.type_as_read)
@@ -295,11 +295,12 @@ class _Decoder:
         return [*self._block(group, batch, begin, half), *self._block(group, batch, begin + half, count - half)]
 
     def _one_by_one(self, group: _Group, batch: Batch, begin: int, count: int) -> Any:
+        decode, start = self._reader.decode, group.start
         values: list[Any] = []
         for at, data in enumerate(group.values.slice(begin, count).to_pylist(), begin):
             value = None
             try:
-                value = self._stage.read(data, self._reader, group.start)
+                value = decode(data, start)
             except SerializationError as error:
                 batch.fail(self._row(group, at), error)
             values.append(value)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_chain import DeserializerChain
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.stages.avro.arrow.types import arrow_type
 from serde_chain.stages.avro.schema import AvroSchema

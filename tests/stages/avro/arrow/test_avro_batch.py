@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_chain import DeserializerChain
-from serde_chain.arrow.batch import Batch, BatchResult
+from serde_chain.arrow import Batch, BatchResult
 from serde_chain.errors import ConfigError
 from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.stages.avro.arrow import datafusion as avro_container

@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.testing.services import SchemaRegistry
 

@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from serde_chain import DeserializerChain, SerializerChain
-from serde_chain.arrow.batch import Batch
+from serde_chain.arrow import Batch
 from serde_chain.errors import DecodeError
 from serde_chain.stages.avro.arrow import batch as avro_batch
 

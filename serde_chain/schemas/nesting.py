@@ -1,0 +1,33 @@
+"""How deep values may nest: native writers and readers crash when their stack ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+__all__ = ["MAX_DEPTH", "check_depth"]
+
+MAX_DEPTH: Final = 200
+
+
+def check_depth(value: Any) -> None:
+    """Refuse a value that nests deeper than can be read again.
+
+    Args:
+        value: What is to be encoded with a recursive schema.
+
+    Raises:
+        ValueError: It nests too deep, or contains itself.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [part for whole in level for part in _parts(whole) if isinstance(part, (Mapping, list, tuple))]
+        if not level:
+            return
+    raise ValueError(f"the value nests deeper than {MAX_DEPTH} levels")
+
+
+def _parts(whole: Any) -> Iterable[Any]:
+    if isinstance(whole, Mapping):
+        return whole.values()
+    return whole if isinstance(whole, (list, tuple)) else ()
