@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -21,13 +22,15 @@ class Substitution(Deserializer[str]):
     """A stage that Spark does not know, with a table in a file."""
 
     options = (ALPHABET,)
-    arrow_type_name = "string"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         super().configure(config, is_key)
         alphabet = ALPHABET.read(config)
         letters = alphabet if isinstance(alphabet, bytes) else Path(alphabet).read_bytes()
         self._table = bytes.maketrans(letters, b"abcdefghijklmnopqrstuvwxyz")
+
+    def arrow_type(self) -> pa.DataType:
+        return pa.string()
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> str | None:
         return None if data is None else bytes(data).translate(self._table).decode()
