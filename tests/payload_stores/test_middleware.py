@@ -344,6 +344,26 @@ def test_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(threads) == 1
 
 
+def test_a_job_for_a_thread_that_is_about_to_end_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+    about_to_end, ran = threading.Event(), threading.Event()
+
+    class Idle(list[Any]):
+        def remove(self, inbox: Any) -> None:
+            if not taken:
+                taken.append(inbox)
+                about_to_end.set()
+                raise ValueError("another thread took it just now")
+            super().remove(inbox)
+
+    monkeypatch.setattr("payload_stores.middleware._idle", Idle())
+    monkeypatch.setattr("payload_stores.middleware._IDLE_SECONDS", 0.01)
+    run_elsewhere(lambda: None)
+    assert about_to_end.wait(30)
+    taken[0].put(ran.set)
+    assert ran.wait(30)
+
+
 # Retry
 
 

@@ -158,6 +158,22 @@ def test_references_that_are_not_fetched_are_handed_over() -> None:
     assert reader(data, ctx) == data
 
 
+def test_only_the_store_that_is_switched_off_hands_references_over(store: Shelf) -> None:
+    class Other(Shelf):
+        scheme = "other"
+
+    store.records["shelf://host/msg/1"] = StoredRecord(b"1")
+    off = Other()
+    off.fetches = False
+    for stores in ((store, [off]), (off, [store])):
+        settings = {**config(stores[0]), "large.message.payload.store.classes": stores[1]}
+        reader = DeserializerChain.from_config(settings)
+        ctx = RecordContext("t", "value", [("_format", b"external")])
+        data = b'{"url": "other://host/msg/1"}'
+        assert reader(data, ctx) == data
+        assert reader(b'{"url": "shelf://host/msg/1"}', RecordContext("t", "value", [("_format", b"external")])) == 1
+
+
 @pytest.mark.parametrize("mark", [b"external", b"External", b"EXTERNAL"])
 def test_mark_is_compared_without_case(store: Shelf, mark: bytes) -> None:
     store.records["shelf://host/msg/1"] = StoredRecord(b"1")
