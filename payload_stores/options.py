@@ -86,7 +86,7 @@ class Option(Generic[T]):
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value may be shown: a mapping may hold secrets of others."""
+    """Whether a value may be shown: a mapping may hold secrets that are declared elsewhere."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return isinstance(value, (str, int, float)) or value is None

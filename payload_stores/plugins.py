@@ -206,7 +206,7 @@ def import_object(path: str, kind: str = "object") -> object:
         target: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             target = getattr(target, part)
-    except Exception as error:  # a module of others may fail in any way while it is imported
+    except Exception as error:  # a foreign module may fail in any way while it is imported
         raise ConfigError(
             f"the {kind} {path!r} cannot be imported: {error}",
             hint="Check the spelling, and that its package is installed in this interpreter",

@@ -168,7 +168,7 @@ class HopClient:
             if status == HTTPStatus.OK and record_document.holds(response.iter_raw(), record):
                 return
         raise PayloadStoreError(
-            "the record's id is taken on the offload server, and what has it is another record, or cannot be seen "
+            "the record's id is taken on the offload server, and its record is another one, or cannot be seen "
             f"(HTTP 422, then {status})",
             hint="Ids that are made of the content need READ on the topic; random ids cannot be taken by others",
             store="hop",

@@ -27,7 +27,7 @@ def switch(name: str, configured: bool | None) -> bool:
         configured: What the client's configuration says, if it does.
 
     Raises:
-        ConfigError: The environment or the file says something else than yes or no.
+        ConfigError: The environment or the file says neither yes nor no.
     """
     if configured is not None:
         return configured
