@@ -124,7 +124,10 @@ def test_key_and_value_have_headers_of_their_own() -> None:
         (b"1:json,os.system", r"written with os\.system, which is not allowed"),
         (b"1:auto", "written with auto"),
         (b"1:zstd,json", r"an order that cannot be \(zstd, json\): auto: zstd \(2 of 2\) cannot come after auto: json"),
-        (b"1:json,large-message,zstd", r"an order that cannot be .*auto: zstd \(1 of 3\) cannot come before auto: large-message"),
+        (
+            b"1:json,large-message,zstd",
+            r"zstd \(1 of 3\) cannot come before auto: large-message",
+        ),
         (b"1:" + b",".join([b"zstd"] * 17), "lists 17 stages"),
         (b"1:json,zstd,zstd", "lists zstd more often than it is allowed"),
         (b"1:" + b",".join([b"zstd"] * 15), "lists zstd more often than it is allowed"),
