@@ -9,6 +9,7 @@ from uuid import UUID
 
 from payload_stores.options import Option, boolean, text
 from payload_stores.plugins import require
+from serde_chain.base import Stage
 from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
 from serde_chain.record import Context
 from serde_chain.schemas import schema_id
@@ -21,6 +22,7 @@ __all__ = [
     "OPTIONS",
     "PerTopic",
     "RegisteredSchema",
+    "RegistryStage",
     "SchemaFrame",
     "SchemaRegistry",
     "frame_of",
@@ -319,6 +321,17 @@ def frame_of(registered: RegisteredSchema, framing: str, *, is_key: bool, indexe
     # Registries that have GUIDs expect them in headers; readers take the id there as well.
     named = schema_id.encode_guid(UUID(registered.guid)) + indexes if registered.guid else by_id
     return SchemaFrame(b"", (schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER, named))
+
+
+class RegistryStage(Stage):
+    """A stage that may ask a schema registry; :func:`framing_of` says whether it does."""
+
+    _registry: SchemaRegistry | None = None
+
+    def close(self) -> None:
+        """Close the registry's client."""
+        if self._registry is not None:
+            self._registry.close()
 
 
 T = TypeVar("T")
