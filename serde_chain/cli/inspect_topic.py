@@ -16,13 +16,13 @@ from rich.text import Text
 
 from serde_chain import config as configuration
 from serde_chain.catalogue import find_format
+from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.codecs import codec_of
 from serde_chain.errors import ContextualError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.schemas.schema_id import split_confluent
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.large_message.options import ACCEPT
-from serde_chain.stamp.partitions import Partitions
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek, strip
 from serde_chain.wire.reference_format import Reference
 
@@ -57,18 +57,20 @@ def print_records(
 
     Raises:
         ConfigError: The Kafka client refuses its configuration.
-        RecordUnavailableError: There is no such partition, or no record there.
-        StampError: There is no such topic, or the broker does not answer.
+        RecordUnavailableError: There is no such topic, partition or record, or the broker does not answer.
     """
     config = configuration.load(path)
     # hop's mark is not to be mistaken, and nothing is fetched here.
     formats = dict.fromkeys((*ACCEPT.read(config), "hop"))
     own: dict[str, Any] = {key: config[key] for key in ("isolation.level",) if key in config}
     console = Console()
-    with Partitions(config, "serde-chain-inspect", timeout_s=timeout, **_QUIET, **own) as partitions:
-        start, end = _range(partitions, topic, partition, first)
+    settings = {**_QUIET, **own}
+    with PartitionReader(
+        config, "serde-chain-inspect", failure=RecordUnavailableError, timeout_s=timeout, **settings
+    ) as reader:
+        start, end = _range(reader, topic, partition, first)
         shown = 0
-        for message in islice(partitions.read(topic, partition, start, end), count):
+        for message in islice(reader.read(topic, partition, start, end), count):
             seen = describe(message, formats)
             if as_json:
                 console.print(json.dumps(seen), soft_wrap=True, highlight=False, markup=False)
@@ -84,14 +86,14 @@ def print_records(
         )
 
 
-def _range(partitions: Partitions, topic: str, partition: int, first: int | None) -> tuple[int, int]:
+def _range(reader: PartitionReader, topic: str, partition: int, first: int | None) -> tuple[int, int]:
     """Where to begin, and the end of the partition."""
-    count = partitions.count(topic)
+    count = reader.count(topic)
     if partition >= count:
         raise RecordUnavailableError(
             f"the topic has {count} partition{'s' * (count > 1)}, counted from 0", topic=topic, partition=partition
         )
-    low, high = partitions.bounds(topic, partition)
+    low, high = reader.bounds(topic, partition)
     where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": first}
     if low == high:
         raise RecordUnavailableError("the partition has no records", **where)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from serde_chain.spark.columns import deserialize, deserialize_udf
     from serde_chain.spark.connectors import packages
     from serde_chain.spark.dataframes import decode
+    from serde_chain.spark.explanation import explain
     from serde_chain.spark.metadata import entry_metadata
-    from serde_chain.spark.plan.engine import explain
     from serde_chain.spark.references import resolve, resolve_record
 
 __all__ = [
@@ -29,7 +29,7 @@ _MODULES = {
     "deserialize": "columns",
     "deserialize_udf": "columns",
     "entry_metadata": "metadata",
-    "explain": "plan.engine",
+    "explain": "explanation",
     "packages": "connectors",
     "resolve": "references",
     "resolve_record": "references",

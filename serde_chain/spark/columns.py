@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
 
 from pyspark.sql import Column, functions
 from pyspark.sql.types import DataType
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
-from serde_chain.record import VALUE
-from serde_chain.spark.jvm.columns import bind, read_natively
-from serde_chain.spark.plan.engine import as_topics, check_engine, choose
-from serde_chain.spark.plan.plan import PERMISSIVE, FieldPlan, Plan, check_mode, load, plan_field
+from serde_chain.record import KEY, VALUE
+from serde_chain.spark.jvm.columns import let, read_natively
+from serde_chain.spark.plan.arguments import as_topics, check_engine, check_mode
+from serde_chain.spark.plan.engine import choose
+from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.kafka import CONTEXT, HEADERS, ColumnOrName, as_column, typed_columns
+from serde_chain.spark.plan.plan import FieldPlan, Plan
+from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
-from serde_chain.spark.plan.schemas import HEADERS, ColumnOrName, arrow_of, as_column, as_nullable, spark_of
-from serde_chain.spark.references import plan_references, read_bytes
-from serde_chain.spark.udfs import make_function
+from serde_chain.spark.plan.types import arrow_of, spark_of
+from serde_chain.spark.references import read_bytes
+from serde_chain.spark.udfs import make_function, run_in_workers
 
 __all__ = ["ColumnOrName", "deserialize", "deserialize_udf"]
-
-_ARGUMENTS: Final = ("value", "headers", "topic", "partition", "offset", "key")
 
 
 def deserialize(
@@ -77,33 +77,21 @@ def deserialize(
             key="headers",
         )
     choice = choose(loaded, field, engine=engine, mode=mode, topics=as_topics(topics))
-    if choice.native:
-        places = {"topic": topic, "partition": partition, "offset": offset}
-        context = {name: as_column(found) for name, found in places.items() if found is not None}
-        kind = spark_of(field.arrow_type)
+    beside = typed_columns(headers=headers, topic=topic, partition=partition, offset=offset, key=key)
+    if not choice.native:
+        columns = {VALUE: as_column(value), **beside}
+        return run_in_workers("deserialize", loaded, columns, value=field, mode=mode)
+    context = {name: column for name, column in beside.items() if name in CONTEXT}
+    kind = spark_of(field.arrow_type)
 
-        def read(data: Column) -> Column:
-            """Have Spark read what came, or what a reference stood for."""
-            return read_natively(choice, data, kind, mode=mode, context=context, field=VALUE)
+    def read(data: Column) -> Column:
+        """Have Spark read what came, or what a reference stood for."""
+        return read_natively(choice, data, kind, mode=mode, context=context, field=VALUE)
 
-        plan, names = plan_references(loaded, is_key=False, stages=choice.before) if choice.before else (None, None)
-        if plan is None:
-            return read(as_column(value))
-        head = functions.lit(None) if headers is None else headers
-        return bind(read_bytes(value, head, loaded, plan, names=names, context=places, mode=mode), read)
-    function = _function(loaded, field, mode)
-    if headers is None and any(argument is not None for argument in (topic, partition, offset, key)):
-        headers = functions.lit(None)
-    given: list[Any] = [value, headers, topic, partition, offset, key]
-    while given[-1] is None:
-        given.pop()
-    columns = [functions.lit(None) if found is None else as_column(found) for found in given]
-    if len(columns) > 1:
-        # Other types than that of headers are refused here when the query is analyzed.
-        columns[1] = columns[1].cast(HEADERS)
-    typed = zip(columns, (None, None, "string", "int", "long", "binary"), strict=False)
-    result: Column = function(*(column if kind is None else column.cast(kind) for column, kind in typed))
-    return result
+    if choice.before is None:
+        return read(as_column(value))
+    came = {VALUE: as_column(value), "headers": functions.lit(None).cast(HEADERS), **beside}
+    return let(read_bytes(came, loaded, choice.before, mode=mode), read)
 
 
 def deserialize_udf(
@@ -126,7 +114,8 @@ def deserialize_udf(
     """
     check_packages()
     mode, loaded = check_mode(mode), load(config)
-    return _function(loaded, _field(loaded, schema), mode)
+    columns = (VALUE, "headers", *CONTEXT, KEY)
+    return make_function("deserialize", Plan(loaded, columns, _field(loaded, schema), None, (), mode))
 
 
 def _field(config: dict[str, object], schema: DataType | str | None) -> FieldPlan:
@@ -134,11 +123,3 @@ def _field(config: dict[str, object], schema: DataType | str | None) -> FieldPla
     if field is None:
         raise ConfigError("the configuration names no value.deserializers", key="value.deserializers")
     return field
-
-
-def _function(config: dict[str, object], field: FieldPlan, mode: str) -> Callable[..., Column]:
-    plan = Plan(config, _ARGUMENTS, field, None, gives=(), mode=mode, python=sys.executable)
-    returns = spark_of(field.arrow_type)
-    if mode == PERMISSIVE:
-        returns = as_nullable(returns)
-    return make_function("deserialize", plan, returns)

@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
-from pyspark.sql import Column, DataFrame, functions
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import DataFrame, functions
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.jvm.decode import DECODED, ERROR, decode_natively
-from serde_chain.spark.plan.engine import as_topics, check_engine, choose
-from serde_chain.spark.plan.plan import (
-    DROPMALFORMED,
-    FAILFAST,
-    PERMISSIVE,
-    FieldPlan,
-    Plan,
-    check_mode,
-    load,
-    plan_field,
-)
+from serde_chain.spark.plan.arguments import DROPMALFORMED, PERMISSIVE, as_topics, check_engine, check_mode
+from serde_chain.spark.plan.engine import choose
+from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.kafka import KAFKA
+from serde_chain.spark.plan.plan import FieldPlan, changed_columns
+from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
-from serde_chain.spark.plan.schemas import HEADERS, as_nullable, spark_of
-from serde_chain.spark.udfs import make_function
+from serde_chain.spark.plan.types import as_nullable
+from serde_chain.spark.udfs import run_in_workers
 
 __all__ = ["decode"]
-
-# What Spark's Kafka source gives, and in which order the workers get it.
-_TYPES: Final[dict[str, DataType]] = {
-    "value": BinaryType(),
-    "headers": HEADERS,
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "key": BinaryType(),
-    "timestamp": TimestampType(),
-}
 
 
 def decode(
@@ -113,12 +85,11 @@ def decode(
         if all(choice.native for choice in choices.values()):
             return decode_natively(frame, loaded, choices, {KEY: key, VALUE: value}, mode)
         check_worker_python(frame.sparkSession)
-        columns = tuple(name for name in _TYPES if name in frame.columns)
-        result = _result(columns, value, key, mode)
-        gives = tuple(result.fieldNames())
-        plan = Plan(loaded, columns, value, key, gives=gives, mode=mode, python=sys.executable)
-        function = make_function("decode", plan, result)
-        decoded = frame.withColumn(DECODED, function(*map(_argument, columns)))
+        columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
+        gives = changed_columns(columns, value, key, mode)
+        decoded = frame.withColumn(
+            DECODED, run_in_workers("decode", loaded, columns, value=value, key=key, gives=gives, mode=mode)
+        )
         if mode == DROPMALFORMED:
             decoded = decoded.where(functions.col(DECODED).getField("error").isNull())
         selected = [
@@ -132,25 +103,6 @@ def decode(
     return transform
 
 
-def _argument(name: str) -> Column:
-    column = functions.col(name)
-    return functions.unix_millis(column) if name == "timestamp" else column
-
-
-def _result(columns: Sequence[str], value: FieldPlan | None, key: FieldPlan | None, mode: str) -> StructType:
-    """The type of what the workers give: all that they may change."""
-    fields: dict[str, DataType] = {}
-    for name, field in ((KEY, key), (VALUE, value)):
-        if field is not None:
-            kind = spark_of(field.arrow_type)
-            fields[name] = as_nullable(kind) if mode == PERMISSIVE else kind
-    changed = {"headers"} | ({KEY, "timestamp"} if value is not None and value.restores else set())
-    fields |= {name: _TYPES[name] for name in columns if name in changed - fields.keys()}
-    if mode != FAILFAST:
-        fields["error"] = StringType()
-    return StructType([StructField(name, kind) for name, kind in fields.items()])
-
-
 def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None) -> None:
     """Refuse a DataFrame that is not one of Spark's Kafka source.
 
@@ -161,9 +113,9 @@ def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | N
     needed = {"value"} | ({"key"} if key is not None else set())
     if any(field is not None and field.needs_headers for field in (value, key)):
         needed.add("headers")
-    for name, expected in _TYPES.items():
-        found = types.get(name)
-        if found is None:
+    for name, expected in KAFKA.items():
+        kind = types.get(name)
+        if kind is None:
             if name not in needed:
                 continue
             raise ConfigError(
@@ -173,9 +125,9 @@ def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | N
                 else "decode() takes what Spark's Kafka source gives",
                 key=name,
             )
-        if as_nullable(found) != expected:
+        if as_nullable(kind) != expected:
             raise ConfigError(
-                f"the column {name} is {found.simpleString()}, expected {expected.simpleString()}",
+                f"the column {name} is {kind.simpleString()}, expected {expected.simpleString()}",
                 hint="decode() takes the columns of Spark's Kafka source as they come, once",
                 key=name,
             )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Final
 
 from pyspark.sql import Column, functions
 
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer
-from serde_chain.record import Context
-from serde_chain.spark.plan.plan import FieldPlan, Plan, check_mode
+from serde_chain.record import VALUE, Context
+from serde_chain.spark.plan.arguments import check_mode
+from serde_chain.spark.plan.kafka import ColumnOrName, as_column
+from serde_chain.spark.plan.plan import FieldPlan
 from serde_chain.spark.plan.prerequisites import check_packages
-from serde_chain.spark.plan.schemas import ColumnOrName, as_column, spark_of
-from serde_chain.spark.udfs import make_function
+from serde_chain.spark.udfs import run_in_workers
 from serde_chain.wire.entry_metadata import MAGIC, peek
 
 __all__ = ["entry_metadata"]
@@ -27,8 +27,8 @@ class _Peek(Deserializer[dict[str, Any]]):
     """Reads what stands in front of a payload."""
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> dict[str, Any] | None:
-        found = None if data is None else peek(data)
-        return None if found is None else found._asdict()
+        metadata = None if data is None else peek(data)
+        return None if metadata is None else metadata._asdict()
 
 
 def entry_metadata(value: ColumnOrName, *, mode: str = "FAILFAST") -> Column:
@@ -50,9 +50,9 @@ def entry_metadata(value: ColumnOrName, *, mode: str = "FAILFAST") -> Column:
     arrow: Any = require("pyarrow", "spark")
     kind = arrow.struct([("broker_timestamp", arrow.int64()), ("index", arrow.int64())])
     field = FieldPlan(is_key=False, arrow_type=kind, needs_headers=False, given=True)
-    plan = Plan({"value.deserializer": _Peek}, ("value",), field, None, (), check_mode(mode), sys.executable)
-    found: Column = make_function("entry_metadata", plan, spark_of(kind))(_head(as_column(value)))
-    return found
+    columns = {VALUE: _head(as_column(value))}
+    config = {"value.deserializer": _Peek}
+    return run_in_workers("entry_metadata", config, columns, value=field, mode=check_mode(mode))
 
 
 def _head(value: Column) -> Column:

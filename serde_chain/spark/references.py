@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import Column, functions
-from pyspark.sql.types import BinaryType, DataType, StructField, StructType, TimestampType
 
-from payload_stores.plugins import require
-from serde_chain.chain import DeserializerChain
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
-from serde_chain.spark.plan.plan import FieldPlan, Plan, check_mode, load
+from serde_chain.record import VALUE
+from serde_chain.spark.plan.arguments import check_mode
+from serde_chain.spark.plan.fields import plan_references
+from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column, typed_columns
+from serde_chain.spark.plan.plan import FieldPlan
+from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
-from serde_chain.spark.plan.schemas import HEADERS, ColumnOrName, as_column
-from serde_chain.spark.udfs import make_function
-from serde_chain.stages.large_message.read import LargeMessageDeserializer
+from serde_chain.spark.udfs import run_in_workers
 
-__all__ = ["marked", "plan_references", "read_bytes", "resolve", "resolve_record"]
-
-_CONTEXT: Final = ("topic", "partition", "offset")
-_TYPES: Final = {"topic": "string", "partition": "int", "offset": "bigint"}
+__all__ = ["marked", "read_bytes", "resolve", "resolve_record"]
 
 
 def resolve(
@@ -60,45 +56,25 @@ def resolve(
     """
     check_packages()
     loaded = load(config)
-    plan, names = plan_references(loaded, is_key=False)
+    plan = plan_references(loaded, is_key=False)
     if plan is None:
         raise _no_references()
-    context = {"topic": topic, "partition": partition, "offset": offset}
-    return read_bytes(value, headers, loaded, plan, names=names, context=context, mode=mode)
+    beside = typed_columns(headers=headers, topic=topic, partition=partition, offset=offset)
+    return read_bytes({VALUE: as_column(value), **beside}, loaded, plan, mode=check_mode(mode))
 
 
-def read_bytes(
-    value: ColumnOrName,
-    headers: ColumnOrName,
-    config: dict[str, object],
-    plan: FieldPlan,
-    *,
-    names: frozenset[str] | None,
-    context: Mapping[str, ColumnOrName | None],
-    mode: str,
-) -> Column:
+def read_bytes(columns: Mapping[str, Column], config: dict[str, object], plan: FieldPlan, *, mode: str) -> Column:
     """Run the first stages of a chain, which give bytes, on the records that they are for.
 
     Args:
-        value: The binary column with the values.
-        headers: The column with the headers.
+        columns: The columns of Spark's Kafka source, value and headers among them.
         config: Flat configuration.
         plan: Which stages.
-        names: Headers of which these records have one; None for all records.
-        context: Columns with topic, partition and offset, where they are known.
         mode: The mode.
     """
-    whole, head = as_column(value), as_column(headers).cast(HEADERS)
-    offloaded = marked(head, names)
-    columns = {"value": whole, "headers": head}
-    for name in _CONTEXT:
-        given = context.get(name)
-        if given is not None:
-            columns[name] = as_column(given).cast(_TYPES[name])
-    shipped = Plan(config, tuple(columns), plan, None, gives=(), mode=check_mode(mode), python=sys.executable)
-    function = make_function("resolve", shipped, BinaryType())
-    fetched: Column = function(*(functions.when(offloaded, column) for column in columns.values()))
-    return functions.when(offloaded, fetched).otherwise(whole)
+    crossing = marked(columns["headers"], [plan])
+    result = run_in_workers("resolve", config, columns, value=plan, mode=mode, where=crossing)
+    return functions.when(crossing, result).otherwise(columns[VALUE])
 
 
 def resolve_record(
@@ -136,82 +112,43 @@ def resolve_record(
     """
     check_packages()
     loaded = load(config)
-    plans = [plan_references(loaded, is_key=is_key) for is_key in (False, True)]
-    (of_value, _), (of_key, _) = plans
-    found = [markers for plan, markers in plans if plan is not None]
-    if not found:
+    of_value, of_key = (plan_references(loaded, is_key=is_key) for is_key in (False, True))
+    plans = [plan for plan in (of_value, of_key) if plan is not None]
+    if not plans:
         raise _no_references()
-    head = as_column(headers).cast(HEADERS)
-    names = None if None in found else frozenset[str]().union(*(markers for markers in found if markers is not None))
-    offloaded = marked(head, names)
     came = {
         "value": as_column(value),
-        "headers": head,
+        "headers": as_column(headers).cast(HEADERS),
         "key": as_column(key),
-        "timestamp": (functions.lit(None) if timestamp is None else as_column(timestamp)).cast("timestamp"),
+        "timestamp": as_column(functions.lit(None) if timestamp is None else timestamp).cast(KAFKA["timestamp"]),
     }
-    columns = {**came, "timestamp": functions.unix_millis(came["timestamp"])}
-    for name, given in zip(_CONTEXT, (topic, partition, offset), strict=True):
-        columns[name] = (functions.lit(None) if given is None else as_column(given)).cast(_TYPES[name])
-    fields: dict[str, DataType] = {
-        "value": BinaryType(),
-        "headers": HEADERS,
-        "key": BinaryType(),
-        "timestamp": TimestampType(),
-    }
-    shipped = Plan(
+    result = run_in_workers(
+        "resolve_record",
         loaded,
-        tuple(columns),
-        of_value,
-        of_key,
-        gives=tuple(fields),
+        {**came, **typed_columns(topic=topic, partition=partition, offset=offset)},
+        value=of_value,
+        key=of_key,
+        gives=tuple(came),
         mode=check_mode(mode),
-        python=sys.executable,
+        where=marked(came["headers"], plans),
         leaves_empty=True,
     )
-    returns = StructType([StructField(name, kind) for name, kind in fields.items()])
-    function = make_function("resolve_record", shipped, returns)
-    fetched = function(*(functions.when(offloaded, column) for column in columns.values()))
-    # The function stands here once: where its result were used twice, Spark would call it twice.
-    return functions.coalesce(fetched, functions.struct(*(column.alias(name) for name, column in came.items())))
+    # The column stands here once: where it were used twice, Spark would call the function twice.
+    return functions.coalesce(result, functions.struct(*(column.alias(name) for name, column in came.items())))
 
 
-def plan_references(
-    config: dict[str, object], *, is_key: bool, stages: int = 0
-) -> tuple[FieldPlan | None, frozenset[str] | None]:
-    """Plan the stages of a chain up to the one that follows references.
+def marked(headers: Column, plans: Iterable[FieldPlan]) -> Column:
+    """Whether the stages of some plans may change a record.
 
     Args:
-        config: Flat configuration.
-        is_key: Whether for keys.
-        stages: As many stages instead, which give bytes.
-
-    Returns:
-        The plan, None if there is nothing to do; and the names of headers of which every record that the stages change
-        has one, None if they may change any record.
+        headers: The record's headers; not used where a plan's stages may change any record.
+        plans: The plans.
     """
-    with DeserializerChain.from_config(config, is_key=is_key) as chain:
-        moving = [at for at, stage in enumerate(chain.stages, 1) if getattr(stage, "moves_payloads", False)]
-        count = stages or (moving[0] if moving else 0)
-        if not count:
-            return None, None
-        first = chain.stages[0]
-        plan = FieldPlan(
-            is_key,
-            require("pyarrow", "spark").binary(),
-            needs_headers=bool(moving),
-            stages=count,
-            restores=any(getattr(stage, "restores_records", False) for stage in chain.stages[:count]),
-        )
-        # What another stage takes off, it takes off all records.
-        known = count == 1 and isinstance(first, LargeMessageDeserializer)
-        return plan, first.marker_headers() if known else None
-
-
-def marked(headers: Column, names: Iterable[str] | None) -> Column:
-    """Whether a record may hold a reference."""
-    if names is None:
-        return functions.lit(True)
+    names: set[str] = set()
+    for plan in plans:
+        if plan.markers is None:
+            return functions.lit(True)
+        names |= plan.markers
     wanted: Any = sorted(names)
     return functions.exists(headers, lambda header: header["key"].isin(*wanted))
 

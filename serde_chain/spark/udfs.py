@@ -1,30 +1,71 @@
-"""Functions for Spark's workers: Arrow UDFs where pyspark has them (4.1), pandas UDFs else.
+"""Functions for Spark's workers: Arrow UDFs where pyspark has them (4.1), pandas UDFs otherwise.
 
 Both run the same code on Arrow arrays; around the pandas UDF they are converted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pyspark.sql import functions
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql import Column, functions
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from payload_stores.plugins import require
-from serde_chain.spark.plan.plan import Plan, pickled
-from serde_chain.spark.plan.schemas import HEADERS, ColumnOrName, as_column
+from serde_chain.record import KEY, VALUE
+from serde_chain.spark.plan.arguments import PERMISSIVE
+from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column
+from serde_chain.spark.plan.plan import FieldPlan, Plan, pickled
+from serde_chain.spark.plan.types import as_nullable, spark_of
 
-__all__ = ["make_function"]
+__all__ = ["make_function", "run_in_workers"]
 
 
-def make_function(name: str, plan: Plan, returns: DataType) -> Callable[..., Any]:
+def run_in_workers(
+    name: str,
+    config: Mapping[str, object],
+    columns: Mapping[str, Column],
+    *,
+    value: FieldPlan | None,
+    key: FieldPlan | None = None,
+    gives: tuple[str, ...] = (),
+    mode: str,
+    where: Column | None = None,
+    leaves_empty: bool = False,
+) -> Column:
+    """Read columns of Spark's Kafka source in the workers.
+
+    Args:
+        name: What a query's plan shows.
+        config: Flat configuration.
+        columns: The columns by what they are in the source.
+        value: As in :class:`~serde_chain.spark.plan.plan.Plan`, as are the others.
+        key: How keys are read.
+        gives: The fields of the struct that the column is of; none for the value alone.
+        mode: The mode.
+        where: The rows that cross into Python; None for all.
+        leaves_empty: Give null where neither value nor key came.
+
+    Returns:
+        The column. Used several times in a query, it is evaluated several times.
+
+    Raises:
+        ConfigError: Something in the configuration cannot be pickled.
+    """
+    plan = Plan(config, tuple(columns), value, key, gives, mode, leaves_empty=leaves_empty)
+    arguments = [functions.unix_millis(at) if name == "timestamp" else at for name, at in columns.items()]
+    if where is not None:
+        arguments = [functions.when(where, argument) for argument in arguments]
+    column: Column = make_function(name, plan)(*arguments)
+    return column
+
+
+def make_function(name: str, plan: Plan) -> Callable[..., Any]:
     """Make the function that Spark ships to its workers.
 
     Args:
         name: What a query's plan shows.
         plan: What the function does.
-        returns: Type of the column.
 
     Returns:
         A function of columns, in the order of the plan's.
@@ -32,8 +73,17 @@ def make_function(name: str, plan: Plan, returns: DataType) -> Callable[..., Any
     Raises:
         ConfigError: Something in the configuration cannot be pickled.
     """
-    function = _make(name, plan, returns)
+    function = _make(name, plan, _result_type(plan))
     return lambda *columns: function(*map(_without_null, plan.columns, columns))
+
+
+def _result_type(plan: Plan) -> DataType:
+    types = {**KAFKA, "error": StringType()}
+    for name, field in ((KEY, plan.key), (VALUE, plan.value)):
+        if field is not None:
+            kind = spark_of(field.arrow_type)
+            types[name] = as_nullable(kind) if plan.mode == PERMISSIVE else kind
+    return StructType([StructField(name, types[name]) for name in plan.gives]) if plan.gives else types[VALUE]
 
 
 def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader
 from serde_chain.config import Config
-from serde_chain.stamp.partitions import TIMEOUT_S, Partitions
+from serde_chain.errors import StampError
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek
 
 __all__ = ["GAP", "MALFORMED", "REPEAT", "TIME", "UNFRAMED", "Finding", "FrameChecker", "Report", "check"]
@@ -138,9 +139,9 @@ def check(
         StampError: The topic cannot be read.
     """
     report, checker = Report(), FrameChecker()
-    with Partitions(config, "serde-chain-check", timeout_s=timeout_s) as partitions:
-        for partition in range(partitions.count(topic)):
-            for message in partitions.read(topic, partition, *partitions.bounds(topic, partition)):
+    with PartitionReader(config, "serde-chain-check", failure=StampError, timeout_s=timeout_s) as reader:
+        for partition in range(reader.count(topic)):
+            for message in reader.read(topic, partition, *reader.bounds(topic, partition)):
                 report.add(checker.look(partition, message.offset(), message.value()))
                 if progress is not None and report.records % 1000 == 0:
                     progress(report.records)

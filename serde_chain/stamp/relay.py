@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
 from serde_chain.config import Config
 from serde_chain.errors import StampError
-from serde_chain.stamp.partitions import TIMEOUT_S, Partitions, log_error, make_client
 from serde_chain.wire.entry_metadata import EntryMetadata, EntryMetadataError, frame, peek
 
 __all__ = ["stamp"]
@@ -101,26 +101,27 @@ class _Relay:
         self._failed: list[tuple[int, Any]] = []
         self._is_open = False
         # Bounds what one partition has in memory: a record is in the consumer's queue, then in the producer's.
-        self._partitions = Partitions(config, name, timeout_s=timeout_s, **{"queued.max.messages.kbytes": 16_384})
-        self._kafka = self._partitions.kafka
+        queue = {"queued.max.messages.kbytes": 16_384}
+        self._reader = PartitionReader(config, name, failure=StampError, timeout_s=timeout_s, **queue)
+        self._kafka = self._reader.kafka
         own = {"transactional.id": name, "enable.idempotence": True, "acks": "all", "error_cb": log_error}
         try:
             self._producer = make_client(self._kafka.Producer, config, own)
         except BaseException:
-            self._partitions.close()
+            self._reader.close()
             raise
 
     def open(self) -> None:
         """Look for the topics, end what a relay of this name has left open, then find out where it stood."""
         # First: a broker that is not there is told by what asks for topics; a transaction only says that it took long.
-        count, other = self._partitions.count(self._source), self._partitions.count(self._target)
+        count, other = self._reader.count(self._source), self._reader.count(self._target)
         if other < count:
             raise StampError(
                 f"it has {other} partitions, {self._source} has {count}: each is copied to the one of its number",
                 topic=self._target,
             )
         self._call("the broker begins no transactions", self._producer.init_transactions, self._timeout_s)
-        for place in self._partitions.committed(self._source, count):
+        for place in self._reader.committed(self._source, count):
             self._states[place.partition] = self._recover(place)
         self._assign()
 
@@ -129,9 +130,8 @@ class _Relay:
         relayed = failures = 0
         ended: set[int] = set()
         while not stop.is_set() and not (until_end and len(ended) == len(self._states)):
-            messages = self._partitions.consumer.consume(_BATCH_RECORDS, _WAIT_S)
-            ended |= {message.partition() for message in messages if self._partitions.is_end(message)}
-            records = [message for message in messages if message.error() is None]
+            records, at_end = self._reader.take(_BATCH_RECORDS, _WAIT_S)
+            ended |= at_end
             if not records:
                 continue
             before = dict(self._states)
@@ -155,7 +155,7 @@ class _Relay:
             with contextlib.suppress(self._kafka.KafkaException):
                 self._producer.abort_transaction(_ABORT_S)
         self._producer.purge()
-        self._partitions.close()
+        self._reader.close()
 
     def _recover(self, place: Any) -> _State:
         """Where a partition stands, by its last frame and by the position that was committed with it."""
@@ -182,16 +182,16 @@ class _Relay:
             return _State(place.offset, last.index + 1, last.broker_timestamp or 0)
         if state is not None:
             return state
-        first, _ = self._partitions.bounds(self._source, partition)
+        first, _ = self._reader.bounds(self._source, partition)
         return _State(place.offset if place.offset >= 0 else first)
 
     def _last_frame(self, partition: int) -> EntryMetadata | None:
         """The frame of the last record in a partition of the target that is no tombstone."""
-        low, high = self._partitions.bounds(self._target, partition)
+        low, high = self._reader.bounds(self._target, partition)
         step = _FIRST_LOOK_BACK
         while high > low:
             start = max(low, high - step)
-            values = [message.value() for message in self._partitions.read(self._target, partition, start, high)]
+            values = [message.value() for message in self._reader.read(self._target, partition, start, high)]
             last = next((value for value in reversed(values) if value is not None), None)
             if last is not None:
                 return self._read_frame(last, partition)
@@ -213,8 +213,7 @@ class _Relay:
         return found
 
     def _assign(self) -> None:
-        places = [self._kafka.TopicPartition(self._source, number, at.offset) for number, at in self._states.items()]
-        self._partitions.consumer.assign(places)
+        self._reader.assign(self._source, {partition: at.offset for partition, at in self._states.items()})
 
     def _transact(self, records: list[Any]) -> None:
         """Write records and positions in one transaction."""
@@ -228,9 +227,8 @@ class _Relay:
             for partition, at in self._states.items()
             if partition in {message.partition() for message in records}
         ]
-        group = self._partitions.consumer.consumer_group_metadata()
         self._serve(self._producer.flush, self._timeout_s)
-        self._producer.send_offsets_to_transaction(places, group, self._timeout_s)
+        self._producer.send_offsets_to_transaction(places, self._reader.group(), self._timeout_s)
         self._commit()
 
     def _commit(self) -> None:

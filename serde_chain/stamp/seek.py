@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader
 from serde_chain.config import Config
-from serde_chain.stamp.partitions import TIMEOUT_S, Partitions
+from serde_chain.errors import StampError
 from serde_chain.wire.entry_metadata import peek
 
 __all__ = ["offset_at", "search"]
@@ -33,11 +34,11 @@ def offset_at(
         EntryMetadataError: A frame that was read is malformed.
         StampError: The topic cannot be read.
     """
-    with Partitions(config, "serde-chain-seek", timeout_s=timeout_s) as partitions:
-        low, high = partitions.bounds(topic, partition)
+    with PartitionReader(config, "serde-chain-seek", failure=StampError, timeout_s=timeout_s) as reader:
+        low, high = reader.bounds(topic, partition)
 
         def read(start: int, end: int) -> tuple[int, int] | None:
-            for message in partitions.read(topic, partition, start, end):
+            for message in reader.read(topic, partition, start, end):
                 found = None if message.value() is None else peek(message.value())
                 if found is not None and found.broker_timestamp is not None:
                     return message.offset(), found.broker_timestamp

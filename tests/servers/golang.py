@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from serde_chain.testing.services.cache import cached
-from serde_chain.testing.services.errors import ServiceDownloadError, ServiceMissingError
+from serde_chain.testing.services.errors import ServiceMissingError
+from serde_chain.testing.services.tool import run_tool
 
 _BUILD_SECONDS = 900
 
@@ -35,22 +35,10 @@ def _build(package: str, version: str, target: Path) -> None:
     if go is None:
         message = f"{package} is built with Go, which is not installed; install it and put it on PATH"
         raise ServiceMissingError(message)
-    try:
-        done = subprocess.run(
-            [go, "install", f"{package}@{version}"],
-            env={**os.environ, "GOBIN": str(target)},
-            # Away from any go.mod of the caller's.
-            cwd=target,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_BUILD_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        message = f"building {package} took more than {_BUILD_SECONDS} s; check the network and try again"
-        raise ServiceDownloadError(message) from error
-    if done.returncode != 0:
-        tail = "\n".join(done.stdout.splitlines()[-15:])
-        message = f"{package} could not be built; check the network and try again. The end of Go's output:\n{tail}"
-        raise ServiceDownloadError(message)
+    run_tool(
+        [go, "install", f"{package}@{version}"],
+        what=f"building {package}",
+        folder=target,  # away from any go.mod of the caller's
+        seconds=_BUILD_SECONDS,
+        environment={**os.environ, "GOBIN": str(target)},
+    )

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from serde_chain import RecordContext, SerializerChain
-from serde_chain.spark.plan.plan import Plan, plan_field
+from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.plan import Plan
 from serde_chain.spark.worker.decode import decode_batches
 from serde_chain.testing.memory import peak_bytes, reset_peak
 

@@ -18,7 +18,8 @@ from payload_stores.memory import MemoryStore
 from serde_chain import RecordContext, SerializerChain
 from serde_chain.errors import SerializationError
 from serde_chain.spark import decode
-from serde_chain.spark.plan.plan import Plan, plan_field
+from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.plan import Plan
 from serde_chain.spark.worker.decode import decode_batches
 from serde_chain.testing.services import S3Server, SchemaRegistry
 

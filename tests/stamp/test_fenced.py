@@ -6,23 +6,11 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from serde_chain.clients.confluent.partitions import make_client
 from serde_chain.errors import StampError
 from serde_chain.stamp import check, stamp
-from serde_chain.stamp.partitions import make_client
-from serde_chain.testing.services import KafkaBroker
 from tests.conftest import NewTopic
-
-
-@pytest.fixture
-def config(broker: KafkaBroker) -> dict[str, Any]:
-    return {**broker.client_config(), "log_level": 0}
-
-
-def fill(config: dict[str, Any], topic: str, records: list[dict[str, Any]]) -> None:
-    producer = confluent_kafka.Producer({**config, "linger.ms": 20})
-    for record in records:
-        producer.produce(topic, **record)
-    assert producer.flush(60) == 0
+from tests.stamp.conftest import Fill
 
 
 class Interrupted:
@@ -80,10 +68,14 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, call: str, happens: Callable[[], 
     ],
 )
 def test_a_relay_that_is_fenced_says_so(
-    config: dict[str, Any], new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch, call: str, tried_before: bool
+    config: dict[str, Any],
+    new_topic: NewTopic,
+    fill: Fill,
+    call: str,
+    tried_before: bool,
 ) -> None:
     source, target = new_topic(), new_topic()
-    fill(config, source, [{"value": b"%d" % number} for number in range(3)])
+    fill(source, [{"value": b"%d" % number} for number in range(3)])
     newer = confluent_kafka.Producer({**config, "transactional.id": f"relay-{source}"})
 
     def take_over() -> None:
@@ -95,7 +87,7 @@ def test_a_relay_that_is_fenced_says_so(
     def relaying() -> int:
         return stamp(config, source, target, until_end=True, transactional_id=f"relay-{source}", timeout_s=30)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         made = interrupt(patch, call, take_over)
         with pytest.raises(StampError, match=rf"another relay of this name has taken over.*relay-{source}"):
             relaying()

@@ -15,40 +15,27 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from serde_chain import ConfigError
+from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.errors import StampError
 from serde_chain.stamp import check, stamp
-from serde_chain.stamp.partitions import Partitions
-from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.entry_metadata import frame, peek, strip
 from tests.conftest import NewTopic
+from tests.stamp.conftest import Fill
 
 COMMAND = [sys.executable, "-c", "from serde_chain.cli import main; main()", "stamp"]
 PAYLOAD = b"\x0e\x02 a payload that looks like a frame"
 
 
-@pytest.fixture
-def config(broker: KafkaBroker) -> dict[str, Any]:
-    return {**broker.client_config(), "log_level": 0}
-
-
-def fill(config: dict[str, Any], topic: str, records: list[dict[str, Any]]) -> None:
-    producer = confluent_kafka.Producer({**config, "linger.ms": 20})
-    for record in records:
-        producer.produce(topic, **record)
-        producer.poll(0)
-    assert producer.flush(60) == 0
-
-
 def read(config: dict[str, Any], topic: str) -> list[Any]:
-    with Partitions(config, "tests") as partitions:
+    with PartitionReader(config, "tests", failure=StampError) as reader:
         return [
             message
-            for number in range(partitions.count(topic))
-            for message in partitions.read(topic, number, *partitions.bounds(topic, number))
+            for number in range(reader.count(topic))
+            for message in reader.read(topic, number, *reader.bounds(topic, number))
         ]
 
 
-def test_records_are_copied_with_time_and_index(config: dict[str, Any], new_topic: NewTopic) -> None:
+def test_records_are_copied_with_time_and_index(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
     source, target = new_topic(3), new_topic(3)
     records: list[dict[str, Any]] = [
         {
@@ -64,7 +51,7 @@ def test_records_are_copied_with_time_and_index(config: dict[str, Any], new_topi
         {"value": PAYLOAD, "partition": 0, "headers": [("a", b"1"), ("a", None)]},
         {"value": b"", "partition": 0},
     ]
-    fill(config, source, records)
+    fill(source, records)
     before = time.time_ns() // 1_000_000
     told: list[int] = []
     assert stamp(config, source, target, until_end=True, progress=told.append) == 33
@@ -82,15 +69,15 @@ def test_records_are_copied_with_time_and_index(config: dict[str, Any], new_topi
     assert (report.records, report.counts) == (33, {})
 
 
-def test_it_goes_on_where_it_was(config: dict[str, Any], new_topic: NewTopic) -> None:
+def test_it_goes_on_where_it_was(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
     source, target = new_topic(), new_topic()
     assert stamp(config, source, target, until_end=True) == 0
     for start in range(0, 40, 10):
-        fill(config, source, [{"value": b"%d" % number} for number in range(start, start + 10)])
+        fill(source, [{"value": b"%d" % number} for number in range(start, start + 10)])
         assert stamp(config, source, target, until_end=True) == 10
-    fill(config, source, [{"value": None, "key": b"x"}] * 50)  # the last frame lies far back
+    fill(source, [{"value": None, "key": b"x"}] * 50)  # the last frame lies far back
     assert stamp(config, source, target, until_end=True) == 50
-    fill(config, source, [{"value": b"40"}])
+    fill(source, [{"value": b"40"}])
     assert stamp(config, source, target, until_end=True) == 1
     values = [message.value() for message in read(config, target) if message.value() is not None]
     assert [bytes(strip(value)) for value in values] == [b"%d" % number for number in range(41)]
@@ -98,24 +85,23 @@ def test_it_goes_on_where_it_was(config: dict[str, Any], new_topic: NewTopic) ->
 
 
 def test_killed_again_and_again_there_is_no_gap_and_no_repeat(
-    config: dict[str, Any], new_topic: NewTopic, tmp_path: Path
+    config: dict[str, Any], new_topic: NewTopic, fill: Fill, tmp_path: Path
 ) -> None:
     source, target = new_topic(2), new_topic(2)
     count = 60_000
-    fill(config, source, [{"value": b"%d" % number, "partition": number % 2} for number in range(count)])
+    fill(source, [{"value": b"%d" % number, "partition": number % 2} for number in range(count)])
     file = tmp_path / "client.toml"
     file.write_text("".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in config.items()))
     command = [*COMMAND, "--config", str(file), "--from", source, "--to", target]
     killed = 0
-    with Partitions(config, "tests") as partitions:
+    with PartitionReader(config, "tests", failure=StampError) as reader:
         for _ in range(4):
-            before = sum(partitions.bounds(target, number)[1] for number in (0, 1))
+            before = sum(reader.bounds(target, number)[1] for number in (0, 1))
             process = subprocess.Popen([*command, "--until-end"], stderr=subprocess.PIPE)
             try:
                 wait_for(
                     lambda seen=before, running=process: (  # type: ignore[misc]
-                        sum(partitions.bounds(target, number)[1] for number in (0, 1)) > seen
-                        or running.poll() is not None
+                        sum(reader.bounds(target, number)[1] for number in (0, 1)) > seen or running.poll() is not None
                     )
                 )
                 killed += process.poll() is None
@@ -140,16 +126,16 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.005)
 
 
-def test_it_stops_when_it_is_told(config: dict[str, Any], new_topic: NewTopic) -> None:
+def test_it_stops_when_it_is_told(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
     source, target = new_topic(), new_topic()
-    fill(config, source, [{"value": b"1"}])
+    fill(source, [{"value": b"1"}])
     stop = threading.Event()
     assert stamp(config, source, target, stop=stop, progress=lambda _: stop.set()) == 1
 
 
-def test_a_newer_relay_takes_over(config: dict[str, Any], new_topic: NewTopic) -> None:
+def test_a_newer_relay_takes_over(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
     source, target = new_topic(), new_topic()
-    fill(config, source, [{"value": b"1"}])
+    fill(source, [{"value": b"1"}])
     errors: list[StampError] = []
     started = threading.Event()
 
@@ -163,7 +149,7 @@ def test_a_newer_relay_takes_over(config: dict[str, Any], new_topic: NewTopic) -
     thread.start()
     assert started.wait(60)
     assert stamp(config, source, target, until_end=True) == 0
-    fill(config, source, [{"value": b"2"}])
+    fill(source, [{"value": b"2"}])
     thread.join(60)
     assert not thread.is_alive()
     assert "another relay of this name has taken over" in str(errors[0])
@@ -171,16 +157,16 @@ def test_a_newer_relay_takes_over(config: dict[str, Any], new_topic: NewTopic) -
     assert check(config, target).counts == {}
 
 
-def test_an_emptied_target_keeps_its_index(config: dict[str, Any], new_topic: NewTopic) -> None:
+def test_an_emptied_target_keeps_its_index(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
     source, target = new_topic(), new_topic()
-    fill(config, source, [{"value": b"%d" % number} for number in range(5)])
+    fill(source, [{"value": b"%d" % number} for number in range(5)])
     stamp(config, source, target, until_end=True)
-    with Partitions(config, "tests") as partitions:
-        _, end = partitions.bounds(target, 0)
+    with PartitionReader(config, "tests", failure=StampError) as reader:
+        _, end = reader.bounds(target, 0)
     admin = AdminClient(config)
     (future,) = admin.delete_records([confluent_kafka.TopicPartition(target, 0, end)]).values()
     future.result(30)
-    fill(config, source, [{"value": b"5"}])
+    fill(source, [{"value": b"5"}])
     stamp(config, source, target, until_end=True)
     (message,) = read(config, target)
     found = peek(message.value())
@@ -189,24 +175,24 @@ def test_an_emptied_target_keeps_its_index(config: dict[str, Any], new_topic: Ne
 
 
 class TestWhatIsRefused:
-    def test_a_target_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic) -> None:
+    def test_a_target_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
         source, target = new_topic(), new_topic()
-        fill(config, target, [{"value": b"not framed"}])
+        fill(target, [{"value": b"not framed"}])
         with pytest.raises(StampError, match="its last record has no index"):
             stamp(config, source, target, until_end=True)
 
-    def test_a_target_whose_source_is_unknown(self, config: dict[str, Any], new_topic: NewTopic) -> None:
+    def test_a_target_whose_source_is_unknown(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
         source, target = new_topic(), new_topic()
-        fill(config, source, [{"value": b"1"}])
+        fill(source, [{"value": b"1"}])
         stamp(config, source, target, until_end=True)
         with pytest.raises(StampError, match="up to index 0, but the offset to go on from is not known"):
             stamp(config, source, target, until_end=True, transactional_id=f"other-{source}")
 
-    def test_an_index_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic) -> None:
+    def test_an_index_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
         source, target = new_topic(), new_topic()
-        fill(config, source, [{"value": b"1"}])
+        fill(source, [{"value": b"1"}])
         stamp(config, source, target, until_end=True)
-        fill(config, target, [{"value": frame(b"foreign", index=9)}])
+        fill(target, [{"value": frame(b"foreign", index=9)}])
         with pytest.raises(StampError, match="its last index is 9, but this relay wrote up to 0"):
             stamp(config, source, target, until_end=True)
 
@@ -220,18 +206,18 @@ class TestWhatIsRefused:
             with pytest.raises(StampError, match=message):
                 stamp(config, source, target, until_end=True)
 
-    def test_a_record_that_does_not_fit(self, config: dict[str, Any], new_topic: NewTopic) -> None:
+    def test_a_record_that_does_not_fit(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
         source, target = new_topic(), new_topic(1, {"max.message.bytes": "2000"})
-        fill(config, source, [{"value": b"small"}, {"value": os.urandom(3000)}])
+        fill(source, [{"value": b"small"}, {"value": os.urandom(3000)}])
         with pytest.raises(StampError, match="a record does not fit"):
             stamp(config, source, target, until_end=True)
         assert read(config, target) == []
 
     def test_a_transaction_is_not_left_open(
-        self, config: dict[str, Any], new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+        self, config: dict[str, Any], new_topic: NewTopic, fill: Fill, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         source, target = new_topic(), new_topic()
-        fill(config, source, [{"value": b"1"}])
+        fill(source, [{"value": b"1"}])
 
         def fail(_relay: Any) -> None:
             raise KeyboardInterrupt
@@ -240,9 +226,9 @@ class TestWhatIsRefused:
             patch.setattr("serde_chain.stamp.relay._Relay._commit", fail)
             with pytest.raises(KeyboardInterrupt):
                 stamp(config, source, target, until_end=True)
-        with Partitions(config, "tests") as partitions:
+        with PartitionReader(config, "tests", failure=StampError) as reader:
             # A reader of committed records would wait here for an open transaction.
-            wait_for(lambda: partitions.bounds(target, 0)[1] == 2)
+            wait_for(lambda: reader.bounds(target, 0)[1] == 2)
         assert read(config, target) == []
         assert stamp(config, source, target, until_end=True) == 1
         assert check(config, target).counts == {}
@@ -261,15 +247,15 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
-def test_the_command(config: dict[str, Any], new_topic: NewTopic, tmp_path: Path) -> None:
+def test_the_command(config: dict[str, Any], new_topic: NewTopic, fill: Fill, tmp_path: Path) -> None:
     source, target = new_topic(), new_topic()
-    fill(config, source, [{"value": b"%d" % number} for number in range(10)])
+    fill(source, [{"value": b"%d" % number} for number in range(10)])
     file = tmp_path / "client.toml"
     file.write_text("".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in config.items()))
     done = run("--config", file, "--from", source, "--to", target, "--until-end")
     assert (done.returncode, done.stdout) == (0, "10 records relayed\n"), done.stderr
     assert run("--config", file, "--check", target).stdout == "10 records, 0 findings\n"
-    fill(config, target, [{"value": frame(b"", index=12)}, {"value": b"unframed"}])
+    fill(target, [{"value": frame(b"", index=12)}, {"value": b"unframed"}])
     checked = run("--config", file, "--check", target, "--json")
     assert checked.returncode == 1
     assert json.loads(checked.stdout)["counts"] == {"gap": 1, "unframed": 1}

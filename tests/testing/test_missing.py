@@ -79,7 +79,7 @@ def test_jars_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("SERDE_CHAIN_CACHE", str(tmp_path / "cache"))
     # Every host is refused by a proxy at which nothing listens.
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9")
-    with pytest.raises(ServiceDownloadError, match=r"connector \(8 MB\) could not be fetched; check the network"):
+    with pytest.raises(ServiceDownloadError, match=r"connector \(8 MB\) failed with exit code 1; check the network"):
         jars.jars("spark")
     assert not [path for path in (tmp_path / "cache" / "jars").iterdir() if path.is_dir()]
 

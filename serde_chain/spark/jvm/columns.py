@@ -10,10 +10,11 @@ from typing import Any, Final
 from pyspark.sql import Column, functions
 from pyspark.sql.types import DataType
 
-from serde_chain.spark.plan.engine import Choice, from_avro, required_field
-from serde_chain.spark.plan.plan import DROPMALFORMED, FAILFAST, PERMISSIVE
+from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE
+from serde_chain.spark.plan.engine import Choice
+from serde_chain.spark.plan.spark_avro import from_avro, required_field
 
-__all__ = ["bind", "is_bad", "message", "read_natively"]
+__all__ = ["is_bad", "let", "message", "read_natively"]
 
 # A field that no record has, in a schema to read into: it has its default where a record could be read, and is null
 # where from_avro has given up.
@@ -87,13 +88,13 @@ def _avro(choice: Choice, value: Column, mode: str, *, has_context: bool) -> Col
         if not conditions:
             return read
         result = result.when(reduce(lambda a, b: a & b, conditions), read)
-    found: Column = result
-    return found
+    column: Column = result
+    return column
 
 
 def _or_null(record: Column, required: str) -> Column:
     """A record, or null where a field is null that never is."""
-    return bind(record, lambda found: functions.when(found[required].isNotNull(), found))
+    return let(record, lambda whole: functions.when(whole[required].isNotNull(), whole))
 
 
 def _probe(reader: dict[str, Any], *, whole: bool) -> str:
@@ -154,6 +155,6 @@ def is_bad(value: Column, result: Column) -> Column:
     return value.isNotNull() & result.isNull()
 
 
-def bind(column: Column, use: Callable[[Column], Column]) -> Column:
+def let(column: Column, use: Callable[[Column], Column]) -> Column:
     """Use a column several times and have it evaluated once: what a name is in other languages."""
     return functions.get(functions.transform(functions.array(column), use), functions.lit(0))

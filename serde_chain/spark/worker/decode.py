@@ -1,6 +1,6 @@
 """What runs in Spark's Python workers: Kafka's columns in Arrow through the chains, part by part.
 
-Chains are opened once per process and configuration (:mod:`.opened`), since opening one may mean to connect to a store
+Chains are opened once per process and configuration (:mod:`.chains`), since opening one may mean to connect to a store
 or a registry.
 """
 
@@ -17,8 +17,9 @@ from serde_chain.base import Deserializer
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, VALUE, Context
-from serde_chain.spark.plan.plan import FAILFAST, FieldPlan, Plan
-from serde_chain.spark.worker import chains as opened
+from serde_chain.spark.plan.arguments import FAILFAST
+from serde_chain.spark.plan.plan import FieldPlan, Plan
+from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.spark.worker.values import converter
 
@@ -47,7 +48,7 @@ def decode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
             own fault (``about_record``), as where a store or the registry is not there or refuses.
     """
     give_back_at_once()
-    with opened.use(pickled, _open) as decoder:
+    with chains.use(pickled, _open) as decoder:
         for batch in batches:
             yield from decoder.decode(batch if isinstance(batch, tuple) else (batch,))
 
@@ -91,7 +92,7 @@ class _Field:
     def __init__(self, plan: FieldPlan, config: Mapping[str, object]) -> None:
         self.name = KEY if plan.is_key else VALUE
         self._kind = plan.arrow_type
-        self._chain = opened.chain(config, is_key=plan.is_key)
+        self._chain = chains.chain(config, is_key=plan.is_key)
         stages = list(self._chain.stages[: plan.stages])
         if plan.given:
             stages[-1] = _Typed(stages[-1], plan.arrow_type)
@@ -107,7 +108,7 @@ class _Field:
 
     def close(self) -> None:
         """Let go of the chain."""
-        opened.let_go(self._chain)
+        chains.let_go(self._chain)
 
 
 class _Result(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from payload_stores.options import Option, text
+from payload_stores.options import Option, path_or_content, text
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.stages.avro import bounds as avro_bounds
@@ -35,7 +35,9 @@ def _schema(value: object) -> Any:
 
 
 SCHEMA: Final = Option("avro.schema", _schema, None, doc="the schema, as JSON text")
-SCHEMA_FILE: Final = Option("avro.schema.file", text, None, doc="path of a file with the schema")
+SCHEMA_FILE: Final[Option[str | bytes | None]] = Option(
+    "avro.schema.file", path_or_content, None, file=True, doc="path of a file with the schema"
+)
 READER_SCHEMA: Final = Option("avro.reader.schema", _schema, None, doc="schema to read into, as JSON text")
 
 
@@ -119,9 +121,10 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
     if path is not None:
         key = SCHEMA_FILE.name
         try:
-            source = Path(path).read_text(encoding="utf-8")
+            source = (path if isinstance(path, bytes) else Path(path).read_bytes()).decode()
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{key} = {path!r} cannot be read: {error}", key=key) from error
+            named = "" if isinstance(path, bytes) else f" = {path!r}"
+            raise ConfigError(f"{key}{named} cannot be read: {error}", key=key) from error
     if source is None:
         return None
     try:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from payload_stores.options import Option, text
+from payload_stores.options import Option, path_or_content, text
 from payload_stores.plugins import import_object, require
 from serde_chain.errors import ConfigError
 
@@ -40,8 +40,9 @@ MESSAGE_CLASS: Final[Option[Any]] = Option(
 )
 DESCRIPTOR_SET: Final[Option[Any]] = Option(
     "protobuf.descriptor.set.file",
-    lambda value: value if isinstance(value, bytes) else text(value),  # what is in it may travel in its place
+    path_or_content,
     None,
+    file=True,
     doc="file that protoc --descriptor_set_out --include_imports wrote",
 )
 MESSAGE_NAME: Final = Option(

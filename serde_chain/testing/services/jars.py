@@ -5,7 +5,6 @@ What was fetched is compared with the checksums in ``jars.sha256``, since it is 
 
 import hashlib
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from serde_chain.testing.services.cache import cached
 from serde_chain.testing.services.errors import ServiceDownloadError, ServiceMissingError
 from serde_chain.testing.services.java import system_java
+from serde_chain.testing.services.tool import run_tool
 
 _DOWNLOAD_SECONDS = 900
 _HERE = files("serde_chain.testing.services")
@@ -122,26 +122,11 @@ def _retrieve(ivy: Path, module: str, part: str, folder: Path) -> None:
     # Ivy's own cache lies in the user's home and is not safe for several processes: it gets a new one.
     command = [system_java(), "-jar", str(ivy), "-ivy", str(work / "ivy.xml"), "-confs", part]
     command += ["-cache", str(work / "cache"), "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=work,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_DOWNLOAD_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        message = f"fetching {_WHAT[part]} took more than {_DOWNLOAD_SECONDS} s; check the network and try again"
-        raise ServiceDownloadError(message) from error
-    if done.returncode != 0 or not any(path.is_file() for path in folder.iterdir()):
-        tail = "\n".join(done.stdout.splitlines()[-15:])
-        message = (
-            f"{_WHAT[part]} could not be fetched; check the network and try again. The end of Ivy's output:\n{tail}"
-        )
-        raise ServiceDownloadError(message)
+    run_tool(command, what=f"fetching {_WHAT[part]}", folder=work, seconds=_DOWNLOAD_SECONDS)
     shutil.rmtree(work)
+    if not any(folder.iterdir()):
+        message = f"fetching {_WHAT[part]} gave no files; check the network and try again"
+        raise ServiceDownloadError(message)
 
 
 if __name__ == "__main__":

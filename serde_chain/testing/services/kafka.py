@@ -27,6 +27,7 @@ from serde_chain.testing.services.process import Service
 _ADMIN_SECONDS = 30.0
 # What a start costs is mostly class loading and compiling, hence the quick compiler and collector.
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_NOTICE = 5  # of syslog
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _USERS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 
@@ -107,7 +108,8 @@ class KafkaBroker(Service):
 
     def admin(self) -> AdminClient:
         """A client that may do everything."""
-        return AdminClient(self.client_config())
+        # librdkafka tells at the level INFO that it drops answers which nothing waits for any more: BGQUEUE.
+        return AdminClient({**self.client_config(), "log_level": _NOTICE})
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and return once it can be written to.

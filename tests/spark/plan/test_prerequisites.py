@@ -65,14 +65,20 @@ def test_an_interpreter_without_the_packages(tmp_path: Path) -> None:
         check_worker_python(session(python))
 
 
-def test_interpreters_that_will_do(tmp_path: Path) -> None:
-    bad = tmp_path / "bad"
-    bad.mkdir()
-    check_worker_python(session(sys.executable))
-    check_worker_python(session(interpreter(tmp_path, "exit 0")))
+def test_an_interpreter_that_will_do(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    check_worker_python(session(interpreter(tmp_path, f'echo "$2" > {asked}; exit 0')))
+    assert asked.read_text() == "import serde_chain.spark.worker.decode, pandas, pyarrow\n"
+
+
+def test_interpreters_that_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(subprocess, "run", lambda *command, **_: asked.append(command))
+    check_worker_python(session(sys.executable))  # the driver's own
     # A cluster's interpreter is not on this machine, and Spark Connect says nothing about it.
-    check_worker_python(session(interpreter(bad, "exit 1"), master="spark://host:7077"))
+    check_worker_python(session(interpreter(tmp_path, "exit 1"), master="spark://host:7077"))
     check_worker_python(SimpleNamespace())
+    assert asked == []
 
 
 def test_modules_that_the_workers_find_by_their_environment(tmp_path: Path) -> None:

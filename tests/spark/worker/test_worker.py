@@ -15,7 +15,9 @@ import pytest
 
 from payload_stores.errors import PayloadStoreUnavailableError
 from serde_chain.errors import ConfigError, DecodeError, MissingDependencyError, SerializationError
-from serde_chain.spark.plan.plan import FieldPlan, Plan, load, plan_field
+from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.plan import FieldPlan, Plan
+from serde_chain.spark.plan.portable import load
 from serde_chain.spark.worker import chains as opened
 from serde_chain.spark.worker import decode as worker
 from serde_chain.spark.worker.decode import decode_batches
@@ -289,9 +291,9 @@ def test_a_file_of_the_driver_travels_as_its_content(tmp_path: Path) -> None:
     path.write_text('"int"')
     options = {"class": "avro", "avro.schema.file": str(path)}
     assert load({"value.deserializers": [options]})["value.deserializers"] == [
-        {"class": "avro", "avro.schema": '"int"'}
+        {"class": "avro", "avro.schema.file": b'"int"'}
     ]
-    assert load({"value.deserializer": "avro", "avro.schema.file": str(path)})["avro.schema"] == '"int"'
+    assert load({"value.deserializer": "avro", "avro.schema.file": str(path)})["avro.schema.file"] == b'"int"'
     with pytest.raises(ConfigError, match=r"avro\.schema\.file"):
         load({"value.deserializer": "avro", "avro.schema.file": str(tmp_path / "none")})
 

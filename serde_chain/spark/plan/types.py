@@ -1,27 +1,17 @@
-"""Arrow types and Spark types, from one to the other, and the types of Spark's Kafka source."""
+"""Arrow types and Spark types, from one to the other."""
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, functions
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 
-__all__ = ["HEADERS", "ColumnOrName", "arrow_of", "as_column", "as_nullable", "spark_of"]
-
-ColumnOrName: TypeAlias = Column | str
-
-HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-"""The type of headers in Spark's Kafka source."""
-
-
-def as_column(given: ColumnOrName) -> Column:
-    """A column by its name, or as it is."""
-    return functions.col(given) if isinstance(given, str) else given
+__all__ = ["arrow_of", "as_nullable", "parse", "signed", "spark_of"]
 
 
 def arrow_of(schema: DataType | str) -> Any:
@@ -90,3 +80,20 @@ def as_nullable(schema: DataType) -> DataType:
     if isinstance(schema, MapType):
         return MapType(as_nullable(schema.keyType), as_nullable(schema.valueType), valueContainsNull=True)
     return schema
+
+
+def signed(kind: Any) -> Any:
+    """An Arrow type with larger numbers in place of unsigned ones, which Spark does not have."""
+    arrow = require("pyarrow", "spark")
+    types = arrow.types
+    if types.is_unsigned_integer(kind):
+        return arrow.decimal128(20, 0) if kind.bit_width == 64 else arrow.int64()
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return arrow.struct([field.with_type(signed(field.type)) for field in fields])
+    if types.is_map(kind):
+        key, item = (field.with_type(signed(field.type)) for field in (kind.key_field, kind.item_field))
+        return arrow.map_(key, item)
+    if types.is_list(kind):
+        return arrow.list_(kind.value_field.with_type(signed(kind.value_type)))
+    return kind

@@ -1,0 +1,113 @@
+"""The steps that both demos take: show the configuration, produce, read back, and look at what lies in Kafka."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.table import Table
+
+from serde_chain.errors import ContextualError
+
+__all__ = ["DEADLINE_S", "DemoError", "config_table", "consume", "make_console", "produce", "raw_records"]
+
+DEADLINE_S: Final = 120
+
+
+class DemoError(ContextualError):
+    """The demo did not see what it should have seen."""
+
+    context_fields = ("topic", "partition", "offset")
+
+
+def make_console() -> Console:
+    """Make the console to print to; warnings are logged there too."""
+    console = Console()
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=console)])
+    return console
+
+
+def config_table(title: str, config: dict[str, Any]) -> Table:
+    """Lay out a configuration, without its passwords."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("key")
+    table.add_column("value", overflow="fold")
+    for key, value in config.items():
+        shown = "(a nested record schema)" if key == "avro.schema" else str(value)
+        table.add_row(key, "********" if "password" in key else shown)
+    return table
+
+
+def produce(config: dict[str, Any], topic: str, records: Iterable[dict[str, Any]]) -> None:
+    """Produce records, and wait until the broker has taken all of them.
+
+    Args:
+        config: The configuration.
+        topic: The topic.
+        records: Arguments of ``Producer.produce`` for each.
+
+    Raises:
+        DemoError: Some were not delivered.
+    """
+    from serde_chain import Producer
+
+    delivered = count = 0
+    failed: list[str] = []
+
+    def note(error: Any, _message: Any) -> None:
+        nonlocal delivered
+        if error is None:
+            delivered += 1
+        else:
+            failed.append(str(error))
+
+    with Producer(config) as producer:
+        for count, record in enumerate(records, 1):  # noqa: B007, counts them
+            producer.produce(topic, **record, on_delivery=note)
+            producer.poll(0)
+        producer.flush(DEADLINE_S)
+    if delivered != count:
+        raise DemoError(f"{count - delivered} of {count} records were not delivered: {failed[:3]}", topic=topic)
+
+
+def consume(config: dict[str, Any], topic: str, count: int, *, group: str) -> Iterator[Any]:
+    """The first records of a topic, as a consumer gives them.
+
+    Args:
+        config: The configuration.
+        topic: The topic.
+        count: How many records.
+        group: The consumer group.
+
+    Raises:
+        DemoError: They did not come, or not in time.
+    """
+    from serde_chain import Consumer
+
+    settings = {**config, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    until = time.monotonic() + DEADLINE_S
+    with Consumer(settings) as consumer:
+        consumer.subscribe([topic])
+        for at in range(count):
+            message = consumer.poll(max(until - time.monotonic(), 0))
+            if message is None:
+                raise DemoError(f"{count - at} of {count} records did not come back", topic=topic)
+            if message.error() is not None:
+                raise DemoError(f"the consumer got an error: {message.error()}", topic=topic)
+            yield message
+
+
+def raw_records(config: dict[str, Any], topic: str, *, group: str) -> Iterator[Any]:
+    """The records of a topic's first partition as they lie in Kafka.
+
+    Raises:
+        DemoError: They cannot be read.
+    """
+    from serde_chain.clients.confluent.partitions import PartitionReader
+
+    with PartitionReader(config, group, failure=DemoError, timeout_s=DEADLINE_S, log_level=0) as reader:
+        yield from reader.read(topic, 0, *reader.bounds(topic, 0))

@@ -1,0 +1,63 @@
+"""The words that the functions take as arguments: modes, engines, topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from payload_stores.options import nearest
+from serde_chain.errors import ConfigError
+
+__all__ = [
+    "ARROW",
+    "AUTO",
+    "DROPMALFORMED",
+    "FAILFAST",
+    "NATIVE",
+    "PERMISSIVE",
+    "as_topics",
+    "check_engine",
+    "check_mode",
+]
+
+FAILFAST: Final = "FAILFAST"
+PERMISSIVE: Final = "PERMISSIVE"
+DROPMALFORMED: Final = "DROPMALFORMED"
+
+AUTO: Final = "auto"
+ARROW: Final = "arrow"
+NATIVE: Final = "native"
+
+
+def check_mode(mode: str) -> str:
+    """Check a mode, in any case.
+
+    Raises:
+        ConfigError: There is no such mode.
+    """
+    return _check(str(mode).upper(), (FAILFAST, PERMISSIVE, DROPMALFORMED), key="mode", given=mode)
+
+
+def check_engine(engine: str) -> str:
+    """Check an engine.
+
+    Raises:
+        ConfigError: There is no such engine.
+    """
+    return _check(engine, (AUTO, ARROW, NATIVE), key="engine", given=engine)
+
+
+def _check(word: str, known: Sequence[str], *, key: str, given: object) -> str:
+    if word not in known:
+        near = nearest(str(word), known)
+        raise ConfigError(
+            f"there is no {key} {given!r}",
+            hint=(f"Did you mean {near}? " if near else "") + f"There are {', '.join(known)}",
+            key=key,
+        )
+    return word
+
+
+def as_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
+    """One topic or several, as several."""
+    return (topics,) if isinstance(topics, str) else tuple(topics)

@@ -1,0 +1,103 @@
+"""How keys and values are read: a chain is built on the driver first, to find its mistakes and the column's type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from payload_stores.plugins import require
+from serde_chain.arrow.loop import declared_type
+from serde_chain.base import Data, Stage, SupportsFetch
+from serde_chain.chain import DeserializerChain
+from serde_chain.errors import ConfigError
+from serde_chain.spark.plan.plan import FieldPlan
+from serde_chain.spark.plan.types import signed
+from serde_chain.stages.avro.schema import READER_SCHEMA
+from serde_chain.stages.avro.stage import AvroDeserializer
+
+__all__ = ["plan_field", "plan_first_stages", "plan_references"]
+
+
+def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None) -> FieldPlan | None:
+    """Plan all stages of a chain.
+
+    Args:
+        config: Flat configuration.
+        is_key: Whether for keys.
+        given: A ``pyarrow.DataType`` that the user asks for, in place of the one that the chain has.
+
+    Returns:
+        The plan; None if the configuration names no stages for this field.
+
+    Raises:
+        ConfigError: The configuration is wrong, or the type is not known.
+        MissingDependencyError: A package is not installed.
+    """
+    with DeserializerChain.from_config(config, is_key=is_key) as chain:
+        if not chain.stages:
+            return None
+        kind = _type_of(chain, is_key=is_key) if given is None else given
+        return _plan(chain, None, is_key=is_key, arrow_type=kind, given=given is not None)
+
+
+def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan | None:
+    """Plan the stages of a chain up to the one that follows references; None if there is none.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        MissingDependencyError: A package is not installed.
+    """
+    with DeserializerChain.from_config(config, is_key=is_key) as chain:
+        moving = [at for at, stage in enumerate(chain.stages, 1) if _moves_payloads(stage)]
+        return plan_first_stages(chain, moving[0], is_key=is_key) if moving else None
+
+
+def plan_first_stages(chain: DeserializerChain, count: int, *, is_key: bool) -> FieldPlan:
+    """Plan the first stages of a chain, which give bytes.
+
+    Args:
+        chain: The chain.
+        count: How many stages.
+        is_key: Whether for keys.
+    """
+    return _plan(chain, count, is_key=is_key, arrow_type=require("pyarrow", "spark").binary())
+
+
+def _plan(
+    chain: DeserializerChain, count: int | None, *, is_key: bool, arrow_type: Any, given: bool = False
+) -> FieldPlan:
+    stages = chain.stages[:count]
+    # What another stage undoes, it undoes in all records.
+    only = stages[0] if len(stages) == 1 else None
+    return FieldPlan(
+        is_key,
+        arrow_type,
+        needs_headers=any(map(_moves_payloads, stages)),
+        stages=count,
+        given=given,
+        restores=any(isinstance(stage, SupportsFetch) and stage.restores_records for stage in stages),
+        markers=only.marker_headers() if isinstance(only, SupportsFetch) else None,
+    )
+
+
+def _moves_payloads(stage: object) -> bool:
+    return isinstance(stage, Stage) and stage.moves_payloads
+
+
+def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
+    arrow = require("pyarrow", "spark")
+    last = chain.stages[-1]
+    kind = declared_type(last)
+    if kind is not None:
+        return signed(kind)
+    if isinstance(last, Stage) and last.gives is Data.BYTES:
+        return arrow.binary()
+    needs_schema = isinstance(last, AvroDeserializer)
+    raise ConfigError(
+        f"the type of the {'keys' if is_key else 'values'} is not known before they are read: {chain.labels[-1]} does "
+        "not say what it gives",
+        hint=f"Set {READER_SCHEMA.name} to the schema that all of them are read into"
+        if needs_schema
+        else "Pass schema= to deserialize(), with the Spark type of the column",
+        key=READER_SCHEMA.name if needs_schema else f"{'key' if is_key else 'value'}.deserializers",
+    )
