@@ -22,9 +22,9 @@ __all__ = [
     "OPTIONS",
     "PerTopic",
     "RegisteredSchema",
-    "RegistryStage",
     "SchemaFrame",
     "SchemaRegistry",
+    "UsesRegistry",
     "frame_of",
     "framing_of",
 ]
@@ -323,17 +323,6 @@ def frame_of(registered: RegisteredSchema, framing: str, *, is_key: bool, indexe
     return SchemaFrame(b"", (schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER, named))
 
 
-class RegistryStage(Stage):
-    """A stage that may ask a schema registry; :func:`framing_of` says whether it does."""
-
-    _registry: SchemaRegistry | None = None
-
-    def close(self) -> None:
-        """Close the registry's client."""
-        if self._registry is not None:
-            self._registry.close()
-
-
 T = TypeVar("T")
 
 
@@ -385,3 +374,14 @@ def framing_of(
             f"{option.name} = {framing} needs a schema registry", hint="Set schema.registry.url", key=option.name
         )
     return framing, None
+
+
+class UsesRegistry(Stage):
+    """A stage that may have a schema registry, which is closed with it."""
+
+    _registry: SchemaRegistry | None = None
+
+    def close(self) -> None:
+        """Close the registry's client."""
+        if self._registry is not None:
+            self._registry.close()

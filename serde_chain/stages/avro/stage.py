@@ -25,8 +25,8 @@ from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.schema_registry import (
     PerTopic,
     RegisteredSchema,
-    RegistryStage,
     SchemaRegistry,
+    UsesRegistry,
     frame_of,
     framing_of,
 )
@@ -143,7 +143,7 @@ class AvroReader:
         return None if self.is_bounded else partial(avro_bounds.check_bounds, self.source.parsed, self.source.named)
 
 
-class AvroSerializer(RegistryStage, Serializer[Any]):
+class AvroSerializer(UsesRegistry, Serializer[Any]):
     """Writes objects (dictionaries, lists, primitives) as Avro. Equal keys give equal bytes, maps included.
 
     Without ``avro.schema``, ``use.latest.version`` takes the subject's latest schema from the registry.
@@ -229,7 +229,7 @@ class AvroSerializer(RegistryStage, Serializer[Any]):
         return _Writer(self._encoder(schema, prefix, self._write), header)
 
 
-class AvroDeserializer(RegistryStage, Deserializer[Any]):
+class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     """Reads Avro into dictionaries, lists and primitives, with the schema that each record names.
 
     ``avro.reader.schema``, or ``avro.schema`` where a registry knows the writers' schemas, is what records of all

@@ -22,9 +22,9 @@ from serde_chain.schemas.schema_registry import (
     HEADER,
     NONE,
     PerTopic,
-    RegistryStage,
     SchemaFrame,
     SchemaRegistry,
+    UsesRegistry,
     frame_of,
     framing_of,
 )
@@ -50,7 +50,7 @@ FRAMING: Final = Option(
 Problem = Callable[[Any], str | None]
 
 
-class JsonSerializer(RegistryStage, Serializer[Any]):
+class JsonSerializer(UsesRegistry, Serializer[Any]):
     """Writes objects as JSON in UTF-8, without spaces; record keys with their members in order.
 
     Refused are NaN and infinities, which JSON does not have, and integers beyond 64 bits, which many readers round.

@@ -25,9 +25,9 @@ from serde_chain.schemas.schema_registry import (
     NONE,
     PerTopic,
     RegisteredSchema,
-    RegistryStage,
     SchemaFrame,
     SchemaRegistry,
+    UsesRegistry,
     frame_of,
     framing_of,
 )
@@ -51,7 +51,7 @@ _TYPE: Final = "PROTOBUF"
 _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
 
 
-class ProtobufSerializer(RegistryStage, Serializer[Any]):
+class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     """Writes messages, or dictionaries of their fields.
 
     Equal messages give equal bytes, maps included, for one version of the library.
@@ -125,7 +125,7 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
     return encode
 
 
-class ProtobufDeserializer(RegistryStage, Deserializer[Any]):
+class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     """Reads messages of the configured class; without one, of the class that the registry describes.
 
     Protobuf's field numbers are all that is needed to read, so that a record's schema is looked up only where its
