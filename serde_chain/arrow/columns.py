@@ -139,9 +139,9 @@ class Headers:
 
     def __init__(self, source: Any) -> None:
         self._arrow: Any = require("pyarrow", "arrow")
-        self._is_column = hasattr(source, "type")
+        self._is_column = isinstance(source, (self._arrow.Array, self._arrow.ChunkedArray))
         if self._is_column:
-            source = source.combine_chunks() if hasattr(source, "combine_chunks") else source
+            source = source.combine_chunks() if isinstance(source, self._arrow.ChunkedArray) else source
             kind, types = source.type, self._arrow.types
             lists = types.is_list(kind) or types.is_large_list(kind)
             if not lists or not types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:

@@ -9,6 +9,7 @@ import pytest
 
 from serde_chain import DeserializerChain, RecordContext, SerializationError, SerializerChain
 from serde_chain.arrow import Batch
+from serde_chain.arrow.loop import declared_type
 from serde_chain.errors import DecodeError, PayloadIntegrityError, PayloadNotFoundError
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "string"}]}'
@@ -89,6 +90,38 @@ def test_stages_without_a_batch_form() -> None:
     with pytest.raises(SerializationError) as caught:
         read.to_arrow(values, topic="t")
     assert (caught.value.row, caught.value.stage) == (2, "zstd (1 of 2)")
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected"),
+    [
+        ("string", pa.string()),
+        ("bytes", pa.binary()),
+        ("integer", pa.int32()),
+        ("long", pa.int64()),
+        ("float", pa.float32()),
+        ("double", pa.float64()),
+        ("uuid", pa.string()),
+        ("json", pa.string()),
+    ],
+)
+def test_a_column_has_the_declared_type_whatever_is_in_it(stage: str, expected: pa.DataType) -> None:
+    chain = DeserializerChain.from_config({"value.deserializer": stage})
+    assert declared_type(chain.stages[0]) == expected
+    assert chain.to_arrow([None, None], topic="t").type == expected
+
+
+def test_foreign_callables_may_declare_their_type() -> None:
+    class Length:
+        def __call__(self, data: bytes, _ctx: object) -> int:
+            return len(data)
+
+        def arrow_type(self) -> pa.DataType:
+            return pa.int16()
+
+    assert DeserializerChain([Length()]).to_arrow([b"abc", None], topic="t").equals(pa.array([3, None], pa.int16()))
+    assert declared_type(Length()) == pa.int16()
+    assert declared_type(len) is None
 
 
 def test_large_messages(tmp_path: Path) -> None:

@@ -9,16 +9,24 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, runtime_checkable
 
 from payload_stores.options import Option, text
 from payload_stores.plugins import import_object
 from serde_chain.errors import ConfigError
 from serde_chain.stages.encryption.envelope import KEY_ID
 
-__all__ = ["KEYS", "MIN_KEY_BYTES", "OPTIONS", "KeyProvider", "RememberedKeys", "key_provider"]
+__all__ = [
+    "KEYS",
+    "MIN_KEY_BYTES",
+    "OPTIONS",
+    "ConfigurableKeyProvider",
+    "KeyProvider",
+    "RememberedKeys",
+    "key_provider",
+]
 
 MIN_KEY_BYTES: Final = 32
 _MAX_FILE_BYTES: Final = 4096
@@ -30,12 +38,12 @@ _ITEM: Final = re.compile(r"\s*([^\s:=,]+)\s*[:=]\s*(.+?)\s*")
 _HEX: Final = re.compile(rf"(?:[0-9A-Fa-f]{{2}}){{{MIN_KEY_BYTES},}}")
 
 
+@runtime_checkable
 class KeyProvider(Protocol):
     """Gives keys by their ids: a class of the user's, for keys that a key management service holds.
 
     Called by several threads at once. Readers remember keys, and for a minute also that there is none; writers ask
-    again after 2^20 records. A method ``configure(config)`` is called first, if there is one, with the keys under
-    ``encryption.key.provider.``.
+    again after 2^20 records. One that has settings is a :class:`ConfigurableKeyProvider` too.
     """
 
     def key(self, key_id: str) -> bytes:
@@ -49,6 +57,14 @@ class KeyProvider(Protocol):
             KeyError: There is none, or not for this reader. That is about the record; any other error is about the
                 provider, so that readers stay at the record.
         """
+
+
+@runtime_checkable
+class ConfigurableKeyProvider(Protocol):
+    """A key provider with settings."""
+
+    def configure(self, config: Mapping[str, object], /) -> object:
+        """Take the settings under ``encryption.key.provider.``, before the first key is asked for."""
 
 
 def _key_id(value: object) -> str:
@@ -176,12 +192,11 @@ def key_provider(config: Mapping[str, object]) -> KeyProvider:
             raise ConfigError(
                 f"the key provider cannot be made without arguments: {error}", key=PROVIDER.name
             ) from error
-    if not callable(getattr(provider, "key", None)):
+    if not isinstance(provider, KeyProvider):
         raise ConfigError("the key provider has no method key(key_id)", key=PROVIDER.name)
-    configure: Callable[[Mapping[str, object]], None] | None = getattr(provider, "configure", None)
-    if configure is not None:
-        configure({key: value for key, value in config.items() if PROVIDER_SETTINGS.matches(key)})
-    return cast(KeyProvider, provider)
+    if isinstance(provider, ConfigurableKeyProvider):
+        provider.configure({key: value for key, value in config.items() if PROVIDER_SETTINGS.matches(key)})
+    return provider
 
 
 def key_to_write(config: Mapping[str, object], provider: KeyProvider) -> str:

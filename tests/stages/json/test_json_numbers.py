@@ -113,3 +113,10 @@ def test_batches_keep_the_text() -> None:
     result = read.read_batch(Batch([*good, b"nan"], topic="t"))
     assert result.values.to_pylist() == [*(data.decode() for data in good), None]
     assert list(result.errors) == [2]
+
+
+def test_members_of_keys_are_in_one_order() -> None:
+    one, two = {"b": 1, "a": {"d": 1, "c": 2}}, {"a": {"c": 2, "d": 1}, "b": 1}
+    keys = SerializerChain.from_config({"key.serializer": "json"}, is_key=True)
+    assert keys(one) == keys(two) == b'{"a":{"c":2,"d":1},"b":1}'
+    assert SerializerChain.from_config({"value.serializer": "json"})(one) == b'{"b":1,"a":{"d":1,"c":2}}'
