@@ -15,8 +15,8 @@ from benchmarks.records import BIG, BIG_SCHEMA, SMALL, SMALL_SCHEMA
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.testing.services import SchemaRegistry
 
-WANTED_SERIALIZE = 0.9
-WANTED_DESERIALIZE = 0.4
+WANTED_SERIALIZE = 0.8
+WANTED_DESERIALIZE = 0.35
 
 
 def run() -> bool:

@@ -36,7 +36,7 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class PublishContext:
-    """What a store may want to know about a payload beyond its topic.
+    """Facts about a payload that a store may want to know beyond its topic.
 
     Attributes:
         id_strategy: How ids are made; ``content`` and ``keyed`` are deterministic.
@@ -143,7 +143,7 @@ class PayloadStore(ABC):
             context: How to make the id, and what is known about the payload.
 
         Returns:
-            The full reference. When this returns, the payload can be read.
+            The full reference; the payload can be read from now on.
 
         Raises:
             PayloadStoreError: It could not be stored; nothing half-written can be read.
@@ -247,7 +247,7 @@ class SupportsDelete(Protocol):
     """A store that can delete a payload."""
 
     def delete(self, reference: str) -> None:
-        """Delete a payload; one that is gone already is no error.
+        """Delete a payload; deleting one that is gone already succeeds.
 
         Raises:
             UntrustedReferenceError: The reference is not this store's.
@@ -283,10 +283,10 @@ class SupportsLeftovers(Protocol):
 
 @runtime_checkable
 class SupportsStreaming(Protocol):
-    """A store that takes and gives payloads piece by piece, in constant memory."""
+    """A store that stores and returns payloads piece by piece, in constant memory."""
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Store all that a binary reader gives; as :meth:`PayloadStore.publish` otherwise."""
+        """Store all that a binary reader returns; as :meth:`PayloadStore.publish` otherwise."""
 
     def open(self, reference: str) -> BinaryIO:
         """Open a payload for reading; the caller closes it. Errors as in :meth:`PayloadStore.download`."""
@@ -330,7 +330,7 @@ class SupportsOptOut(Protocol):
     fetches: bool
 
     def why_not(self) -> str | None:
-        """Why nothing can be published here at all; None if it can.
+        """Say why nothing can be published here at all; None if it can.
 
         Asked before a payload is published. Records then stay as they are, and the client refuses what is too large.
         May take as long as a request, within time limits of the store's own. A reason that is not the user's own wish

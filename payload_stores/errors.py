@@ -117,7 +117,7 @@ def _rebuild(
 
 
 def _picklable(cause: BaseException | None) -> BaseException | None:
-    """The cause itself if pickling keeps it, else its text: a foreign cause must not lose the error around it."""
+    """The cause itself if pickling keeps it, otherwise its text: a foreign cause must not lose the error around it."""
     if cause is None or isinstance(cause, ContextualError):
         return cause
     try:
@@ -203,10 +203,10 @@ def release(error: BaseException) -> None:
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        found = waiting.pop()
-        if found is None or id(found) in seen:
+        current = waiting.pop()
+        if current is None or id(current) in seen:
             continue
-        seen.add(id(found))
-        drop_data(found)
-        found.__traceback__ = None
-        waiting += [found.__cause__, found.__context__]
+        seen.add(id(current))
+        drop_data(current)
+        current.__traceback__ = None
+        waiting += [current.__cause__, current.__context__]

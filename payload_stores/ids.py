@@ -42,7 +42,7 @@ def payload_id(
         ``<uuid4>``, ``<sha256 of the payload>`` or ``<sha256 of the key>/<sha256 of the payload>``.
 
     Raises:
-        PayloadStoreError: The strategy is ``keyed`` and there is no record key.
+        PayloadStoreError: The strategy is ``keyed`` and the record has no key.
     """
     if strategy == "random":
         return str(uuid.uuid4())
@@ -52,6 +52,6 @@ def payload_id(
     if key is None:
         raise PayloadStoreError(
             "keyed payload ids need the record's key, and this record has none",
-            hint="Produce the record with a key, or set large.message.id = content",
+            hint="Produce the record with a key, or make ids of the content alone (large.message.id = content)",
         )
     return f"{hashlib.sha256(key).hexdigest()}/{content}"

@@ -68,12 +68,12 @@ class MemoryStore(PayloadStore):
         """List the payloads of a topic as they are now. See :class:`~payload_stores.SupportsList`."""
         self.check_topic(topic)
         with self._lock:
-            found = [(path, stored) for path, stored in self._payloads.items() if path[0] == topic]
-        for path, (data, modified) in found:
+            listed = [(path, stored) for path, stored in self._payloads.items() if path[0] == topic]
+        for path, (data, modified) in listed:
             yield PayloadInfo(self._roots.url(path), len(data), modified)
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Store what a reader gives; it ends up in memory like any other payload."""
+        """Store what a reader returns; it ends up in memory like any other payload."""
         data = reader.read()
         if context is not None and context.deterministic and context.digest is None:
             context = replace(context, digest=sha256_digest(data))

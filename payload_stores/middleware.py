@@ -140,14 +140,16 @@ class Deadline(Middleware):
 
     Args:
         store: The inner store.
-        timeout_ms: Time for one call, in ms (``large.message.store.timeout.ms``).
+        timeout_ms: Time for one call, in ms.
+        setting: Name of the setting that the time comes from, for errors.
     """
 
     wrapped = frozenset({"delete", "publish_stream", "open", "publish_record", "download_record"})
 
-    def __init__(self, store: PayloadStore, timeout_ms: int) -> None:
+    def __init__(self, store: PayloadStore, timeout_ms: int, *, setting: str = "timeout_ms") -> None:
         super().__init__(store)
         self.timeout_ms = timeout_ms
+        self._setting = setting
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation, for as long as it may take.
@@ -174,14 +176,14 @@ class Deadline(Middleware):
             try:
                 raise error
             finally:
-                del error  # else this frame and its traceback keep each other, and the payload, alive
+                del error  # otherwise this frame and its traceback keep each other, and the payload, alive
         return result  # type: ignore[return-value]  # without an error it is the operation's
 
     def _expired(self, subject: str) -> PayloadStoreUnavailableError:
         where = {"reference": subject} if "://" in subject else {"topic": subject}
         return PayloadStoreUnavailableError(
             f"the payload store did not finish within {self.timeout_ms} ms",
-            hint="Check that the store is there and how fast it is, or raise large.message.store.timeout.ms",
+            hint=f"Check that the store is there and how fast it is, or raise {self._setting}",
             store=self.scheme,
             **where,
         )
@@ -197,6 +199,9 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 def run_elsewhere(job: Callable[[], None]) -> None:
     """Run a job in a daemon thread that waits for one, or in a new one; never queue it behind one that may hang.
+
+    Not a :class:`~concurrent.futures.ThreadPoolExecutor`: the interpreter joins its threads when it ends, so that a
+    program whose store hangs would never end; and its jobs wait for a thread, behind those that hang.
 
     Raises:
         PayloadStoreUnavailableError: The system starts no more threads.
@@ -222,7 +227,7 @@ def _work(inbox: SimpleQueue[Callable[[], None]]) -> None:
         except Empty:
             try:
                 _idle.remove(inbox)
-            except ValueError:  # somebody took it just now and is about to put a job in
+            except ValueError:  # another thread took it just now and is about to put a job in
                 continue
             return
         job()

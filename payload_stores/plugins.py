@@ -203,19 +203,19 @@ def import_object(path: str, kind: str = "object") -> object:
     """
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     try:
-        found: object = importlib.import_module(module_name)
+        target: object = importlib.import_module(module_name)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except Exception as error:  # a module of others may fail in any way while it is imported
         raise ConfigError(
             f"the {kind} {path!r} cannot be imported: {error}",
             hint="Check the spelling, and that its package is installed in this interpreter",
         ) from error
-    return found
+    return target
 
 
 def _package(missing: str, module: str) -> str:
-    """What a missing module belongs to; of a namespace that many packages share, what was looked for in it."""
+    """The package of a missing module; of a namespace that many packages share, what was looked for in it."""
     name = missing.partition(".")[0]
     shared = name in _NAMESPACES and module.startswith(f"{name}.")
     return ".".join(module.split(".")[:2]) if shared else name

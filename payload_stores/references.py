@@ -27,7 +27,7 @@ _ID_SEGMENT: Final = re.compile(r"(?!\.)[A-Za-z0-9._~-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a reference points.
+    """The place to which a reference points.
 
     Attributes:
         scheme: URL scheme, lower case.
@@ -111,7 +111,7 @@ def parse(store: PayloadStore, reference: str) -> Location:
         reference: The reference as it came from the wire.
 
     Raises:
-        UntrustedReferenceError: It is no such URL, has another scheme than the store, a query or a fragment, or
+        UntrustedReferenceError: It is not such a URL, has another scheme than the store, a query or a fragment, or
             segments that could lead elsewhere, percent-encoded ones included.
     """
     match = _URL.fullmatch(reference)
@@ -144,7 +144,7 @@ def to_url(scheme: str, host: str, segments: Iterable[str]) -> str:
 def object_path(
     store: PayloadStore, topic: str, data: Buffer, context: PublishContext | None = None
 ) -> tuple[str, ...]:
-    """Where a new payload goes below a store's prefix: the topic and the segments of the payload's id.
+    """Make the path of a new payload below a store's prefix: the topic and the segments of the payload's id.
 
     Args:
         store: The store; its ``id`` makes the id, so that a subclass may choose another kind.
@@ -153,7 +153,7 @@ def object_path(
         context: Given to ``id``.
 
     Raises:
-        PayloadStoreError: The topic is no Kafka topic name, or the id is no relative path of unreserved characters.
+        PayloadStoreError: The topic is not a Kafka topic name, or the id not a relative path of unreserved characters.
     """
     store.check_topic(topic)
     payload_id = store.id(data, context)
@@ -176,7 +176,7 @@ def parse_prefix(store: PayloadStore, prefix: str) -> Location:
         prefix: A URL like a reference's; its path may be empty and may end in a slash.
 
     Raises:
-        ConfigError: It is no such URL.
+        ConfigError: It is not such a URL.
     """
     try:
         location = parse(store, prefix.rstrip("/") + "/-")

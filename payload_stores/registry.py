@@ -1,4 +1,4 @@
-"""Which payload stores there are, and how one is opened from a configuration."""
+"""The payload stores by their names, and opening one from a configuration."""
 
 from __future__ import annotations
 

@@ -1,20 +1,50 @@
-"""Threads for parts of a transfer, which the end of the process does not wait for."""
+"""Moves large payloads for every object store: parts and ranges in parallel, files in blocks.
+
+The threads are daemons, which the end of the process does not wait for.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import mmap
 import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, wait
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, BinaryIO, Final, ParamSpec, TypeVar, cast
 
+from payload_stores.errors import PayloadStoreError, PayloadTooLargeError
+from payload_stores.ids import DIGEST_PREFIX
 from payload_stores.middleware import run_elsewhere
 
-__all__ = ["DaemonPool"]
+__all__ = [
+    "PARALLEL",
+    "PART_BYTES",
+    "Blocks",
+    "DaemonPool",
+    "download_ranges",
+    "open_ranges",
+    "put_parts",
+    "read_parts",
+    "released",
+    "settle",
+    "slices",
+    "stream_digest",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+PART_BYTES: Final = 8 << 20
+"""Size of parts and ranges in bytes."""
+PARALLEL: Final = 8
+"""Parts or ranges that are under way at once."""
+
+_READ_BYTES: Final = 256 << 10
+_SEND_BYTES: Final = 128 << 10
+_DIGEST_BYTES: Final = 1 << 20
 
 
 class DaemonPool(Executor):
@@ -84,3 +114,251 @@ class DaemonPool(Executor):
                 future.set_result(result)
                 del result
             del future
+
+
+def settle(running: Iterable[Future[Any]]) -> None:
+    """Cancel what has not begun, and wait for the rest."""
+    running = list(running)
+    for future in running:
+        future.cancel()
+    wait(running)
+
+
+# Uploads
+
+
+class Blocks:
+    """A part of a payload as a file that is read in small blocks.
+
+    HTTP clients send bytes in one call, and the socket's timeout then counts for the whole of it: 100 MB within 5 s,
+    for instance. A file goes out in blocks, each with the full timeout.
+
+    Args:
+        view: The part; it is not copied.
+    """
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read up to ``size`` bytes, or the rest; little at a time, since each part under way takes that memory."""
+        end = len(self._view) if size is None or size < 0 else self._at + min(size, _SEND_BYTES)
+        block = bytes(self._view[self._at : end])
+        self._at += len(block)
+        return block
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move, as files do: clients rewind after checksums and before retries."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
+        self._at = min(max(0, start + offset), len(self._view))
+        return self._at
+
+    def tell(self) -> int:
+        """The position at which the next read begins."""
+        return self._at
+
+    def close(self) -> None:
+        """Let go of the payload: requests may hold their bodies in cycles, until the garbage collector runs."""
+        self._view = memoryview(b"")
+
+
+def slices(view: memoryview, most_parts: int) -> Iterator[memoryview]:
+    """Cut a payload into parts without copying it.
+
+    Args:
+        view: The payload.
+        most_parts: The most parts that the store takes; larger ones are made where there would be more.
+    """
+    step = max(PART_BYTES, -(-len(view) // most_parts))
+    return (view[start : start + step] for start in range(0, len(view), step))
+
+
+def read_parts(reader: BinaryIO, most_parts: int) -> Iterator[memoryview]:
+    """Read a file in parts; raw files, sockets and pipes may give less at a time than they are asked for.
+
+    Args:
+        reader: The file.
+        most_parts: The most parts that the store takes.
+
+    Raises:
+        PayloadStoreError: The file cannot be read; that is not the store's fault, and not a reason to try again.
+        PayloadTooLargeError: It has more parts than the store takes.
+    """
+    for _ in range(most_parts):
+        # At its full size at once, since one that grows is copied now and then; and in pages of its own, which go back
+        # to the system with it: the allocator would keep holes of this size.
+        part, size = mmap.mmap(-1, PART_BYTES), 0
+        try:
+            while size < PART_BYTES and (block := reader.read(min(_READ_BYTES, PART_BYTES - size))):
+                part[size : size + len(block)] = block
+                size += len(block)
+        except (OSError, ValueError) as error:
+            raise _unreadable(error) from error
+        if size:
+            yield memoryview(part)[:size]
+        if size < PART_BYTES:
+            return
+    raise PayloadTooLargeError(f"the payload has more than {most_parts} parts of {PART_BYTES} bytes")
+
+
+def released(held: list[memoryview], parts: Iterator[memoryview]) -> Iterator[memoryview]:
+    """Yield parts that were read already, and then the others; each is let go of, which itertools.chain does not do."""
+    while held:
+        yield held.pop(0)
+    yield from parts
+
+
+def put_parts(
+    threads: Executor, parts: Iterable[memoryview], put: Callable[[int, memoryview], T], *, ahead: int
+) -> list[T]:
+    """Upload parts in parallel; when this raises, none is under way any more.
+
+    Args:
+        threads: Where to.
+        parts: The payload.
+        put: Uploads one part, given its number, from 1 on.
+        ahead: How many parts may be under way, and so in memory, at once.
+
+    Returns:
+        What ``put`` returned, in the order of the parts.
+    """
+    running: deque[Future[T]] = deque()
+    done: list[T] = []
+    try:
+        for number, part in enumerate(parts, start=1):
+            if len(running) >= ahead:
+                done.append(running.popleft().result())
+            running.append(threads.submit(put, number, part))
+        done.extend(future.result() for future in running)
+    except BaseException:
+        settle(running)
+        raise
+    return done
+
+
+def stream_digest(reader: BinaryIO) -> str:
+    """Digest of what a reader will give, which can then be read again.
+
+    Returns:
+        ``sha256:<hex>``.
+
+    Raises:
+        PayloadStoreError: The reader can be read only once, or not at all.
+    """
+    if not reader.seekable():
+        raise PayloadStoreError(
+            "an id of the content needs the digest before the upload, and this stream can be read only once",
+            hint="Give the digest in the context, or use random ids",
+        )
+    digest = hashlib.sha256()
+    try:
+        start = reader.tell()
+        while block := reader.read(_DIGEST_BYTES):
+            digest.update(block)
+        reader.seek(start)
+    except (OSError, ValueError) as error:
+        raise _unreadable(error) from error
+    return DIGEST_PREFIX + digest.hexdigest()
+
+
+def _unreadable(error: Exception) -> PayloadStoreError:
+    return PayloadStoreError(f"the payload's own stream cannot be read: {error}")
+
+
+# Downloads
+
+
+def download_ranges(
+    threads: Executor,
+    size: int,
+    fill: Callable[[memoryview, int], object],
+    *,
+    first: Callable[[memoryview], object] | None = None,
+    first_bytes: int = 0,
+) -> bytes:
+    """Download a payload into one object, in ranges in parallel; when this raises, none is under way any more.
+
+    Args:
+        threads: Where the ranges are downloaded.
+        size: Size of the payload in bytes.
+        fill: Downloads the range that begins at a position into its part of the buffer.
+        first: Reads the beginning in the caller's thread, where the answer that told the size has it already.
+        first_bytes: How many bytes that is.
+    """
+    # In CPython, BytesIO takes and gives its bytes without a copy while nothing else holds them.
+    buffer = io.BytesIO(bytes(size))
+    with buffer.getbuffer() as view:
+
+        def fill_part(start: int, end: int) -> None:
+            # Released before the result is known: as long as a view is left, the buffer cannot be taken over.
+            with view[start:end] as part:
+                fill(part, start)
+
+        rest = [
+            threads.submit(fill_part, start, min(start + PART_BYTES, size))
+            for start in range(first_bytes, size, PART_BYTES)
+        ]
+        try:
+            if first is not None:
+                with view[:first_bytes] as part:
+                    first(part)
+            for future in rest:
+                future.result()
+        except BaseException:
+            settle(rest)  # they write to the buffer
+            raise
+    return buffer.getvalue()
+
+
+def open_ranges(size: int, fill: Callable[[memoryview, int], object]) -> BinaryIO:
+    """Open a payload for reading and seeking; about one part of it is held in memory.
+
+    Args:
+        size: Size of the payload in bytes.
+        fill: Downloads the range that begins at a position into a buffer.
+    """
+    return cast("BinaryIO", io.BufferedReader(_RangedFile(size, fill), PART_BYTES))
+
+
+class _RangedFile(io.RawIOBase):
+    """A payload as a file: each read is a request for a range."""
+
+    def __init__(self, size: int, fill: Callable[[memoryview, int], object]) -> None:
+        self._size = size
+        self._fill = fill
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """It can be sought."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move, as files do."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError("negative position")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read as many bytes as the buffer holds or the payload still has.
+
+        Raises:
+            PayloadStoreError: As a download.
+        """
+        with memoryview(buffer).cast("B") as view:
+            count = min(len(view), self._size - self._at)
+            if count <= 0:
+                return 0
+            with view[:count] as part:
+                self._fill(part, self._at)
+        self._at += count
+        return count

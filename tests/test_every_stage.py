@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 
 from payload_stores.memory import MemoryStore
+from payload_stores.registry import STORES
 from serde_chain import Consumer, Producer
 from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
 from serde_chain.schemas.schema_id import VALUE_HEADER
@@ -23,7 +24,6 @@ SMALL, LARGE = {"id": 1, "blob": b"small"}, {"id": 2, "blob": bytes(range(256)) 
 TEXTS: tuple[Any, ...] = ("small", "large " * 2000)
 BYTES: tuple[Any, ...] = (b"small", bytes(range(256)) * 40)
 KEYS = {"encryption.keys": {"k": bytes(range(32))}}
-STORES = ("memory", "local", "s3")
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,11 @@ CASES = [
 def stores(s3_server: S3Server, bucket: str, tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
     yield {"memory": {}, "local": {"local.path": str(tmp_path)}, "s3": s3_server.store_config(bucket)}
     MemoryStore.clear()
+
+
+def test_every_store_has_a_case(stores: dict[str, dict[str, Any]]) -> None:
+    # hop's needs a broker with users and an offload server: tests/hop.
+    assert {*stores, "hop"} == set(STORES.builtins)
 
 
 def test_every_stage_has_a_case() -> None:

@@ -1,4 +1,4 @@
-"""Who a hop client is to the offload server: SCRAM or a bearer token, by the settings of the Kafka client."""
+"""Authentication of a hop client to the offload server: SCRAM or a bearer token, as the Kafka client is set."""
 
 from __future__ import annotations
 
@@ -37,18 +37,20 @@ class BearerAuth(httpx2.Auth):
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         """Send the request, authenticated; called by httpx2."""
         token = self._token()
-        if not _TOKEN.fullmatch(token):  # else the HTTP library would refuse it, and quote it
-            raise PayloadAccessDeniedError("the bearer token has characters that no token has", store="hop")
+        if not _TOKEN.fullmatch(token):  # the HTTP library would refuse it too, and quote it
+            raise PayloadAccessDeniedError(
+                "the bearer token has characters that are not allowed in a token", store="hop"
+            )
         request.headers["Authorization"] = f"Bearer {token}"
         yield request
 
 
 def tokens(static: str, config: Mapping[str, object]) -> Callable[[], str]:
-    """Where tokens come from.
+    """Make the function that gets a token.
 
     Args:
         static: A token that stays the same (``hop.token``), or nothing.
-        config: The client's configuration; its ``oauth_cb``, or its settings for OpenID Connect, are used else.
+        config: The client's configuration; otherwise its ``oauth_cb`` or its settings for OpenID Connect give one.
 
     Raises:
         ConfigError: There are neither.
@@ -62,7 +64,7 @@ def tokens(static: str, config: Mapping[str, object]) -> Callable[[], str]:
     if url and client:
         return _Kept(lambda: _from_endpoint(str(url), config))
     raise ConfigError(
-        "OAUTHBEARER needs tokens for the offload server, and nothing gives one",
+        "OAUTHBEARER needs a token for the offload server, and none is configured",
         hint=f"Set hop.token, oauth_cb, or {_OIDC}token.endpoint.url with {_OIDC}client.id and client.secret",
         key="hop.token",
     )
@@ -89,7 +91,9 @@ def _from_callback(callback: Callable[[str], Any], setting: str) -> tuple[str, f
         token, until, *_ = callback(setting)
         return str(token), float(until)
     except Exception as error:  # a user's function may fail in any way
-        raise PayloadAccessDeniedError(f"oauth_cb gave no token: {type(error).__name__}", store="hop") from error
+        raise PayloadAccessDeniedError(
+            f"oauth_cb did not return a token: {type(error).__name__}", store="hop"
+        ) from error
 
 
 def _from_endpoint(url: str, config: Mapping[str, object]) -> tuple[str, float]:
@@ -101,12 +105,14 @@ def _from_endpoint(url: str, config: Mapping[str, object]) -> tuple[str, float]:
     try:
         answer = httpx2.post(url, data=form, auth=auth, timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()
-        found = answer.json()
-        if str(found.get("token_type", "")).lower() != "bearer":
+        token = answer.json()
+        if str(token.get("token_type", "")).lower() != "bearer":
             raise ValueError("it is not a bearer token")
-        return str(found["access_token"]), time.time() + float(found.get("expires_in", 0))
+        return str(token["access_token"]), time.time() + float(token.get("expires_in", 0))
     except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
         # Without the cause, which may quote what was sent.
         raise PayloadAccessDeniedError(
-            f"the token endpoint gave no token: {type(error).__name__}", hint="Check sasl.oauthbearer.*", store="hop"
+            f"the token endpoint did not return a token: {type(error).__name__}",
+            hint="Check sasl.oauthbearer.*",
+            store="hop",
         ) from None

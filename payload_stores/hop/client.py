@@ -18,8 +18,8 @@ from payload_stores.errors import (
     PayloadStoreUnavailableError,
     PayloadTooLargeError,
 )
-from payload_stores.hop import documents as bson_frame
-from payload_stores.hop.documents import Frame
+from payload_stores.hop import record_document
+from payload_stores.hop.record_document import Frame
 from payload_stores.plugins import require
 
 require("httpx2", "hop")
@@ -42,7 +42,7 @@ _KINDS: Final[_Kinds] = {
     HTTPStatus.UNAUTHORIZED: (
         PayloadAccessDeniedError,
         "the offload server refused the user name or password",
-        "Check hop.username, hop.password (else sasl.username, sasl.password) and hop.scram.mechanism, or the token",
+        "Check hop.username, hop.password (or sasl.username, sasl.password) and hop.scram.mechanism, or the token",
     ),
     HTTPStatus.FORBIDDEN: (
         PayloadAccessDeniedError,
@@ -106,16 +106,21 @@ class HopClient:
         # Two requests, since the first round of SCRAM is one of its own.
         self.worst_case_ms = attempts * (connect_ms + 2 * request_ms) + int(waits * 1000)
 
-    def upload(self, url: str, reference: str, record: StoredRecord, document: Frame, *, repeatable: bool) -> None:
+    def upload(self, url: str, reference: str, record: StoredRecord, *, repeatable: bool) -> None:
         """Post a record.
 
         Args:
             url: Where to.
             reference: Where it will be found.
             record: The record, with its id among the headers.
-            document: The same as BSON.
             repeatable: Whether its id is made of all that it holds, so that it may be there already.
         """
+        try:
+            document = record_document.frame(record)
+        except ValueError as error:
+            raise PayloadTooLargeError(
+                f"the record cannot be written: {error}", store="hop", reference=reference
+            ) from error
 
         def attempt(number: int) -> None:
             with self._request("POST", url, self._auth, reference, _Body(document)) as response:
@@ -142,7 +147,7 @@ class HopClient:
             with self._request("GET", reference, self._auth if authenticated else None, reference) as response:
                 _check(response, reference)
                 try:
-                    return bson_frame.read(response.iter_raw(), check)
+                    return record_document.read(response.iter_raw(), check)
                 except ValueError as error:
                     raise PayloadIntegrityError(
                         f"the offload server's document cannot be read: {error}", store="hop", reference=reference
@@ -155,18 +160,17 @@ class HopClient:
         self._client.close()
 
     def _check_same(self, reference: str, record: StoredRecord) -> None:
-        """Raise unless what has the record's id is the record itself: who knows an id can put another one there."""
+        """Raise unless what has the record's id is the record: another user who knows an id can take it."""
         with self._request("GET", reference, self._auth, reference) as response:
             status = response.status_code
             if status in _TRANSIENT:
                 _check(response, reference)
-            if status == HTTPStatus.OK and bson_frame.holds(response.iter_raw(), record):
+            if status == HTTPStatus.OK and record_document.holds(response.iter_raw(), record):
                 return
         raise PayloadStoreError(
             "the record's id is taken on the offload server, and what has it is another record, or cannot be seen "
             f"(HTTP 422, then {status})",
-            hint="Ids that are made of the content need READ on the topic; with large.message.id = random, ids cannot "
-            "be taken by others",
+            hint="Ids that are made of the content need READ on the topic; random ids cannot be taken by others",
             store="hop",
             reference=reference,
         )
@@ -226,7 +230,7 @@ def _check(response: httpx2.Response, reference: str, kinds: _Kinds = _KINDS) ->
 
 
 def _rest(response: httpx2.Response) -> bytes:
-    """What an answer says, up to a bound."""
+    """The text of an answer, up to a bound."""
     said = bytearray()
     for chunk in response.iter_raw():
         said += chunk

@@ -17,8 +17,18 @@ from typing import Any, Final, Self
 
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 from payload_stores.plugins import require
+from payload_stores.references import Location
 
-__all__ = ["METADATA_KEY", "METADATA_TOPIC", "Endpoint", "Unsupported", "can_discover", "discover", "is_message"]
+__all__ = [
+    "METADATA_KEY",
+    "METADATA_TOPIC",
+    "Endpoint",
+    "Unsupported",
+    "can_discover",
+    "discover",
+    "is_message",
+    "last_record",
+]
 
 METADATA_TOPIC: Final = "sys.metadata"
 METADATA_KEY: Final = "LargeMessageUploadEndpoint"
@@ -87,16 +97,21 @@ class Endpoint:
         except ValueError:
             return False
 
+    @property
+    def location(self) -> Location:
+        """The address as a prefix of references, however its host and port are written."""
+        return Location(self.scheme, f"{self.host}:{self.port}", self.path)
+
     def upload_url(self, topic: str) -> str:
-        """Where records of a topic are posted."""
+        """The address to which records of a topic are posted."""
         return f"{self.url}/topic/{topic}+oversized"
 
     def message_url(self, message_id: uuid.UUID) -> str:
-        """Where a record can be fetched: its reference."""
+        """The address of a record, which is its reference."""
         return f"{self.url}/msg/{message_id}"
 
     def own(self, reference: str) -> str | None:
-        """The address of a record of this endpoint; None if the reference names anything else.
+        """The address of a record of this endpoint; None if the reference is another one.
 
         Args:
             reference: What a placeholder says, which is not to be trusted.
@@ -105,24 +120,17 @@ class Endpoint:
         if message is None:
             return None
         endpoint, message_id = message
-        here = (self.scheme, self.host, self.port, self.path)
-        same = (endpoint.scheme, endpoint.host, endpoint.port, endpoint.path) == here
+        same = endpoint.location == self.location
         # hop-client pastes "/msg/…" behind what the broker announces, slashes at its end included.
         return f"{self.url}/msg/{message_id}" if same and endpoint.slashes in {0, self.slashes} else None
 
     def covers(self, reference: str) -> bool:
         """Whether a reference lies below this prefix, by whole segments."""
         try:
-            found = Endpoint.parse(reference)
+            other = Endpoint.parse(reference)
         except ValueError:
             return False
-        size = len(self.path)
-        return (
-            (found.scheme, found.host, found.port) == (self.scheme, self.host, self.port)
-            and not found.slashes
-            and len(found.path) > size
-            and found.path[:size] == self.path
-        )
+        return not other.slashes and self.location.covers(other.location)
 
 
 def is_message(reference: str) -> bool:
@@ -143,7 +151,7 @@ def _message(reference: str) -> tuple[Endpoint, str] | None:
 
 
 class Unsupported(str):  # noqa: SLOT000  one object for the time of a client
-    """Why a broker has no endpoint for this client."""
+    """The reason why a broker has no endpoint for this client."""
 
 
 def can_discover(config: Mapping[str, object]) -> bool:
@@ -161,7 +169,7 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
         timeout_ms: Time for all of it, in ms.
 
     Returns:
-        The endpoint, or why there is none: no such topic, no permission, or nothing of use in it.
+        The endpoint, or why there is none: the topic is missing, may not be read, or does not name an endpoint.
 
     Raises:
         PayloadStoreUnavailableError: The broker did not answer in time.
@@ -180,7 +188,7 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
         raise ConfigError(f"the client cannot ask the broker for its offload endpoint: {error}") from error
     try:
         consumer.poll(0)  # a token is fetched here, where there is a callback for tokens
-        last = _last_record(kafka, consumer, until)
+        last = last_record(consumer, until)
     except kafka.KafkaException as error:
         raise PayloadStoreUnavailableError(
             f"the broker did not say where its offload endpoint is: {error.args[0]}",
@@ -193,18 +201,30 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
     return last if isinstance(last, Unsupported) else _endpoint(last)
 
 
-def _last_record(kafka: Any, consumer: Any, until: float) -> bytes | Unsupported | None:
-    """The value of the last record of the topic; None if there is no record, or a tombstone."""
-    found = consumer.list_topics(METADATA_TOPIC, timeout=_left(kafka, until)).topics[METADATA_TOPIC]
+def last_record(consumer: Any, until: float) -> bytes | Unsupported | None:
+    """Read the last record of ``sys.metadata``, by time, in whichever partition it is.
+
+    Args:
+        consumer: A consumer of confluent_kafka's that is told of the ends of partitions (``enable.partition.eof``).
+        until: When to give up, by :func:`time.monotonic`.
+
+    Returns:
+        Its value; None if there is no record, or a tombstone; or why the user cannot read it.
+
+    Raises:
+        KafkaException: The broker failed, or the time is up.
+    """
+    kafka: Any = require("confluent_kafka", "kafka")
+    topic = consumer.list_topics(METADATA_TOPIC, timeout=_left(kafka, until)).topics[METADATA_TOPIC]
     errors = kafka.KafkaError
-    if found.error is not None and found.error.code() in {
+    if topic.error is not None and topic.error.code() in {
         errors.UNKNOWN_TOPIC_OR_PART,
         errors.TOPIC_AUTHORIZATION_FAILED,
     }:
-        return Unsupported(f"the broker has no topic {METADATA_TOPIC} for this user ({found.error.str()})")
-    if found.error is not None:
-        raise kafka.KafkaException(found.error)
-    waiting = set(found.partitions)
+        return Unsupported(f"the broker has no topic {METADATA_TOPIC} for this user ({topic.error.str()})")
+    if topic.error is not None:
+        raise kafka.KafkaException(topic.error)
+    waiting = set(topic.partitions)
     consumer.assign([kafka.TopicPartition(METADATA_TOPIC, number, kafka.OFFSET_BEGINNING) for number in waiting])
     last: tuple[int, int, int] | None = None
     value: bytes | None = None

@@ -41,7 +41,7 @@ def switch(name: str, configured: bool | None) -> bool:
 
 
 def config_file() -> Path:
-    """Where hop-client keeps its configuration: in ``hop/config.toml`` of the user's configuration folder."""
+    """The file in which hop-client keeps its configuration: ``hop/config.toml`` of the user's configuration folder."""
     folder = os.environ.get("XDG_CONFIG_HOME")
     return (Path(folder) if folder else Path("~/.config").expanduser()) / "hop" / "config.toml"
 
@@ -55,9 +55,9 @@ def _in_file(path: Path, name: str) -> bool:
         raise ConfigError(f"hop's configuration {path} cannot be read: {error}", key=name) from error
     try:
         section = tomllib.loads(content).get("config", {})
-        found = section.get(name, True)
+        value = section.get(name, True)
     except (ValueError, AttributeError) as error:
         raise ConfigError(f"hop's configuration {path} is malformed: {error}", key=name) from error
-    if not isinstance(found, bool):
-        raise ConfigError(f"hop's configuration {path}: {name} = {found!r}, expected true or false", key=name)
-    return found
+    if not isinstance(value, bool):
+        raise ConfigError(f"hop's configuration {path}: {name} = {value!r}, expected true or false", key=name)
+    return value

@@ -17,8 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext, StoredRecord
-from payload_stores.errors import ConfigError, PayloadStoreError, PayloadTooLargeError
-from payload_stores.hop import documents as bson_frame
+from payload_stores.errors import ConfigError, PayloadStoreError
 from payload_stores.hop.endpoint import Endpoint, Unsupported, can_discover, discover, is_message
 from payload_stores.hop.settings import switch
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
@@ -110,7 +109,7 @@ class HopStore(PayloadStore):
         self._trusted = [
             self._parse(prefix, self.TRUSTED.name) for prefix in self.trusted_references if prefix.startswith("http")
         ]
-        self._found: Endpoint | Unsupported | None = None
+        self._discovered: Endpoint | Unsupported | None = None
         auth = self._credentials(config)
         if url := self.URL.read(config):
             endpoint = self._parse(url, self.URL.name)
@@ -132,26 +131,26 @@ class HopStore(PayloadStore):
         """
         if any(prefix.covers(reference) for prefix in self._trusted):
             return True
-        if self._found is None or not self.fetches:
+        if self._discovered is None or not self.fetches:
             return is_message(reference)
-        return isinstance(self._found, Endpoint) and self._found.own(reference) is not None
+        return isinstance(self._discovered, Endpoint) and self._discovered.own(reference) is not None
 
     def why_not(self) -> str | None:
-        """Why nothing can be published: the user or the broker does not want it. See :class:`SupportsOptOut`."""
+        """Say why nothing can be published: the user or the broker does not want it. See :class:`SupportsOptOut`."""
         if not self.offloads:
             return f"{self.AUTOMATIC_OFFLOAD.name} is off"
         endpoint = self._endpoint()
         return str(endpoint) if isinstance(endpoint, Unsupported) else None
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Post a payload as a record of nothing else. See :meth:`PayloadStore.publish`."""
+        """Post a payload as a record with nothing else in it. See :meth:`PayloadStore.publish`."""
         return self.publish_record(topic, StoredRecord(data), context)
 
     def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
         """Post a record, streamed from the caller's buffer. See :class:`~payload_stores.SupportsRecords`.
 
-        The header ``_id`` is the id: that of the record where ids are random and it has one of 16 bytes, a new one
-        else, in its place.
+        The header ``_id`` is the id. Where ids are random and the record has one of 16 bytes, that one is kept;
+        otherwise a new one takes its place.
         """
         self.check_topic(topic)
         endpoint = self._endpoint()
@@ -160,12 +159,8 @@ class HopStore(PayloadStore):
         message_id, headers = self._identify(topic, record, context)
         record = replace(record, headers=headers)
         reference = endpoint.message_url(message_id)
-        try:
-            document = bson_frame.frame(record)
-        except ValueError as error:
-            raise PayloadTooLargeError(f"the record cannot be written: {error}", store="hop", topic=topic) from error
         repeatable = context is not None and context.deterministic
-        self._client.upload(endpoint.upload_url(topic), reference, record, document, repeatable=repeatable)
+        self._client.upload(endpoint.upload_url(topic), reference, record, repeatable=repeatable)
         return reference
 
     def download(self, reference: str) -> bytes:
@@ -181,22 +176,22 @@ class HopStore(PayloadStore):
             raise self.untrusted(reference, str(endpoint))
         address = endpoint.own(reference)
         if address is None:
-            raise self.untrusted(reference, f"it is no message of {endpoint.url}")
+            raise self.untrusted(reference, f"it is not a message of {endpoint.url}")
         return self._client.download(address, lambda size: self.check_size(size, reference))
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
         """Make a UUID: a random one, or version 8 (RFC 9562) of what the other stores would use."""
         context = context or PublishContext()
-        found = super().id(data, context)
+        payload_id = super().id(data, context)
         if not context.deterministic:
-            return found
-        digest = bytearray(hashlib.sha256(found.encode()).digest()[:16])
+            return payload_id
+        digest = bytearray(hashlib.sha256(payload_id.encode()).digest()[:16])
         digest[6] = digest[6] & 0x0F | 0x80
         digest[8] = digest[8] & 0x3F | 0x80
         return str(uuid.UUID(bytes=bytes(digest)))
 
     def worst_case_ms(self) -> int:
-        """Longest time in ms until a request that nobody answers has failed for good."""
+        """Longest time in ms until a request without an answer has failed for good."""
         return self._client.worst_case_ms
 
     def close(self) -> None:
@@ -214,45 +209,46 @@ class HopStore(PayloadStore):
             context = replace(context, digest=_digest(topic, record, context.digest))
         elif len(given) == 16:
             return uuid.UUID(bytes=given), _with_id(record, given)
-        found = self.id(record.value, context)
-        if not _UUID.fullmatch(found):
+        payload_id = self.id(record.value, context)
+        if not _UUID.fullmatch(payload_id):
             raise PayloadStoreError(
-                f"{found!r} cannot be used as a payload id", hint="Here ids are UUIDs", store="hop", topic=topic
+                f"{payload_id!r} cannot be used as a payload id", hint="Here ids are UUIDs", store="hop", topic=topic
             )
-        message_id = uuid.UUID(found)
+        message_id = uuid.UUID(payload_id)
         return message_id, _with_id(record, message_id.bytes)
 
     def _endpoint(self) -> Endpoint | Unsupported:
         with self._lock:
-            if self._found is None:
-                found = discover(self._config, self._discovery_ms)
-                if isinstance(found, Endpoint) and (why_not := self._refuse(found)):
-                    found = Unsupported(f"the endpoint that the broker announces is {why_not}")
-                if isinstance(found, Endpoint):
-                    self._accept(found)
+            if self._discovered is None:
+                endpoint = discover(self._config, self._discovery_ms)
+                if isinstance(endpoint, Endpoint) and (why_not := self._refuse(endpoint)):
+                    endpoint = Unsupported(f"the endpoint that the broker announces is {why_not}")
+                if isinstance(endpoint, Endpoint):
+                    self._accept(endpoint)
                 else:
-                    _log.warning("large messages are off: %s", found)
-                    self._found = found
-            return self._found  # type: ignore[return-value]  # it was found above
+                    _log.warning("large messages are off: %s", endpoint)
+                    self._discovered = endpoint
+            return self._discovered  # type: ignore[return-value]  # it was set above
 
     def _refuse(self, endpoint: Endpoint) -> str | None:
-        """Why an endpoint is not used, if it is not."""
+        """The reason why an endpoint is not used; None if it is used."""
         if endpoint.scheme == "https":
             return None
         if not self._allow_http:
             return f"plain http, and {self.ALLOW_HTTP.name} = false"
-        # A proof is good for one request; a token serves everyone who has copied it.
+        # A proof is good for one request; a token is good for every request of those who have copied it.
         if self._sends_token and self.ALLOW_HTTP.name not in self._config and not endpoint.is_loopback:
-            return f"plain http, over which a token can be copied: {self.ALLOW_HTTP.name} = true sends it all the same"
+            return f"plain http, over which a token can be copied: {self.ALLOW_HTTP.name} = true sends it anyway"
         return None
 
     def _accept(self, endpoint: Endpoint) -> None:
         if endpoint.scheme == "http":
             _log.warning(
-                "%s is plain http: who listens can read the records and act with the credentials", endpoint.url
+                "%s is plain http: anyone on the network can read the records and act with the credentials",
+                endpoint.url,
             )
         self.scheme = endpoint.scheme
-        self._found = endpoint
+        self._discovered = endpoint
 
     def _parse(self, url: str, key: str) -> Endpoint:
         try:

@@ -62,7 +62,7 @@ def entered(root: Path | int, *names: str) -> Iterator[int]:
 
     Raises:
         NotAFileError: One of the names is a symbolic link.
-        OSError: One of them is not there, or is no folder.
+        OSError: One of them is not there, or is not a folder.
     """
     here = os.dup(root) if isinstance(root, int) else os.open(root, _FOLDER)
     try:
@@ -148,14 +148,14 @@ def leads_into_a_store(root: Path, *names: str) -> bool:
 
 
 def open_file(name: str, folder: int) -> int:
-    """Open a regular file for reading; anything else than a regular file is refused without waiting for it.
+    """Open a regular file for reading; anything but a regular file is refused without waiting for it.
 
     Args:
         name: Name in the folder.
         folder: An open folder.
 
     Raises:
-        NotAFileError: It is no regular file.
+        NotAFileError: It is not a regular file.
         OSError: It is not there, or may not be read.
     """
     # Without O_NONBLOCK, opening a named pipe would wait for a writer.

@@ -4,8 +4,8 @@ The layout is ``<local.path>/<topic>/<id>``, one file per payload. A payload is 
 ``<local.path>/.payload-store``, forced to disk and renamed, so that no reader ever sees half of one, whatever dies in
 between. Temporary names begin with a dot; topics and ids that a reference may name do not end in such a segment.
 
-That folder also says that the store is there. Without it, a missing file is no lost payload: the file system may not be
-mounted, and what stands in its place is an empty mount point.
+That folder also says that the store is there. Without it, a missing file does not mean a lost payload: the file system
+may not be mounted, and what stands in its place is an empty mount point.
 
 References come from the wire. Everything below the root is therefore opened without following symbolic links
 (:mod:`payload_stores.local.folders`); the root itself may be one.
@@ -129,7 +129,7 @@ class LocalStore(PayloadStore):
             data = file.read()
         if len(data) != size:
             raise PayloadIntegrityError(
-                f"the file had {size} bytes when it was opened and gave {len(data)}",
+                f"the file had {size} bytes when it was opened, and {len(data)} could be read",
                 hint=f"Nothing but a payload store may write below {self.PATH.name}",
                 store=self.scheme,
                 reference=reference,
@@ -137,7 +137,7 @@ class LocalStore(PayloadStore):
         return data
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Store what a reader gives, in blocks of 1 MiB. See :class:`~payload_stores.SupportsStreaming`.
+        """Store what a reader returns, in blocks of 1 MiB. See :class:`~payload_stores.SupportsStreaming`.
 
         For a deterministic id the content is hashed as it passes; ``id`` is then called with the digest and no data.
         """
@@ -179,7 +179,7 @@ class LocalStore(PayloadStore):
             self._errors(reference=reference, place=(root, path)),
             folders.entered(root, *path[:-1]) as folder,
         ):
-            os.close(folders.open_file(path[-1], folder))  # refuses what is no regular file
+            os.close(folders.open_file(path[-1], folder))  # refuses what is not a regular file
             os.unlink(path[-1], dir_fd=folder)
             self._sync(folder)
 
@@ -212,7 +212,7 @@ class LocalStore(PayloadStore):
             for entry in entries:
                 if entry.name.startswith("."):
                     continue  # a temporary file
-                with suppress(FileNotFoundError):  # deleted by somebody else since it was listed
+                with suppress(FileNotFoundError):  # deleted by another program since it was listed
                     if entry.is_dir(follow_symlinks=False):
                         with folders.entered(folder, entry.name) as below:
                             yield from self._walk(below, (*path, entry.name))
@@ -222,7 +222,7 @@ class LocalStore(PayloadStore):
                         yield PayloadInfo(self._roots.url((*path, entry.name)), status.st_size, modified)
 
     def _check_path(self) -> None:
-        """Say when the store is opened what else would be found out with the first large message."""
+        """Report when the store is opened what would otherwise show with the first large message."""
         try:
             if not stat.S_ISDIR(self.path.stat().st_mode):
                 raise ConfigError(f"{self.PATH.name} = {str(self.path)!r} is not a folder", key=self.PATH.name)
@@ -273,7 +273,7 @@ class LocalStore(PayloadStore):
                 self._publish_file(copy, copy_name, final_folder, final_name, final_folder)
 
     def _sync(self, folder: int) -> None:
-        # Also for a file that was there already: whoever renamed it may not have got this far.
+        # Also for a file that was there already: the process that renamed it may not have got this far.
         if self.fsync:
             folders.sync_folder(folder)
 
@@ -303,11 +303,13 @@ class LocalStore(PayloadStore):
         try:
             yield
         except folders.NotAFileError as error:
-            raise self.untrusted(reference or str(self.path), f"on its way lies {error.strerror}") from error
+            raise self.untrusted(reference or str(self.path), f"its path leads through {error.strerror}") from error
         except OSError as error:
-            message = f"the file system says: {error.strerror or error}"
+            message = f"the file system reports: {error.strerror or error}"
             if error.errno in _NO_NAME and place is not None:
-                raise self.untrusted(reference or str(self.path), "the file system has no such names") from error
+                raise self.untrusted(
+                    reference or str(self.path), "the file system does not allow such a name"
+                ) from error
             if error.errno in _MISSING and place is not None and folders.leads_into_a_store(place[0], *place[1][:-1]):
                 kind: type[PayloadStoreError] = PayloadNotFoundError
                 hint: str | None = "It was deleted from local.path before its record was read"

@@ -1,4 +1,4 @@
-"""Who may upload and download what: by the broker's own ACLs, or by a file."""
+"""Permissions to upload and download: the broker's own ACLs, or a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
-from payload_stores.offload_server.announcement import TOPIC as METADATA_TOPIC
+from payload_stores.hop.endpoint import METADATA_TOPIC
 from payload_stores.offload_server.files import Watched, toml
 from payload_stores.plugins import require
 
@@ -120,7 +120,7 @@ class Rule:
 
 
 def decide(rules: Iterable[Rule], user: str, operation: str, topic: str, address: str) -> bool:
-    """What rules say: who is not permitted is refused, and a prohibition wins, from whatever address it is for.
+    """The verdict of rules: a user without permission is refused, and a prohibition wins, whatever its address.
 
     A permission for one address counts only from there. Behind a proxy the client's address is the proxy's.
     """
@@ -231,12 +231,12 @@ class BrokerAcls:
             AclPermissionType.ANY,
         )
         try:
-            found = self._admin.describe_acls(wanted, request_timeout=_ANSWER_SECONDS).result(2 * _ANSWER_SECONDS)
-            if not found:
+            bindings = self._admin.describe_acls(wanted, request_timeout=_ANSWER_SECONDS).result(2 * _ANSWER_SECONDS)
+            if not bindings:
                 self._check_permission()
         except (KafkaException, TimeoutError) as error:
             raise PayloadStoreUnavailableError(
-                f"the broker does not say who may do what: {error}",
+                f"the broker did not return its ACLs: {error}",
                 hint="The server's own user needs DESCRIBE on the cluster",
             ) from error
         return [
@@ -248,7 +248,7 @@ class BrokerAcls:
                 allow=binding.permission_type == AclPermissionType.ALLOW,
                 host=binding.host,
             )
-            for binding in found
+            for binding in bindings
             if binding.principal.startswith("User:")
         ]
 
@@ -260,7 +260,7 @@ class BrokerAcls:
         operations = asked.result(2 * _ANSWER_SECONDS).authorized_operations
         if AclOperation.DESCRIBE not in (operations or ()):
             raise PayloadStoreUnavailableError(
-                "the broker does not say who may do what", hint="The server's own user needs DESCRIBE on the cluster"
+                "the broker did not return its ACLs", hint="The server's own user needs DESCRIBE on the cluster"
             )
 
 
@@ -274,7 +274,7 @@ class FileAcls:
         path: The file.
 
     Raises:
-        ConfigError: It cannot be read, or is no such file.
+        ConfigError: It cannot be read, or is not a file of permissions.
     """
 
     def __init__(self, path: Path) -> None:

@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
+from payload_stores.hop.endpoint import METADATA_KEY, METADATA_TOPIC, Unsupported, last_record
 from payload_stores.plugins import require
 
-__all__ = ["ENDPOINT", "TOPIC", "announce"]
-
-TOPIC: Final = "sys.metadata"
-ENDPOINT: Final = "LargeMessageUploadEndpoint"
+__all__ = ["announce"]
 
 _SECONDS: Final = 30.0
 
@@ -41,15 +39,19 @@ def announce(config: Mapping[str, object], url: str) -> bool:
     try:
         _make_topic(config)
         last = _last(config)
-        if last.get(ENDPOINT) == url:
+        if last.get(METADATA_KEY) == url:
             return False
-        _write(config, json.dumps({**last, ENDPOINT: url}).encode())
+        _write(config, json.dumps({**last, METADATA_KEY: url}).encode())
     except (KafkaException, TimeoutError) as error:
-        raise PayloadStoreUnavailableError(
-            f"the endpoint could not be announced on {TOPIC}: {error}",
-            hint="The server's own user needs READ, WRITE and, if the topic is missing, CREATE on it",
-        ) from error
+        raise _unannounced(error) from error
     return True
+
+
+def _unannounced(why: object) -> PayloadStoreUnavailableError:
+    return PayloadStoreUnavailableError(
+        f"the endpoint could not be announced on {METADATA_TOPIC}: {why}",
+        hint="The server's own user needs READ, WRITE and, if the topic is missing, CREATE on it",
+    )
 
 
 def _make_topic(config: Mapping[str, object]) -> None:
@@ -57,65 +59,51 @@ def _make_topic(config: Mapping[str, object]) -> None:
 
     settings: dict[str, Any] = dict(config)
     admin = AdminClient(settings)
-    found = admin.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC]
-    if found.error is None:
-        if len(found.partitions) != 1:
+    metadata = admin.list_topics(METADATA_TOPIC, timeout=_SECONDS).topics[METADATA_TOPIC]
+    if metadata.error is None:
+        if len(metadata.partitions) != 1:
             raise ConfigError(
-                f"{TOPIC} has {len(found.partitions)} partitions; which record is its last is not defined"
+                f"{METADATA_TOPIC} has {len(metadata.partitions)} partitions; which record is its last is not defined"
             )
         return
     forever = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-    topic = NewTopic(TOPIC, num_partitions=1, config=forever)
-    admin.create_topics([topic], operation_timeout=_SECONDS)[TOPIC].result(_SECONDS)
+    topic = NewTopic(METADATA_TOPIC, num_partitions=1, config=forever)
+    admin.create_topics([topic], operation_timeout=_SECONDS)[METADATA_TOPIC].result(_SECONDS)
 
 
 def _last(config: Mapping[str, object]) -> dict[str, Any]:
-    """What the last record says; nothing if there is none, or if it is none of ours."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
+    """The content of the last record; nothing if there is none, or if it is not one of ours."""
+    from confluent_kafka import Consumer
 
-    settings = {
-        **config,
-        "group.id": "serde-chain-offload-server",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer(settings)
+    own = {"group.id": "serde-chain-offload-server", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({**config, **own})
     try:
-        partition = TopicPartition(TOPIC, 0, 0)
         until = time.monotonic() + _SECONDS
         _wait_for_leader(consumer, until)
-        start, end = consumer.get_watermark_offsets(partition, timeout=_SECONDS)
-        consumer.assign([TopicPartition(TOPIC, 0, max(start, end - 1))])
-        value = None
-        while (message := consumer.poll(max(0.0, until - time.monotonic()))) is not None:
-            error = message.error()
-            if error is None:
-                value = message.value()
-            elif error.name() == "_PARTITION_EOF":
-                return _parse(value)
-            elif not error.retriable():
-                raise KafkaException(error)
-        raise TimeoutError(f"its last record did not come within {_SECONDS:g} s")
+        value = last_record(consumer, until)
     finally:
         consumer.close()
+    if isinstance(value, Unsupported):
+        raise _unannounced(value)
+    return _parse(value)
 
 
 def _wait_for_leader(consumer: Any, until: float) -> None:
     """A topic that has just been made has no leader for a moment."""
     while time.monotonic() < until:
-        partitions = consumer.list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC].partitions
+        partitions = consumer.list_topics(METADATA_TOPIC, timeout=_SECONDS).topics[METADATA_TOPIC].partitions
         if partitions and partitions[0].leader >= 0:
             return
         time.sleep(0.05)
-    raise TimeoutError(f"{TOPIC} has no leader")
+    raise TimeoutError(f"{METADATA_TOPIC} has no leader")
 
 
 def _parse(value: bytes | None) -> dict[str, Any]:
     try:
-        found = json.loads(value or b"{}")
+        content = json.loads(value or b"{}")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _write(config: Mapping[str, object], value: bytes) -> None:
@@ -123,7 +111,7 @@ def _write(config: Mapping[str, object], value: bytes) -> None:
 
     failures: list[Any] = []
     producer = Producer({**config, "acks": "all", "delivery.timeout.ms": int(_SECONDS * 1000)})
-    producer.produce(TOPIC, value, partition=0, on_delivery=lambda error, _: failures.append(error))
+    producer.produce(METADATA_TOPIC, value, partition=0, on_delivery=lambda error, _: failures.append(error))
     producer.flush(_SECONDS)
     if failures != [None]:
         raise KafkaException(failures[0]) if failures else TimeoutError("the broker did not confirm the record")

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from payload_stores.base import PayloadStore, SupportsLeftovers
 from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
+from payload_stores.hop.record_document import MAX_BYTES
 from payload_stores.offload_server.acls import (
     READ,
     WRITE,
@@ -25,7 +26,6 @@ from payload_stores.offload_server.acls import (
     SupportsRefresh,
 )
 from payload_stores.offload_server.authentication import HEALTH, LIVE, USER, Authentication
-from payload_stores.offload_server.documents import MAX_DOCUMENT
 from payload_stores.offload_server.errors import ForbiddenError, RefusedError, TooLargeError
 from payload_stores.offload_server.files import SupportsReload, Taken
 from payload_stores.offload_server.index import Entry, Index
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 _HEALTH_SECONDS: Final = 4.0
 _UPLOAD_SUFFIX: Final = "+oversized"
 # The answer to a download repeats headers and key.
-_MOST_BYTES: Final = MAX_DOCUMENT - (4 << 20)
+_MOST_BYTES: Final = MAX_BYTES - (4 << 20)
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -157,7 +157,8 @@ class OffloadApp:
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whether the index answers, and what says who may do what. Asking the store would cost a request to it.
 
-        Anybody may ask: all who do so at the same time share one look, or they would take all threads for short calls.
+        Every client may ask: those that do so at the same time share one look, or they would take all threads for
+        short calls.
         """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._look())
@@ -171,7 +172,7 @@ class OffloadApp:
             await answer(scope, receive, send, status=503, text=f"{problem} does not answer")
 
     async def _look(self) -> str | None:
-        """What does not answer, if anything."""
+        """The part that does not answer; None if all do."""
         try:
             self._looked_at = "the index"
             await self._transfers.call(self._index.find, UUID(int=0))
@@ -226,7 +227,7 @@ class OffloadApp:
         return entry
 
     def _asked(self, question: Callable[..., bool], *about: str) -> bool:
-        """What the authorizer says; before it refuses, what it remembers is renewed."""
+        """The authorizer's verdict; before it refuses, what it remembers is renewed."""
         if question(*about):
             return True
         if not isinstance(self._authorizer, SupportsRefresh):
@@ -287,6 +288,6 @@ def _check(limits: Limits, store: PayloadStore) -> None:
         raise ConfigError(
             f"bodies of {limits.max_bytes} bytes could not be downloaded again: {store.MAX_PAYLOAD.name} is "
             f"{store.max_payload_bytes}",
-            hint="Lower the one or raise the other",
+            hint="Lower the first or raise the second",
             key=store.MAX_PAYLOAD.name,
         )

@@ -1,4 +1,4 @@
-"""Who sent a request: SCRAM or a Bearer token, in front of everything else that the server does."""
+"""Authentication of requests: SCRAM or a Bearer token, in front of everything else that the server does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 #: Where the name of who sent a request is found in its scope.
 USER: Final = "offload.user"
 
-#: Answered without authentication: they say nothing about anybody.
+#: Answered without authentication: they say nothing about any user.
 HEALTH: Final = "/health"
 LIVE: Final = "/live"
 _OPEN: Final = frozenset({HEALTH, LIVE, METRICS})

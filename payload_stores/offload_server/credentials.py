@@ -2,7 +2,7 @@
 
 JSON: ``{"version": 1, "secret": …, "iterations": …, "users": {name: {mechanism: {salt, iterations, stored_key,
 server_key}}}}``, bytes in base64. ``secret`` makes up credentials for names that are not there, so that they look like
-those that are; whoever reads the file can tell them apart, and try passwords, so it is for the server alone (0600).
+those that are; a reader of the file can tell them apart and try passwords, so it is for the server alone (0600).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FileCredentials:
         path: What :func:`add_user` writes.
 
     Raises:
-        ConfigError: It cannot be read, or is no such file.
+        ConfigError: It cannot be read, or is not a file of users.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,10 +61,10 @@ def list_users(path: Path) -> list[str]:
 
 
 def remove_user(path: Path, name: str) -> None:
-    """Remove a user; what is remembered of one-round authentication is of no use then either.
+    """Remove a user; authentication in one round ends with it.
 
     Raises:
-        ConfigError: There is no such user, or the file cannot be read or written.
+        ConfigError: The user is not there, or the file cannot be read or written.
     """
     content = _load(path, make=False)
     if content["users"].pop(_prepare(name), None) is None:
@@ -137,13 +137,13 @@ def _parse(data: bytes) -> tuple[bytes, int, dict[tuple[str, str], Credential]]:
             raise ConfigError(f"a file of users of version {content['version']!r}; this program knows {_VERSION}")
         users = {
             (str(name), mechanism): Credential(
-                _bytes(found["salt"]),
-                _iterations(found["iterations"]),
-                _bytes(found["stored_key"]),
-                _bytes(found["server_key"]),
+                _bytes(keys["salt"]),
+                _iterations(keys["iterations"]),
+                _bytes(keys["stored_key"]),
+                _bytes(keys["server_key"]),
             )
             for name, mechanisms in content["users"].items()
-            for mechanism, found in mechanisms.items()
+            for mechanism, keys in mechanisms.items()
             if mechanism in MECHANISMS
         }
         return _bytes(content["secret"]), _iterations(content["iterations"]), users

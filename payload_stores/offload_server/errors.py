@@ -1,4 +1,4 @@
-"""How a request is refused."""
+"""Errors with which a request is refused."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Watched(Generic[T]):
         self._value = self._read()
 
     def get(self) -> T:
-        """What the file says now."""
+        """The content of the file as it is now."""
         with self._lock:
             stamp = self._stamp()
             if stamp != self._seen:

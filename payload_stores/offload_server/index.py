@@ -1,4 +1,4 @@
-"""Which messages there are: a SQLite file, so that a restart loses nothing and no id is taken twice."""
+"""The index of messages: a SQLite file, so that a restart loses nothing and no id is taken twice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Entry:
         topic: Its topic.
         reference: Where the payload is.
         size: The payload's size in bytes.
-        headers: The headers, as :func:`payload_stores.hop.bson_write.headers` writes them.
+        headers: The headers, as :func:`~payload_stores.offload_server.answers.stored_headers` writes them.
         key: The record's key.
         timestamp_ms: When it was uploaded, in ms since 1970.
     """
@@ -64,7 +64,7 @@ class Index:
         path: The file; made if it is missing.
 
     Raises:
-        ConfigError: It is no such file, or one of a newer version.
+        ConfigError: It is not an index, or one of a newer version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,4 +130,4 @@ class Index:
                 cursor = self._connection.execute(statement, values)
                 return cursor.rowcount, cursor.fetchall()
         except sqlite3.Error as error:
-            raise PayloadStoreUnavailableError(f"the index of messages says: {error}") from error
+            raise PayloadStoreUnavailableError(f"the index of messages failed: {error}") from error

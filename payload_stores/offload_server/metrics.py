@@ -1,4 +1,4 @@
-"""What the server counts, for ``GET /metrics`` (OpenMetrics, by prometheus_client). No names of users or topics."""
+"""The server's counters, for ``GET /metrics`` (OpenMetrics, by prometheus_client). No names of users or topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["METRICS", "Metered", "Metrics"]
 
 METRICS: Final = "/metrics"
 
-# What anybody may write into a request is no label: each value would be kept for good.
+# Text that any client may write into a request is not used as a label: each value would be kept for good.
 _METHODS: Final = frozenset({"GET", "HEAD", "POST"})
 _ENDPOINTS: Final = frozenset({"topic", "msg", "health", "live", "metrics"})
 _OTHER: Final = "other"

@@ -35,7 +35,7 @@ class _Record:
 
 
 class Refusals:
-    """What was refused to whom. Used in one event loop.
+    """The refusals so far, by user and address. Used in one event loop.
 
     Counted for a name from an address: a name alone would let strangers slow down those who have it, an address alone
     those behind the same proxy.

@@ -36,7 +36,7 @@ class GoneError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request may take.
+    """Limits of a request.
 
     Attributes:
         max_bytes: Largest body of an upload.
@@ -64,7 +64,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sent a request.
+    """The sender of a request.
 
     Attributes:
         user: The name that was proved.
@@ -98,7 +98,7 @@ def content_length(scope: Scope) -> int | None:
     """The announced length of the body in bytes; 0 without one, None for a body in chunks."""
     if header(scope, b"transfer-encoding") is not None:
         return None
-    return int(header(scope, b"content-length") or 0)  # the HTTP server has refused what is no number
+    return int(header(scope, b"content-length") or 0)  # the HTTP server has refused what is not a number
 
 
 async def answer(

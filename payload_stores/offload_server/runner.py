@@ -37,7 +37,7 @@ _CONNECTIONS_PER_ADDRESS: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What HTTPS needs.
+    """The files that HTTPS needs.
 
     Attributes:
         certificate: PEM file with the server's certificate and those of its issuers.
@@ -77,7 +77,7 @@ def serve(
         server = _server(app, url, tls, ready, reload=reload, proxies=proxies)
         if tls is None and not is_loopback(listener.getsockname()[0]):
             _log.warning("%s is served without TLS: what is sent can be read and changed on its way", url)
-        # One line for each broken request would be anybody's to write.
+        # Any client could fill the log with one line for each broken request.
         quiet = RarelyFilter()
         logging.getLogger("uvicorn.error").addFilter(quiet)
         try:

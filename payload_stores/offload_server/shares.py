@@ -77,7 +77,7 @@ class Shares:
 
 
 class Pace:
-    """How long a client may still keep its transfer waiting.
+    """The time for which a client may still keep its transfer waiting.
 
     Only the time counts in which the server waits for the client, not what the store takes.
 
@@ -120,7 +120,7 @@ class Pace:
             try:
                 message = await self.wait(receive())
             except TimeoutError:
-                raise RefusedError("the body did not come in time", status=408) from None
+                raise RefusedError("the body did not arrive in time", status=408) from None
             if message["type"] == "http.disconnect":
                 raise GoneError("the client closed the connection before its body was complete")
             piece = message.get("body", b"")

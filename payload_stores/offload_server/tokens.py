@@ -32,14 +32,14 @@ class FileTokens:
     """Tokens of a TOML file, which is read again when it changes.
 
     The file holds SHA-256 digests, so that it gives no token away: ``[tokens]`` with lines
-    ``"sha256:<hex>" = "user"``. That is sound for random tokens only, not for chosen ones. This is no check of OAuth
+    ``"sha256:<hex>" = "user"``. That is sound for random tokens only, not for chosen ones. This does not check OAuth
     tokens: for tokens with a signature and an end, give the server a verifier of your identity provider.
 
     Args:
         path: The file.
 
     Raises:
-        ConfigError: It cannot be read, or is no such file.
+        ConfigError: It cannot be read, or is not a file of tokens.
     """
 
     def __init__(self, path: Path) -> None:
@@ -102,15 +102,15 @@ def remove_token(path: Path, which: str) -> int:
     """
     tokens = _load(path)
     if which.startswith(_SCHEME):
-        found = [digest for digest in tokens if digest.startswith(which)]
-        if len(found) > 1:
-            raise ConfigError(f"{len(found)} tokens begin with {which}", hint="Give more of the digest")
+        digests = [digest for digest in tokens if digest.startswith(which)]
+        if len(digests) > 1:
+            raise ConfigError(f"{len(digests)} tokens begin with {which}", hint="Give more of the digest")
     else:
-        found = [digest for digest, user in tokens.items() if user == which]
-    if not found:
+        digests = [digest for digest, user in tokens.items() if user == which]
+    if not digests:
         raise ConfigError(f"{path} has no token of {which}", hint="list-tokens shows those that it has")
-    _save(path, {digest: user for digest, user in tokens.items() if digest not in found})
-    return len(found)
+    _save(path, {digest: user for digest, user in tokens.items() if digest not in digests})
+    return len(digests)
 
 
 def _load(path: Path) -> dict[str, str]:

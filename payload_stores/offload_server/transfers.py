@@ -22,8 +22,7 @@ from payload_stores.errors import (
     PayloadStoreError,
     PayloadStoreUnavailableError,
 )
-from payload_stores.hop import bson_write
-from payload_stores.offload_server import documents as bson
+from payload_stores.offload_server import answers, uploads
 from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import Metrics
@@ -90,7 +89,7 @@ class Transfers:
             sender: Who sends it.
 
         Raises:
-            RefusedError: It is no upload (400), too large (413), too slow (408), there already (422), or cut off.
+            RefusedError: It is not an upload (400), too large (413), too slow (408), there already (422), or cut off.
             PayloadStoreError: The store could not take it.
         """
         async with self._shares.place(sender):
@@ -98,7 +97,7 @@ class Transfers:
                 return await self._take(topic, receive, length)
 
     async def _take(self, topic: str, receive: Receive, length: int | None) -> Entry:
-        parser = bson.UploadParser(self._limits.max_bytes, length)
+        parser = uploads.UploadParser(self._limits.max_bytes, length)
         pipe = Pipe()
         publishing: Future[str] | None = None
         try:
@@ -143,7 +142,7 @@ class Transfers:
     async def _give(self, entry: Entry, start: Callable[[int], Awaitable[bool]], send: Send) -> None:
         opening = self._threads.submit(self._open, entry.reference)
         with closing(_Blocks(await self._within(asyncio.wrap_future(opening)), self._threads, self._read)) as blocks:
-            head, tail = bson.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
+            head, tail = answers.frame(entry.size, entry.headers, entry.key, entry.timestamp_ms)
             if not await start(len(head) + entry.size + len(tail)):
                 await send({"type": "http.response.body", "body": b""})
                 return
@@ -159,7 +158,7 @@ class Transfers:
             block = await self._within(asyncio.wrap_future(reading))
             left -= len(block)
             if not block or left < 0:
-                raise PayloadIntegrityError("the payload has another size than it had", reference=entry.reference)
+                raise PayloadIntegrityError("the payload's size has changed", reference=entry.reference)
             # The next block is read while this one is sent.
             reading = blocks.next()
             await answer.send(block)
@@ -171,8 +170,8 @@ class Transfers:
         except TimeoutError:
             raise self._too_slow() from None
 
-    async def _enter(self, topic: str, reference: str, upload: bson.Upload) -> Entry:
-        headers = bson_write.headers(upload.headers)
+    async def _enter(self, topic: str, reference: str, upload: uploads.Upload) -> Entry:
+        headers = answers.stored_headers(upload.headers)
         now = time.time_ns() // 1_000_000
         entry = Entry(upload.id, topic, reference, upload.size, headers, upload.key, now)
         try:
@@ -251,7 +250,7 @@ class Transfers:
         """Wait for a thread, but not for ever."""
         done, _ = await asyncio.wait({waiting}, timeout=self._limits.store_seconds)
         if not done:
-            # Whatever comes of it later, somebody has looked.
+            # Its result has been asked for, whatever comes of it later.
             waiting.add_done_callback(lambda late: late.cancelled() or late.exception())
             raise self._too_slow()
         return waiting.result()
@@ -272,7 +271,7 @@ class _Answer:
         try:
             await self._pace.wait(self._send({"type": "http.response.body", "body": block, "more_body": more}))
         except TimeoutError:
-            raise GoneError("the client did not take the answer in time") from None
+            raise GoneError("the client did not read the answer in time") from None
         self._pace.moved(len(block))
         self._passed.inc(len(block))
 

@@ -1,8 +1,7 @@
-"""Payloads from S3: a large one in several ranges at once, into one buffer that is handed over without a copy."""
+"""Payloads from S3, by requests for ranges; an answer that breaks off is asked for again."""
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -12,7 +11,8 @@ from typing import Any, BinaryIO, Final
 
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreUnavailableError
 from payload_stores.s3.errors import EMPTY, error_code, field, translated
-from payload_stores.s3.upload import PART_BYTES, Target, settle
+from payload_stores.s3.upload import Target
+from payload_stores.transfer import PART_BYTES, download_ranges, open_ranges
 
 __all__ = ["Downloads"]
 
@@ -47,38 +47,17 @@ class Downloads:
             if error_code(error) in EMPTY:  # no range lies within an empty object
                 return b""
             raise
-        try:
+        with closing(first["Body"]):
             size = _total(first)
             check(size)
-            # In CPython, BytesIO takes and gives its bytes without a copy while nobody else holds them.
-            buffer = io.BytesIO(bytes(size))
-        except BaseException:
-            first["Body"].close()
-            raise
-        with buffer.getbuffer() as view:
-            self._fill_all(target, view, first)
-        return buffer.getvalue()
-
-    def _fill_all(self, target: Target, view: memoryview, first: Mapping[str, Any]) -> None:
-        condition = _same(first.get("ETag"))
-
-        def fill(start: int, end: int, answer: Mapping[str, Any] | None = None) -> None:
-            # Released before the result is known: as long as a view is left, the buffer cannot be taken over.
-            with view[start:end] as part:
-                self.fill(target, part, start, condition, answer)
-
-        began = min(int(field(first, "ContentLength")), len(view))
-        rest = [
-            self._threads.submit(fill, start, min(start + PART_BYTES, len(view)))
-            for start in range(began, len(view), PART_BYTES)
-        ]
-        try:
-            fill(0, began, first)
-            for part in rest:
-                part.result()
-        except BaseException:
-            settle(rest)  # they write to the buffer
-            raise
+            condition = _same(first.get("ETag"))
+            return download_ranges(
+                self._threads,
+                size,
+                lambda part, start: self.fill(target, part, start, condition),
+                first=lambda part: self.fill(target, part, 0, condition, first),
+                first_bytes=min(int(field(first, "ContentLength")), size),
+            )
 
     def fill(
         self,
@@ -115,53 +94,13 @@ class Downloads:
         head = self._client.head_object(**target)
         size = int(field(head, "ContentLength"))
         check(size)
-        return io.BufferedReader(RangedFile(self, target, size, _same(head.get("ETag")), reference), PART_BYTES)
+        condition = _same(head.get("ETag"))
 
+        def fill(part: memoryview, start: int) -> None:
+            with translated(reference=reference):
+                self.fill(target, part, start, condition)
 
-class RangedFile(io.RawIOBase):
-    """An object as a file: each read is a request for a range."""
-
-    def __init__(
-        self, downloads: Downloads, target: Target, size: int, condition: Mapping[str, str], reference: str
-    ) -> None:
-        self._downloads = downloads
-        self._target = target
-        self._size = size
-        self._condition = condition
-        self._reference = reference
-        self._at = 0
-
-    def readable(self) -> bool:
-        """It can be read."""
-        return True
-
-    def seekable(self) -> bool:
-        """It can be sought."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move, as files do."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise ValueError("negative position")
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        """Read as many bytes as the buffer holds or the object still has.
-
-        Raises:
-            PayloadStoreError: As a download.
-        """
-        with memoryview(buffer).cast("B") as view:
-            end = min(self._at + len(view), self._size)
-            if end <= self._at:
-                return 0
-            count = end - self._at
-            with translated(reference=self._reference), view[:count] as part:
-                self._downloads.fill(self._target, part, self._at, self._condition)
-        self._at = end
-        return count
+        return open_ranges(size, fill)
 
 
 def _read(answer: Mapping[str, Any], part: memoryview) -> None:
@@ -177,7 +116,7 @@ def _read(answer: Mapping[str, Any], part: memoryview) -> None:
             at += count
         # botocore compares checksums when it reaches the end, not before.
         if body.readinto(bytearray(1)):
-            raise PayloadIntegrityError(f"the answer goes on after the {len(part)} bytes that were asked for")
+            raise PayloadIntegrityError(f"the answer has more than the {len(part)} bytes that were requested")
 
 
 def _total(answer: Mapping[str, Any]) -> int:

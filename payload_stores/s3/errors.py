@@ -1,4 +1,4 @@
-"""What S3 and botocore report, in terms of payload stores: what is gone, refused, too large, or worth another try."""
+"""The errors of S3 and botocore in terms of payload stores: what is gone, refused, too large, or worth another try."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ than Kafka's default ``max.block.ms`` (KIP-1159).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,14 +16,13 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
-from payload_stores.errors import ConfigError, PayloadStoreError
-from payload_stores.ids import DIGEST_PREFIX
+from payload_stores.errors import ConfigError
 from payload_stores.options import Option, boolean, choice, integer, text
 from payload_stores.plugins import require
 from payload_stores.s3.download import Downloads
 from payload_stores.s3.errors import CONFLICT, EXISTS, FORBIDDEN, NOT_IMPLEMENTED, error_code, field, translated
-from payload_stores.s3.upload import PARALLEL, PART_BYTES, Target, Uploads, read_parts, slices
-from payload_stores.transfer import DaemonPool
+from payload_stores.s3.upload import MAX_PARTS, Target, Uploads
+from payload_stores.transfer import PARALLEL, PART_BYTES, DaemonPool, read_parts, released, slices, stream_digest
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -57,7 +55,7 @@ class S3Store(PayloadStore):
     replaced (``If-None-Match: *``).
 
     Credentials that the configuration does not have are looked for where boto3 always looks. Trusted references may be
-    read, but are not deleted: they belong to somebody else.
+    read, but are not deleted: they belong to another program.
     """
 
     scheme = "s3"
@@ -135,16 +133,17 @@ class S3Store(PayloadStore):
             return self._downloads.get(target, lambda size: self.check_size(size, reference))
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Upload what a reader gives, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
+        """Upload what a reader returns, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
 
         A deterministic id is needed before the upload: the context has the digest, or the reader can be read twice.
         ``id`` is called with the digest and no data.
         """
         if context is not None and context.deterministic and context.digest is None:
-            context = replace(context, digest=_digest(reader))
+            with translated(topic=topic):
+                context = replace(context, digest=stream_digest(reader))
         path = references.object_path(self, topic, b"", context)
         target, reference = self._target(path), self._roots.url(path)
-        parts = read_parts(reader)
+        parts = read_parts(reader, MAX_PARTS)
         with translated(topic=topic, reference=reference):
             first = next(parts, memoryview(b""))
             if len(first) < PART_BYTES:
@@ -152,7 +151,7 @@ class S3Store(PayloadStore):
             else:
                 held = [first]
                 del first
-                self._uploads.put_parts(target, _chained(held, parts), {}, ahead=_STREAM_AHEAD)
+                self._uploads.put_parts(target, released(held, parts), {}, ahead=_STREAM_AHEAD)
         return reference
 
     def open(self, reference: str) -> BinaryIO:
@@ -173,12 +172,12 @@ class S3Store(PayloadStore):
         with translated(topic=topic):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
-                field(page, "IsTruncated")  # else an answer without a body would be a list without entries
-                for found in page.get("Contents", ()):
-                    path = tuple(found["Key"].split("/"))
+                field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
+                for item in page.get("Contents", ()):
+                    path = tuple(item["Key"].split("/"))
                     if all(path):  # not what some tools put there to show a folder
                         reference = references.to_url(self.scheme, self._bucket, path)
-                        yield PayloadInfo(reference, found["Size"], found["LastModified"].astimezone(UTC))
+                        yield PayloadInfo(reference, item["Size"], item["LastModified"].astimezone(UTC))
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         """Abort uploads in parts that killed writers have left below ``s3.prefix``, whose parts are paid for.
@@ -193,9 +192,9 @@ class S3Store(PayloadStore):
             return self._uploads.abort_older(self._bucket, prefix, limit)
 
     def worst_case_ms(self) -> int:
-        """Longest time in ms until a request that nobody answers has failed for good.
+        """Longest time in ms until a request without an answer has failed for good.
 
-        A server that answers, but a few bytes at a time, is bounded by ``large.message.store.timeout.ms`` alone.
+        A server that answers, but a few bytes at a time, is bounded by a deadline around the store alone.
         """
         waits = (min(1000 << number, _MAX_BACKOFF_MS) + _MAX_RETRY_AFTER_MS for number in range(self._attempts - 1))
         return self._attempts * (sum(self._timeouts_ms) + _EXPECT_MS) + sum(waits)
@@ -210,7 +209,7 @@ class S3Store(PayloadStore):
         if len(view) <= self._threshold:
             self._uploads.put(target, view, condition)
         else:
-            self._uploads.put_parts(target, slices(view), condition, ahead=PARALLEL)
+            self._uploads.put_parts(target, slices(view, MAX_PARTS), condition, ahead=PARALLEL)
 
     def _upload_once(self, target: Target, view: memoryview) -> None:
         """Upload unless it is there ("Conditional writes" in Amazon's S3 user guide)."""
@@ -220,8 +219,8 @@ class S3Store(PayloadStore):
             code = error_code(error)
             if code not in EXISTS | CONFLICT | NOT_IMPLEMENTED:
                 raise
-        # There already, or being written by somebody else, or by a server that knows no conditions. What has this id
-        # has this content, so that writing it again harms nobody, and mends what was cut off.
+        # There already, being written by another writer, or on a server without conditional writes. What has this id
+        # has this content, so that writing it again does no harm, and mends what was cut off.
         if not self._is_there(target, len(view), unknown=code in EXISTS):
             self._upload(target, view, {})
         return None
@@ -253,7 +252,7 @@ class S3Store(PayloadStore):
         prefix = self.PREFIX.read(config)
         if not prefix:
             return ()
-        # A missing slash at the end is added: without it, "pre" would also be the prefix of somebody else's "prefix2".
+        # A missing slash at the end is added: without it, "pre" would also cover another program's "prefix2".
         segments = tuple(prefix.removesuffix("/").split("/"))
         if any(segment in {"", ".", ".."} for segment in segments):
             raise ConfigError(
@@ -291,7 +290,7 @@ class S3Store(PayloadStore):
         connect_ms, request_ms = self._timeouts_ms
         checksums = cast("Literal['when_supported', 'when_required']", self.CHECKSUMS.read(config))
         try:
-            # A session of its own: boto3's default session is made on first use, which is no matter for threads.
+            # A session of its own: boto3 makes its default session on first use, which is not thread-safe.
             session = boto3.session.Session()
             return session.client(
                 "s3",
@@ -312,26 +311,4 @@ class S3Store(PayloadStore):
                 ),
             )
         except (BotoCoreError, ValueError) as error:
-            raise ConfigError(f"boto3 makes no S3 client of this: {error}", key=self.ENDPOINT.name) from error
-
-
-def _chained(held: list[memoryview], parts: Iterator[memoryview]) -> Iterator[memoryview]:
-    """The held part, which is let go of, and the others; itertools.chain would keep it to the end."""
-    yield held.pop()
-    yield from parts
-
-
-def _digest(reader: BinaryIO) -> str:
-    """Digest of what a reader will give, which can then be read again."""
-    if not reader.seekable():
-        raise PayloadStoreError(
-            "an id of the content needs the digest before the upload, and this stream can be read only once",
-            hint="Give the digest in the context, or use large.message.id = random",
-            store=S3Store.scheme,
-        )
-    start = reader.tell()
-    digest = hashlib.sha256()
-    while block := reader.read(1 << 20):
-        digest.update(block)
-    reader.seek(start)
-    return DIGEST_PREFIX + digest.hexdigest()
+            raise ConfigError(f"boto3 cannot make an S3 client of this: {error}", key=self.ENDPOINT.name) from error

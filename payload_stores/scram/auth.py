@@ -47,7 +47,7 @@ _UNAUTHORIZED: Final = 401
 # What says that the server, or a gateway in front of it, cannot answer now; and, with these two, all from 500 on.
 _TRANSIENT: Final = frozenset({408, 429})
 _SERVER_ERROR: Final = 500
-# What changes nothing, so that a server may answer it to anybody.
+# What changes nothing, so that a server may answer it to any user.
 _READING: Final = frozenset({"GET", "HEAD"})
 # What describes a body, left out where there is none.
 _BODY_HEADERS: Final = ("content-length", "transfer-encoding", "content-type", "content-encoding", "expect", "trailer")
@@ -65,7 +65,7 @@ _Origin = tuple[str, str, "int | None"]
 
 @dataclass(slots=True)
 class _Session:
-    """What one-round-trip authentication needs: RFC 7804's "sr", the user's salt and iterations, the next count."""
+    """State for authentication in one round: RFC 7804's "sr", the user's salt and iterations, the next count."""
 
     sr: str
     salt: str
@@ -82,17 +82,24 @@ class ScramAuth(httpx2.Auth):
 
     One round where the server offers it (RFC 7804 section 5.1): if its 401 had ``sr`` and ``ttl``, later requests
     carry the proof at once, in a client-final-message with ``r=<client nonce><nonce-count><sr>``, salt and iterations
-    being those remembered and the nonce-count starting at the iteration count. The RFC leaves open what is signed, as
-    the first two messages are not sent: here they are those that a full exchange with that nonce would have had
-    (``n=<user>,r=<client nonce>`` and ``r=…,s=…,i=…``). A server that refuses gets the two rounds. This needs a body
-    that can be sent a second time: bytes, none, or one whose request has the extension :data:`REPLAYABLE`. Requests at
-    the same time take counts in turn; a server that insists on their order costs them the second round.
+    being those remembered and the nonce-count starting at the iteration count. RFC 7804 does not define anew what a
+    proof signs, so RFC 5802 section 3 holds, whose three parts follow from these values though two are not sent::
+
+        AuthMessage := client-first-message-bare + "," + server-first-message + "," + client-final-message-without-proof
+
+        client-first-message-bare             n=<user>,r=<client nonce>
+        server-first-message                  r=<client nonce><nonce-count><sr>,s=<salt>,i=<iterations>
+        client-final-message-without-proof    c=biws,r=<client nonce><nonce-count><sr>
+
+    A server that reads this otherwise refuses, and gets the two rounds. This needs a body that can be sent a second
+    time: bytes, none, or one whose request has the extension :data:`REPLAYABLE`. Requests at the same time take counts
+    in turn; a server that insists on their order costs them the second round.
 
     Only a server that knows the user's keys can sign, so each answer to a proof must carry the right signature in
     ``Authentication-Info``, errors like 403 and 404 included. Without one are accepted: 401, and what is transient
     anyway (408, 429, 500 and above), which the gateways in between answer by themselves. Redirects are refused.
 
-    A server may answer before it asks who the user is: that there is no such thing, or, to a GET or HEAD, what anybody
+    A server may answer before it asks who the user is: that it is not there, or, to a GET or HEAD, what everyone
     may read. Nothing signs that, so it is taken where TLS vouches for the server, and elsewhere on request. An unsigned
     success of anything else is refused: it would say that the empty first request has been carried out.
 
@@ -241,7 +248,7 @@ class ScramAuth(httpx2.Auth):
         try:
             parameters = parse_parameters(field)
             if sid and parameters.get("sid", sid) != sid:
-                raise MalformedHeaderError("its sid is another one")
+                raise MalformedHeaderError("its sid is that of another exchange")
             exchange.check(decode(parameters.get("data", "")))
         except MalformedHeaderError as error:
             raise _refused(response, f"signed its answer wrongly: {error}") from None

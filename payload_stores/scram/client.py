@@ -29,7 +29,7 @@ _MAX_SALTS: Final = 16
 
 
 class Keys(NamedTuple):
-    """What proofs are made of (RFC 5802 section 3).
+    """The keys that proofs are made of (RFC 5802 section 3).
 
     Attributes:
         client: ``ClientKey``.
@@ -66,9 +66,9 @@ class Password:
     def keys(self, salt: bytes, iterations: int) -> Keys:
         """The keys for a salt and an iteration count, derived if they are not remembered."""
         with self._lock:
-            if (found := self._keys.get((salt, iterations))) is not None:
+            if (keys := self._keys.get((salt, iterations))) is not None:
                 self._keys.move_to_end((salt, iterations))
-                return found
+                return keys
         # Outside the lock: it takes milliseconds, and comes to the same in two threads.
         salted = hashlib.pbkdf2_hmac(self.hash_name, self._prepared, salt, iterations)
         client = hmac.digest(salted, b"Client Key", self.hash_name)
@@ -142,4 +142,4 @@ class Exchange:
         except (binascii.Error, ValueError):
             raise MalformedHeaderError("the signature is not base64") from None
         if not hmac.compare_digest(signature, self._signature):
-            raise MalformedHeaderError("the signature is another one")
+            raise MalformedHeaderError("the signature does not match")

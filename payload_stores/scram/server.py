@@ -56,7 +56,7 @@ _COUNT_DIGITS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a server keeps of a password (RFC 5802 section 3): enough to check a proof, not enough to make one.
+    """The keys that a server keeps of a password (RFC 5802 section 3): enough to check a proof, not enough to make one.
 
     Attributes:
         salt: The salt.
@@ -72,7 +72,7 @@ class Credential:
 
 
 class Credentials(Protocol):
-    """Where the server finds credentials."""
+    """A source of credentials for the server."""
 
     def find(self, user: str, mechanism: str) -> Credential:
         """The user's credential for a mechanism.
@@ -84,7 +84,7 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What comes of a request's ``Authorization``.
+    """The result of judging a request's ``Authorization``.
 
     Attributes:
         user: Who sent it, None if that is not known: then the answer is 401, and nothing else is done.
@@ -147,7 +147,7 @@ def invented(secret: bytes, user: str, mechanism: str, iterations: int = ITERATI
     """Make the credential of a user who does not exist: always the same one, that no password fits.
 
     Args:
-        secret: A secret of the server that stays the same, or who does not exist would have another salt each day.
+        secret: A secret of the server that stays the same: otherwise unknown users would have another salt each day.
         user: The name that was given.
         mechanism: The mechanism.
         iterations: The iteration count that real users have.
@@ -197,7 +197,7 @@ class ScramServer:
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     def claimant(self, authorization: str | None) -> str | None:
-        """Whose proof a request carries, before it is looked at: lets a server slow down those who guess.
+        """The user whose proof a request carries, before it is looked at: lets a server slow down those who guess.
 
         Args:
             authorization: The header field's value, None if there is none.
@@ -205,10 +205,10 @@ class ScramServer:
         Returns:
             The user's name; None if there is no proof, or none that could be good.
         """
-        found = _parse(authorization)
-        if found is None or not found[2].startswith("c="):
+        parsed = _parse(authorization)
+        if parsed is None or not parsed[2].startswith("c="):
             return None
-        _, sid, message = found
+        _, sid, message = parsed
         with self._lock:
             known = self._exchanges.get(sid) if sid else self._sessions.get(_nonce(message)[-_SR_LENGTH:])
         return None if known is None else known.user
@@ -219,10 +219,10 @@ class ScramServer:
         Args:
             authorization: The header field's value, None if there is none.
         """
-        found = _parse(authorization)
-        if found is None:
+        parsed = _parse(authorization)
+        if parsed is None:
             return self._denied()
-        mechanism, sid, message = found
+        mechanism, sid, message = parsed
         try:
             if message.startswith("c="):
                 return self._final(mechanism, sid, message) if sid else self._again(mechanism, message)
@@ -288,8 +288,8 @@ class ScramServer:
         def find(user: str) -> tuple[bytes, bytes, bytes, int]:
             nonlocal name
             name = user
-            found = self._credentials.find(user, mechanism)
-            return found.salt, found.stored_key, found.server_key, found.iterations
+            credential = self._credentials.find(user, mechanism)
+            return credential.salt, credential.stored_key, credential.server_key, credential.iterations
 
         server_nonce = server_nonce or secrets.token_urlsafe(_RANDOM_BYTES)
         server = ScramMechanism(mechanism).make_server(find, s_nonce=server_nonce)

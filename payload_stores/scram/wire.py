@@ -1,4 +1,4 @@
-"""What both sides of HTTP SCRAM write and read: header fields, base64, bounds (RFC 7804, RFC 9110 section 11)."""
+"""The text of HTTP SCRAM, written and read by both sides: header fields, base64, bounds (RFC 7804, RFC 9110)."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def parse_parameters(text: str) -> dict[str, str]:
     Raises:
         MalformedHeaderError: It is something else, or a name stands twice.
     """
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     position = _skip(text, 0)
     while position < len(text):
         match = _PARAMETER.match(text, position)
         if match is None:
             raise MalformedHeaderError("a list of parameters is malformed")
-        _add(found, match)
+        _add(parameters, match)
         position = _skip(text, match.end())
-    return found
+    return parameters
 
 
 def parse_challenges(text: str) -> list[tuple[str, dict[str, str]]]:
@@ -104,30 +104,30 @@ def parse_challenges(text: str) -> list[tuple[str, dict[str, str]]]:
     Raises:
         MalformedHeaderError: It is something else.
     """
-    found: list[tuple[str, dict[str, str]]] = []
+    challenges: list[tuple[str, dict[str, str]]] = []
     position = _skip(text, 0)
     while position < len(text):
         parameter = _PARAMETER.match(text, position)
-        if parameter is not None and found:
-            _add(found[-1][1], parameter)
+        if parameter is not None and challenges:
+            _add(challenges[-1][1], parameter)
             position = _skip(text, parameter.end())
             continue
         scheme = _SCHEME.match(text, position)
         if scheme is None:
             raise MalformedHeaderError("a challenge is malformed")
-        found.append((scheme[1], {}))
+        challenges.append((scheme[1], {}))
         position = scheme.end()
         if _PARAMETER.match(text, position) is None and (token := _TOKEN68.match(text, position)):
             position = token.end()
         position = _skip(text, position)
-    return found
+    return challenges
 
 
-def _add(found: dict[str, str], match: re.Match[str]) -> None:
+def _add(parameters: dict[str, str], match: re.Match[str]) -> None:
     name, quoted, plain = match.groups()
-    if name.lower() in found:
+    if name.lower() in parameters:
         raise MalformedHeaderError(f"{name} stands twice in a header field")
-    found[name.lower()] = _ESCAPED.sub(r"\1", quoted) if quoted is not None else plain
+    parameters[name.lower()] = _ESCAPED.sub(r"\1", quoted) if quoted is not None else plain
 
 
 def _skip(text: str, position: int) -> int:

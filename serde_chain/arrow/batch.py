@@ -64,7 +64,7 @@ class Untouched(BatchForm):
 
 
 class BatchResult(NamedTuple):
-    """What became of a batch.
+    """The result of a batch.
 
     Attributes:
         values: ``pyarrow.Array``, null where the value was null or could not be read.
@@ -143,9 +143,9 @@ class Batch:
         """Some of the records, with what has become of them so far."""
         if (start, stop) == (0, len(self)):
             return self
-        found = copy.copy(self)
-        found._cut(start, stop)  # noqa: SLF001, of the same class
-        return found
+        part = copy.copy(self)
+        part._cut(start, stop)  # noqa: SLF001, of the same class
+        return part
 
     def _cut(self, start: int, stop: int) -> None:
         rows = range(start, stop)
@@ -173,10 +173,10 @@ class Batch:
 
     def context(self, row: int) -> RecordContext:
         """The record around the data of a row, with headers that stages may change."""
-        found = self._contexts.get(row)
-        if found is None:
-            found = self._contexts[row] = self._make_context(row)
-        return found
+        ctx = self._contexts.get(row)
+        if ctx is None:
+            ctx = self._contexts[row] = self._make_context(row)
+        return ctx
 
     def rows_with_header(self, names: Iterable[str]) -> list[int]:
         """The rows that have a header of one of these names, in order."""
@@ -260,8 +260,8 @@ class Batch:
         return [changed.get(row, moment) for row, moment in enumerate(column)]
 
     def _changed(self, name: str, column: Any) -> dict[int, Any]:
-        found = ((row, getattr(ctx, name)) for row, ctx in sorted(self._contexts.items()) if row not in self.errors)
-        return {row: value for row, value in found if value != _plain(column[row])}
+        values = ((row, getattr(ctx, name)) for row, ctx in sorted(self._contexts.items()) if row not in self.errors)
+        return {row: value for row, value in values if value != _plain(column[row])}
 
     def _make_context(self, row: int) -> RecordContext:
         key = None if self._keys is None else self._keys[row].as_py()

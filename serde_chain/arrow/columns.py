@@ -33,9 +33,9 @@ def binary_column(values: Any) -> Any:
         large = values.nbytes > _MAX_BINARY_BYTES
         values = (values.cast(arrow.large_binary()) if large else values).combine_chunks()
     if not isinstance(values, arrow.Array):
-        found = [data if data is None or type(data) is bytes else bytes(data) for data in values]
-        size = sum(len(data) for data in found if data is not None)
-        return arrow.array(found, type=arrow.binary() if size <= _MAX_BINARY_BYTES else arrow.large_binary())
+        rows = [data if data is None or type(data) is bytes else bytes(data) for data in values]
+        size = sum(len(data) for data in rows if data is not None)
+        return arrow.array(rows, type=arrow.binary() if size <= _MAX_BINARY_BYTES else arrow.large_binary())
     kind, types = values.type, arrow.types
     if types.is_binary(kind) or types.is_large_binary(kind):
         return values
@@ -153,16 +153,18 @@ class Headers:
         """Those of some rows."""
         if self._source is None:
             return self
-        found = Headers(self._source.slice(start, stop - start) if self._is_column else self._source[start:stop])
-        found._lists = None if self._lists is None else self._lists[start:stop]
-        return found
+        part = Headers(self._source.slice(start, stop - start) if self._is_column else self._source[start:stop])
+        part._lists = None if self._lists is None else self._lists[start:stop]
+        return part
 
     def rows_with(self, names: frozenset[str]) -> list[int]:
         """The rows that have a header of one of these names, in order."""
         if self._source is None:
             return []
         if not self._is_column:
-            return [row for row, found in enumerate(self._source) if found and not names.isdisjoint(_names(found))]
+            return [
+                row for row, headers in enumerate(self._source) if headers and not names.isdisjoint(_names(headers))
+            ]
         rows: list[int] = marked_rows(self._source, names).to_pylist()
         return rows
 
@@ -175,16 +177,16 @@ class Headers:
         """A list of its own for a row."""
         if self._source is None:
             return None
-        found: Any
+        headers: Any
         if self._is_column:
-            found = (
+            headers = (
                 [tuple(header.values()) for header in self._source[row].as_py() or ()]
                 if self._lists is None
                 else self._lists[row]
             )
         else:
-            found = self._source[row]
-        return list(found.items() if isinstance(found, Mapping) else found) if found else None
+            headers = self._source[row]
+        return list(headers.items() if isinstance(headers, Mapping) else headers) if headers else None
 
     def after(self, seen: Mapping[int, Any]) -> Any:
         """The headers in the form in which they came, with others in some rows; null or None where none are left."""

@@ -98,18 +98,18 @@ def _record_by_record(
     objects = batch.objects
     start = size = 0
     for row, data in enumerate(objects):
-        found = None
+        value = None
         if data is not None:
             ctx = batch.context(row)
             try:
-                found = stage(data, ctx)
+                value = stage(data, ctx)
             except Exception as error:  # noqa: BLE001, any stage's, as where records are read one by one
                 failure = place(error, ctx)
                 if not isinstance(failure, SerializationError):
                     raise failure from failure.__cause__
                 batch.fail(row, failure)
-            size += len(found) if isinstance(found, (bytes, str, memoryview, bytearray)) else len(data)
-        given.append(found)
+            size += len(value) if isinstance(value, (bytes, str, memoryview, bytearray)) else len(data)
+        given.append(value)
         if most_bytes is not None and size >= most_bytes and row + 1 < len(objects):
             part = batch.part(start, row + 1)
             part.take_objects(given)

@@ -17,10 +17,10 @@ from rich.text import Text
 from serde_chain import config as configuration
 from serde_chain.catalogue import find_format
 from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.codecs import codec_of
 from serde_chain.errors import ContextualError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.schemas.schema_id import split_confluent
-from serde_chain.stages.compression.codecs import codec_of
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.large_message.options import ACCEPT
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek, strip

@@ -23,6 +23,9 @@ _LONGEST_WAIT: Final = 5.0
 class Stall:
     """What is done about the first record of a window while it cannot be read.
 
+    Attributes:
+        record: The record; None while there is no such.
+
     Args:
         client: confluent_kafka's consumer.
         window: What was fetched.
@@ -31,7 +34,7 @@ class Stall:
     def __init__(self, client: Any, window: Window) -> None:
         self._client = client
         self._window = window
-        self._record: Any | None = None
+        self.record: Any | None = None
         self._tries = 0
         self._next = 0.0
         # Partitions of which the client fetches nothing.
@@ -39,16 +42,16 @@ class Stall:
 
     def note(self, record: Any) -> None:
         """Count a try to read a record that has failed."""
-        self._tries = self._tries + 1 if record is self._record else 1
+        self._tries = self._tries + 1 if record is self.record else 1
         self._next = time.monotonic() + min(_FIRST_WAIT * 2.0 ** min(self._tries - 1, 10), _LONGEST_WAIT)
-        self._record = record
+        self.record = record
 
     def lasts(self) -> bool:
         """Whether the first record of the window is one that could not be read; if not, fetching goes on."""
-        if self._record is not None and self._record is not self._window.front():
-            self._record = None
+        if self.record is not None and self.record is not self._window.front():
+            self.record = None
             self.let_go()
-        return self._record is not None
+        return self.record is not None
 
     def wait(self, timeout: float) -> bool:
         """Wait until it is time for the next try, serving the client's callbacks.

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
-
-from serde_chain.clients.confluent.messages import Decoded
 
 __all__ = ["Place", "Window", "place"]
 
@@ -27,70 +25,78 @@ class Window:
     """Fetched messages in the order in which they came.
 
     Attributes:
+        messages: The messages themselves. Always the same list; None in it stands for a poll that gave nothing, and
+            goes with the next call.
         given: Messages that the last call has handed over. Assigned by its last statement.
         passed: Messages that it has reported instead, or that are of no interest to its caller; likewise.
-        decoded: What the chains have made of messages, by their identity.
+        decoded: What the chains have made of messages, by their identity. Always the same dictionary.
         paused: Topics and partitions whose messages wait.
     """
 
     def __init__(self) -> None:
-        self._messages: list[Any] = []
-        self.given: Collection[Any] = ()
+        self.messages: list[Any] = []
+        self.given: Sequence[Any] = ()
         self.passed: Collection[Any] = ()
-        self.decoded: dict[int, Decoded] = {}
+        self.decoded: dict[int, Any] = {}
         self.paused: set[Place] = set()
 
     def fetch(self, poll: Callable[[float], Any], timeout: float) -> None:
         """Add what the client's ``poll`` returns, if it is a message."""
         # extend, filter and map call each other in C, where no signal handler runs: an assignment in between could be
         # interrupted with the message in no list.
-        self._messages.extend(filter(_IS_THERE, map(poll, (timeout,))))
+        self.messages.extend(filter(_IS_THERE, map(poll, (timeout,))))
 
     def fetch_several(self, consume: Callable[[int, float], Iterable[Any]], most: int, timeout: float) -> None:
         """Add what the client's ``consume`` returns."""
-        self._messages.extend(itertools.chain.from_iterable(map(consume, (most,), (timeout,))))
+        self.messages.extend(itertools.chain.from_iterable(map(consume, (most,), (timeout,))))
 
     def waiting(self) -> Iterator[Any]:
         """The messages that may be handed over, in order."""
         if not self.paused:
-            return iter(self._messages)
-        return (message for message in self._messages if place(message) not in self.paused)
+            return iter(self.messages)
+        return (message for message in self.messages if place(message) not in self.paused)
 
     def front(self) -> Any | None:
         """The first of them."""
         if not self.paused:
-            return self._messages[0] if self._messages else None
+            return self.messages[0] if self.messages else None
         return next(self.waiting(), None)
 
     def settle(self) -> None:
         """Take out what the last call has handed over or reported."""
-        if len(self.given) == len(self._messages) and all(map(operator.is_, self.given, self._messages)):
+        if self.messages and self.messages[-1] is None:
+            del self.messages[-1]
+        if len(self.given) == len(self.messages) and all(map(operator.is_, self.given, self.messages)):
             # By far the most calls hand over all that there is.
-            self._messages.clear()
+            self.messages.clear()
             self.decoded.clear()
             self.given = self.passed = ()
         elif gone := self._gone():
-            self._messages[:] = [message for message in self._messages if id(message) not in gone]
+            self.messages[:] = [message for message in self.messages if id(message) not in gone]
             for identity in gone:
                 self.decoded.pop(identity, None)
             self.given = self.passed = ()
 
     def drop(self, places: Collection[Place] | None = None) -> None:
         """Forget the messages of some partitions; of all where none are named."""
-        kept = [] if places is None else [message for message in self._messages if place(message) not in places]
+        kept = (
+            []
+            if places is None
+            else [message for message in self.messages if message is not None and place(message) not in places]
+        )
         if places is None:
             self.given = self.passed = ()
         # In one step, also for a fetch during which a rebalance calls this.
-        self._messages[:] = kept
-        there = {id(message) for message in kept}
-        self.decoded = {identity: found for identity, found in self.decoded.items() if identity in there}
+        self.messages[:] = kept
+        for identity in self.decoded.keys() - set(map(id, kept)):
+            self.decoded.pop(identity, None)
 
     def first_offsets(self) -> dict[Place, int | None]:
         """For each partition with messages that were not handed over, the offset of the first, paused or not."""
         gone = self._gone()
         first: dict[Place, int | None] = {}
-        for message in self._messages:
-            if id(message) not in gone:
+        for message in self.messages:
+            if message is not None and id(message) not in gone:
                 first.setdefault(place(message), message.offset())
         return first
 

@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from serde_chain.base import Buffer
+from serde_chain.wire import varint
 
 __all__ = [
     "KEY_HEADER",
@@ -41,6 +42,8 @@ KEY_HEADER: Final = "__key_schema_id"
 
 FIRST: Final = (0,)  # the indexes of a file's first message
 _MAX_INDEXES: Final = 100  # as deep as protobuf itself nests
+
+_MAX_INDEX_BYTES: Final = 5
 
 _ID: Final = 0
 _GUID: Final = 1
@@ -82,7 +85,7 @@ def encode_indexes(indexes: Sequence[int]) -> bytes:
     """The bytes that name a type within a Protobuf file."""
     if tuple(indexes) == FIRST:
         return b"\x00"
-    return b"".join(_encode_zigzag(number) for number in (len(indexes), *indexes))
+    return b"".join(varint.encode(varint.to_zigzag(number)) for number in (len(indexes), *indexes))
 
 
 def split_indexes(data: Buffer, at: int) -> tuple[tuple[int, ...], int]:
@@ -112,22 +115,12 @@ def split_indexes(data: Buffer, at: int) -> tuple[tuple[int, ...], int]:
     return tuple(indexes), at
 
 
-def _encode_zigzag(number: int) -> bytes:
-    encoded, rest = bytearray(), number << 1
-    while rest > 127:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
-
-
 def _zigzag(data: Buffer, at: int) -> tuple[int, int]:
-    value = 0
-    for position, byte in enumerate(data[at : at + 5]):
-        value |= (byte & 0x7F) << 7 * position
-        if byte < 128:
-            return (value >> 1) ^ -(value & 1), at + position + 1
-    raise ValueError("the message indexes are cut off, or larger than 32 bits")
+    try:
+        number, end = varint.read(data, at, _MAX_INDEX_BYTES)
+    except ValueError:
+        raise ValueError("the message indexes are cut off, or larger than 32 bits") from None
+    return varint.from_zigzag(number), end
 
 
 def encode_single_object(fingerprint: bytes) -> bytes:

@@ -34,7 +34,7 @@ NONE: Final = "none"
 
 SubjectStrategy = Callable[[str, str, str], str]
 
-# Confluent's client waits for ever unless told otherwise.
+# Confluent's client has no time limit of its own.
 _TIMEOUT_S: Final = 10
 _NO_SCHEMA: Final = (1 << 31) - 1
 
@@ -154,8 +154,8 @@ class SchemaRegistry:
             latest = self._ask(f"the latest schema of {subject}", self._client.get_latest_version, subject)
             return self._with_references(latest.schema_id, latest.schema)
         wanted = self._library.Schema(schema, schema_type, list(references))
-        found = self._register(subject, wanted) if self._auto_register else self._look_up(subject, wanted)
-        return RegisteredSchema(found.schema_id, schema, guid=getattr(found, "guid", None))
+        answer = self._register(subject, wanted) if self._auto_register else self._look_up(subject, wanted)
+        return RegisteredSchema(answer.schema_id, schema, guid=getattr(answer, "guid", None))
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """A reference to a schema, which is registered under its own name unless that is switched off.
@@ -190,13 +190,13 @@ class SchemaRegistry:
         try:
             schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key), fmt=form)
         except SchemaRegistryError as error:
-            # Of GUIDs where there are none, and of numbers that are no ids to them, registries say what any server says
-            # of an address that it does not have.
+            # Of GUIDs where they have none, and of numbers that cannot be ids, registries say what any server says of
+            # an address that it does not have.
             error.about_record = error.about_record or (_is_not_found(error.__cause__) and self._is_there())
             raise
-        if (found := schema.schema_type or "AVRO") != schema_type:
+        if (actual := schema.schema_type or "AVRO") != schema_type:
             failure = SchemaRegistryError(
-                f"schema {key} of the registry is of the type {found}, not {schema_type}",
+                f"schema {key} of the registry is of the type {actual}, not {schema_type}",
                 hint="Was the record written by another kind of serializer, or with another registry?",
             )
             failure.about_record = True
@@ -221,8 +221,8 @@ class SchemaRegistry:
             SchemaRegistryError: The registry is down or refuses, or does not know it.
         """
         versions = self._ask(f"the versions of {subject}", self._client.get_versions, subject)
-        found = [self._ask(f"{subject} version {at}", self._client.get_version, subject, at) for at in versions]
-        return [self._with_references(item.schema_id, item.schema) for item in found]
+        registered = [self._ask(f"{subject} version {at}", self._client.get_version, subject, at) for at in versions]
+        return [self._with_references(item.schema_id, item.schema) for item in registered]
 
     def close(self) -> None:
         """Close the client's connections."""
@@ -246,22 +246,22 @@ class SchemaRegistry:
         return self._ask(f"the schema of {subject}", self._client.lookup_schema, subject, schema, self._normalize)
 
     def _with_references(self, key: SchemaKey, schema: Any, form: str | None = None) -> RegisteredSchema:
-        found: dict[tuple[str, int], tuple[str, str]] = {}
-        self._collect(schema, found, form)
-        names, texts = zip(*found.values(), strict=True) if found else ((), ())
+        collected: dict[tuple[str, int], tuple[str, str]] = {}
+        self._collect(schema, collected, form)
+        names, texts = zip(*collected.values(), strict=True) if collected else ((), ())
         return RegisteredSchema(key, schema.schema_str, texts, getattr(schema, "guid", None), names)
 
-    def _collect(self, schema: Any, found: dict[tuple[str, int], tuple[str, str]], form: str | None) -> None:
+    def _collect(self, schema: Any, collected: dict[tuple[str, int], tuple[str, str]], form: str | None) -> None:
         """Depth first, so that what a schema refers to stands before it; a reference met again is not followed."""
         for reference in schema.references or ():
             at = (reference.subject, reference.version)
-            if at not in found:
+            if at not in collected:
                 what = f"schema {reference.subject} version {reference.version}"
                 registered = self._ask(what, self._client.get_version, *at, fmt=form)
-                found[at] = (reference.name, "")
-                self._collect(registered.schema, found, form)
-                found.pop(at)
-                found[at] = (reference.name, registered.schema.schema_str)
+                collected[at] = (reference.name, "")
+                self._collect(registered.schema, collected, form)
+                collected.pop(at)
+                collected[at] = (reference.name, registered.schema.schema_str)
 
     def _ask(self, what: str, method: Callable[..., Any], *arguments: object, **options: object) -> Any:
         try:
@@ -304,20 +304,20 @@ class SchemaFrame(NamedTuple):
     header: tuple[str, bytes] | None
 
 
-def frame_of(found: RegisteredSchema, framing: str, *, is_key: bool, indexes: bytes = b"") -> SchemaFrame:
+def frame_of(registered: RegisteredSchema, framing: str, *, is_key: bool, indexes: bytes = b"") -> SchemaFrame:
     """How records of a schema name it.
 
     Args:
-        found: The schema, known by its id.
+        registered: The schema, known by its id.
         framing: ``confluent`` or ``header``.
         is_key: Whether for keys.
         indexes: What Protobuf adds.
     """
-    by_id = schema_id.encode_id(cast(int, found.key)) + indexes
+    by_id = schema_id.encode_id(cast(int, registered.key)) + indexes
     if framing == CONFLUENT:
         return SchemaFrame(by_id, None)
     # Registries that have GUIDs expect them in headers; readers take the id there as well.
-    named = schema_id.encode_guid(UUID(found.guid)) + indexes if found.guid else by_id
+    named = schema_id.encode_guid(UUID(registered.guid)) + indexes if registered.guid else by_id
     return SchemaFrame(b"", (schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER, named))
 
 
@@ -325,7 +325,7 @@ T = TypeVar("T")
 
 
 class PerTopic(Generic[T]):
-    """What the registry has to be asked for, once per topic.
+    """Answers of the registry, which is asked once per topic.
 
     Args:
         ask: Asks for it, by the context of a record; what it raises is not remembered.
@@ -336,7 +336,7 @@ class PerTopic(Generic[T]):
         self._known: dict[object, T] = {}
 
     def of(self, ctx: Context | None) -> T:
-        """What belongs to a record's topic."""
+        """The answer for a record's topic."""
         topic = None if ctx is None else ctx.topic
         answer = self._known.get(topic)
         if answer is None:
@@ -350,7 +350,7 @@ def framing_of(
     """How records name their schema, and the registry that knows it.
 
     Args:
-        option: The stage's option; unset, it is ``confluent`` where a registry is configured, else ``none``.
+        option: The stage's option; unset, it is ``confluent`` where a registry is configured, ``none`` otherwise.
         config: Flat configuration.
         is_key: Whether subjects are for keys.
         needs_registry: Whether the registry's framings cannot do without a registry.

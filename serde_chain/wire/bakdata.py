@@ -38,7 +38,7 @@ _BACKED: Final = b"\x01"
 
 
 class _Bakdata(ReferenceFormat):
-    """What both formats share."""
+    """Ids and compression, which both formats share."""
 
     offloads_at_threshold = True
     compresses = True
@@ -46,8 +46,8 @@ class _Bakdata(ReferenceFormat):
 
     def object_id(self, data: Buffer, strategy: str, digest: str, *, is_key: bool) -> str:
         ids = {"random": lambda: str(uuid.uuid4()), "murmur3": lambda: murmur3_hex(data)}
-        found = ids[strategy]() if strategy in ids else digest.removeprefix(DIGEST_PREFIX)
-        return f"{'keys' if is_key else 'values'}/{found}"
+        name = ids[strategy]() if strategy in ids else digest.removeprefix(DIGEST_PREFIX)
+        return f"{'keys' if is_key else 'values'}/{name}"
 
     def headers(self, *, is_key: bool) -> Collection[str]:
         # The value, which is read after the key, may need the header too.
@@ -126,10 +126,10 @@ def _reference(data: Buffer, ctx: Context | None) -> Reference:
         url = str(data, "utf-8")
     except UnicodeDecodeError as error:
         raise ValueError("the URI is not UTF-8") from error
-    found = next((value for name in COMPRESSION_HEADERS if (value := get_header(ctx, name)) is not None), _INLINE)
-    if len(found) != 1 or found[0] not in _CODECS:
-        raise ValueError(f"the compression is {found[:50]!r} instead of one of {sorted(_CODECS)}")
-    return Reference(url, compression=_CODECS[found[0]])
+    number = next((value for name in COMPRESSION_HEADERS if (value := get_header(ctx, name)) is not None), _INLINE)
+    if len(number) != 1 or number[0] not in _CODECS:
+        raise ValueError(f"the compression is {number[:50]!r} instead of one of {sorted(_CODECS)}")
+    return Reference(url, compression=_CODECS[number[0]])
 
 
 FLAG: Final[ReferenceFormat] = _FlagFormat()

@@ -65,8 +65,8 @@ class _HopFormat(ReferenceFormat):
         return FORMAT_HEADER if is_external else None
 
     def content(self, ctx: Context | None) -> str | None:
-        found = _named_format(ctx)
-        return None if found is None else found.decode("utf-8", "replace").lower()
+        name = _named_format(ctx)
+        return None if name is None else name.decode("utf-8", "replace").lower()
 
 
 def _put(ctx: Context | None, content: bytes, sender: str | None, *, keep: bool) -> None:
@@ -90,8 +90,8 @@ def _put(ctx: Context | None, content: bytes, sender: str | None, *, keep: bool)
 def _named_format(ctx: Context | None) -> bytes | None:
     """The first such header, as hop-client takes it; elsewhere in Kafka, the last of a name counts."""
     headers = ctx.headers if ctx is not None else None
-    found = next((value for name, value in _pairs(headers or []) if name == FORMAT_HEADER), None)
-    return found.encode() if isinstance(found, str) else found
+    named = next((value for name, value in _pairs(headers or []) if name == FORMAT_HEADER), None)
+    return named.encode() if isinstance(named, str) else named
 
 
 def _pairs(headers: list[Header] | dict[str, object]) -> list[Header]:

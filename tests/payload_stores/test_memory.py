@@ -19,6 +19,9 @@ class TestMemoryStore(PayloadStoreTests):
         yield {}
         MemoryStore.clear()
 
+    def raw_read(self, reference: str) -> bytes:
+        return MemoryStore._payloads[tuple(reference.removeprefix("memory:///").split("/"))][0]
+
 
 def test_bytes_are_not_copied() -> None:
     store = open_store("memory", {})

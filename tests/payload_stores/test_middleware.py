@@ -29,13 +29,14 @@ from payload_stores import (
     SupportsLeftovers,
     SupportsOptOut,
     SupportsStreaming,
+    UntrustedReferenceError,
     open_store,
 )
 from payload_stores.base import CAPABILITIES, Buffer
 from payload_stores.hop import HopStore
 from payload_stores.local import LocalStore
 from payload_stores.memory import MemoryStore
-from payload_stores.middleware import Deadline, Middleware, Retry
+from payload_stores.middleware import Deadline, Middleware, Retry, run_elsewhere
 from payload_stores.offload_server import FileCredentials, Limits, OffloadApp, add_user
 from payload_stores.testing import FaultyStore, PayloadStoreTests
 
@@ -162,6 +163,20 @@ def test_it_has_what_the_inner_store_has() -> None:
     assert inner.max_payload_bytes == 5
 
 
+def test_what_the_inner_store_refuses_is_refused() -> None:
+    class Strict(PlainStore):
+        def check_topic(self, topic: str) -> str:
+            raise PayloadStoreError(f"{topic} is not for this store")
+
+        def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
+            return UntrustedReferenceError(f"{reference} is not for this store: {why}")
+
+    store = Deadline(Strict(), 1000)
+    with pytest.raises(PayloadStoreError, match="topic is not for this store"):
+        store.check_topic("topic")
+    assert "is not for this store: odd" in str(store.untrusted("plain:///1", "odd"))
+
+
 def test_the_offload_server_decides_by_the_limit_of_the_inner_store(tmp_path: Path) -> None:
     add_user(tmp_path / "users.json", "alice", "alice-secret")
 
@@ -199,7 +214,7 @@ def test_configure_and_close_reach_the_inner_store() -> None:
 
 
 def test_a_store_that_hangs_is_left_behind(faulty: FaultyStore) -> None:
-    store: Any = Deadline(faulty, 50)
+    store: Any = Deadline(faulty, 50, setting="the.setting")
     reference = store.publish("topic", b"data")
     operations = {
         "publish": ("topic", b"data"),
@@ -214,7 +229,7 @@ def test_a_store_that_hangs_is_left_behind(faulty: FaultyStore) -> None:
             getattr(store, name)(*arguments)
         assert time.monotonic() - started < 5
         assert "50 ms" in str(caught.value)
-        assert "large.message.store.timeout.ms" in str(caught.value)
+        assert "or raise the.setting" in str(caught.value)
         assert (caught.value.topic, caught.value.reference) in {("topic", None), (None, reference)}
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301  made right here
     assert faulty.calls == ["publish", *operations]
@@ -310,6 +325,23 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     child.start()
     assert results.get(timeout=30) == b"data"
     child.join(30)
+
+
+def test_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = threading.Event()
+
+    class Idle(list[Any]):
+        def append(self, inbox: Any) -> None:
+            super().append(inbox)
+            waits.set()
+
+    monkeypatch.setattr("payload_stores.middleware._idle", Idle())
+    threads = set()
+    for _ in range(3):
+        waits.clear()
+        run_elsewhere(lambda: threads.add(threading.get_ident()))
+        assert waits.wait(30)
+    assert len(threads) == 1
 
 
 # Retry

@@ -180,6 +180,22 @@ def test_segments(segment: str, is_taken: bool) -> None:
             references.parse(store, url)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "other://host/t/1",
+        "Shelf://host/t/1",
+        "shelf:/host/t/1",
+        "shelf://ho\tst/t/1",
+        "shelf://ho\x7fst/t/1",
+        "shelf://h",
+    ],
+)
+def test_urls_of_another_form(url: str) -> None:
+    with pytest.raises(UntrustedReferenceError):
+        references.parse(ShelfStore(), url)
+
+
 def test_long_references_are_cut_in_errors() -> None:
     with pytest.raises(UntrustedReferenceError) as caught:
         references.parse(ShelfStore(), "x" * 10_000)

@@ -139,8 +139,7 @@ def test_equal_to_from_avro(spark: SparkSession, seed: int) -> None:
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, parsed, source.value(schema))
         rows.append((buffer.getvalue(), at))
-    # Enough columns times records for the fast reader.
-    assert RECORDS * len(fields) > avro_batch._WORTHWHILE
+    assert avro_batch.is_worthwhile(RECORDS, sum(len(data) for data, _ in rows))
     frame = spark.createDataFrame(rows, "value binary, at int").coalesce(1)
     theirs = frame.select("at", from_avro("value", json.dumps(schema)).alias("v")).orderBy("at")
     expected = repr(theirs.collect())

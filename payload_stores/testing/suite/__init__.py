@@ -8,4 +8,4 @@ __all__ = ["PayloadStoreTests"]
 
 
 class PayloadStoreTests(PayloadTests, ReferenceTests, OptionalTests):
-    """What every payload store promises; see :mod:`payload_stores.testing` for how to use it."""
+    """The promises of every payload store; see :mod:`payload_stores.testing` for how to use it."""

@@ -1,4 +1,4 @@
-"""What only some stores can do."""
+"""Operations that only some stores have."""
 
 # ruff: noqa: D102, S101  the name of a test says what it shows, assert is how pytest checks
 
@@ -28,7 +28,7 @@ __all__ = ["OptionalTests"]
 
 
 class OptionalTests(StoreTests):
-    """Delete, list and stream; skipped where the store has no such methods."""
+    """Delete, list and stream; skipped where the store does not have the methods."""
 
     def test_delete(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsDelete):
@@ -83,6 +83,21 @@ class OptionalTests(StoreTests):
             assert start + b"".join(iter(lambda: file.read(70_000), b"")) == data
         if strategy == "content":
             assert store.publish(self.topic, data, context) == reference
+
+    def test_what_is_kept_of_a_stream_is_the_payload(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsStreaming):
+            pytest.skip("the store cannot stream")
+        data = payload(self.large_bytes)
+        assert self.raw_read(store.publish_stream(self.topic, _Trickle(data))) == data
+
+    def test_a_deleted_payload_is_not_kept(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsDelete):
+            pytest.skip("the store cannot delete")
+        reference = store.publish(self.topic, b"data")
+        assert self.raw_read(reference) == b"data"
+        store.delete(reference)
+        with pytest.raises(Exception, match=r".*"):  # of whatever reads past the store
+            self.raw_read(reference)
 
     def test_open_refuses_what_download_refuses(self, store: PayloadStore, config: Mapping[str, object]) -> None:
         if not isinstance(store, SupportsStreaming):

@@ -1,4 +1,4 @@
-"""What goes in comes out, also for several threads at once; and what cannot come out is a typed error."""
+"""Payloads come out as they went in, also for several threads at once; one that cannot is a typed error."""
 
 # ruff: noqa: D102, S101, S301  the name of a test says what it shows, assert is how pytest checks
 
@@ -10,7 +10,7 @@ import tracemalloc
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -39,6 +39,12 @@ class PayloadTests(StoreTests):
         downloaded = store.download(store.publish(self.topic, data))
         assert type(downloaded) is bytes
         assert downloaded == data
+
+    @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
+    @pytest.mark.parametrize("strategy", ["random", "content"])
+    def test_what_is_kept_is_the_payload(self, store: PayloadStore, size: int | None, strategy: Any) -> None:
+        data = payload(self.large_bytes if size is None else size)
+        assert self.raw_read(store.publish(self.topic, data, PublishContext(strategy))) == data
 
     @pytest.mark.parametrize("kind", [bytearray, memoryview, lambda data: memoryview(b"-" + data)[1:]])
     def test_any_buffer(self, store: PayloadStore, kind: Callable[[bytes], Buffer]) -> None:
@@ -116,7 +122,7 @@ class PayloadTests(StoreTests):
             pytest.skip("the payload stays in the memory of this process")
         size = 32 << 20
         data = bytes(size)
-        store.publish(self.topic, data[: self.large_bytes])  # what is loaded once is no cost of a payload
+        store.publish(self.topic, data[: self.large_bytes])  # what is loaded once is not a cost of a payload
         tracemalloc.start()
         try:
             store.publish(self.topic, data)

@@ -1,4 +1,4 @@
-"""Ids, and the references that are made of them; references come back from the wire, where anybody may write them."""
+"""Ids, and the references that are made of them; references come back from the wire, which is not to be trusted."""
 
 # ruff: noqa: D102, S101  the name of a test says what it shows, assert is how pytest checks
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from payload_stores.base import PayloadStore, PublishContext, SupportsList, SupportsTopics
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
 from payload_stores.ids import sha256_digest
+from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
 
 __all__ = ["ReferenceTests"]
@@ -30,6 +31,14 @@ class ReferenceTests(StoreTests):
         digest = sha256_digest(b"data").removeprefix("sha256:")
         assert reference.startswith(f"{store.scheme}://")
         assert reference.endswith(f"/{self.topic}/{digest}")
+
+    def test_a_store_owns_its_references(self, store: PayloadStore, config: Mapping[str, object]) -> None:
+        reference = store.publish(self.topic, b"data")
+        reader = open_store(self.store_class, config)
+        assert reader.owns(reference)
+        reader.close()
+        for foreign in (f"other{reference}", reference.partition("://")[2], "other://host/topic/1", "", "\0", "\ud800"):
+            assert not store.owns(foreign)
 
     def test_a_reference_tells_its_topic(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsTopics):

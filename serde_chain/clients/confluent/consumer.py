@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import update_wrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 import confluent_kafka
+from confluent_kafka import Message as Msg
 from confluent_kafka import TopicPartition
 
 from payload_stores.options import Option, boolean
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.clients.confluent.messages import decode
+from serde_chain.clients.confluent.plain import PlainDecoder, Taken, plain_poll
 from serde_chain.clients.confluent.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.clients.stall import Stall
-from serde_chain.clients.window import Place, Window, place
+from serde_chain.clients.window import Place, Window
 from serde_chain.config import load
 from serde_chain.errors import SerializationError
 
@@ -28,6 +31,8 @@ Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
 
 _MOST_MESSAGES: Final = 1_000_000
+# Records that are decoded between two looks at the clock.
+_AT_ONCE: Final = 100
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
 
 
@@ -85,6 +90,19 @@ class Consumer:
         self._stall = Stall(self._consumer, self._window)
         self._decoding_seconds = setup.limit_ms / 2000
         self._arrow = ArrowReader(setup.key, setup.value)
+        self._plain = PlainDecoder.of(setup.key, setup.value, self._window.decoded)
+        if type(self).poll is Consumer.poll and self._plain is not None:
+            # A closure over local names; subclasses that override poll are left alone.
+            poll = plain_poll(
+                self._consumer,
+                self._window,
+                self._stall,
+                self._plain,
+                stores_offsets=self._stores_offsets,
+                take=self._take,
+                take_front=self._take_front,
+            )
+            vars(self)["poll"] = update_wrapper(poll, self.poll)
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Fetch one record.
@@ -100,19 +118,26 @@ class Consumer:
                 (a store, registry or key provider is not there), the consumer stays at the record, and the next call
                 tries again, after a wait within its ``timeout`` that grows from 0.1 to 5 s.
         """
-        # Also called when a record is waiting: it keeps the consumer in its group and serves callbacks.
-        if not self._fetch(self._poll, timeout):
+        taken = self._take(timeout)
+        if taken is None:
             return None
+        # Last of all, with no call behind it; see Window.
+        self._window.given, message = (taken[0],), taken[1]
+        return message
+
+    def _take(self, timeout: float) -> Taken | None:
+        # The client is also called when a record is waiting: it keeps in its group and serves callbacks then.
+        return self._take_front() if self._fetch(self._poll, timeout) else None
+
+    def _take_front(self) -> Taken | None:
         record = self._window.front()
         if record is None:
             return None
         try:
-            message = self._decode(record)
+            return Taken(record, self._decode(record))
         except Exception as error:
             self._give_up(record, error)
             raise
-        self._window.given = (record,)
-        return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Fetch several records.
@@ -136,22 +161,31 @@ class Consumer:
         if not self._fetch_several(num_messages, timeout):
             return []
         until = time.monotonic() + self._decoding_seconds
-        records: list[Message] = []
+        waiting = list(itertools.islice(self._window.waiting(), num_messages))
         ready: list[Message] = []
-        for record in itertools.islice(self._window.waiting(), num_messages):
-            if ready and time.monotonic() >= until:
+        while len(ready) < len(waiting) and not (ready and time.monotonic() >= until):
+            some = waiting[len(ready) : len(ready) + _AT_ONCE]
+            if self._plain is not None and self._plain.decode(some):
+                ready += some
+            elif not self._decode_one_by_one(some, ready, until):
                 break
+        self._window.given = waiting[: len(ready)]
+        return ready
+
+    def _decode_one_by_one(self, records: list[Message], ready: list[Message], until: float) -> bool:
+        """Decode records for as long as there is time, and up to the first that cannot be read."""
+        for record in records:
+            if ready and time.monotonic() >= until:
+                return False
             try:
                 message = self._decode(record)
             except Exception as error:
                 if ready:
-                    break
+                    return False
                 self._give_up(record, error)
                 raise
             ready.append(message)
-            records.append(record)
-        self._window.given = records
-        return ready
+        return True
 
     def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
         """Fetch several records as an Arrow table, for pandas, Polars, DuckDB and the like.
@@ -236,8 +270,8 @@ class Consumer:
         decoded = self._window.decoded.get(id(message))
         if decoded is None:
             decoded = self._window.decoded[id(message)] = decode(message, self._key, self._value)
-        found: Message = decoded.finish()
-        return found
+        final: Message = decoded.finish()
+        return final
 
     def _give_up(self, record: Message, error: Exception) -> None:
         """Go past a record that cannot be read if that is its own fault; stay at it otherwise."""
@@ -255,8 +289,11 @@ class Consumer:
         """Store the offsets of what was handed over: now, since a call that was interrupted has handed over nothing."""
         if not self._stores_offsets:
             return
-        given = [message for message in self._window.given if message.error() is None]
-        for message in given if len(given) < 2 else {place(message): message for message in given}.values():
+        given: Iterable[Message] = [message for message in self._window.given if message.error() is None]
+        if len(self._window.given) > 1:  # the last one of each partition
+            places = zip(map(Msg.topic, given), map(Msg.partition, given), strict=True)
+            given = dict(zip(places, given, strict=True)).values()
+        for message in given:
             try:
                 self._consumer.store_offsets(message)
             except confluent_kafka.KafkaException as error:

@@ -1,4 +1,4 @@
-"""One fetched message into its final form."""
+"""Fetched messages into their final form."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial, update_wrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -15,12 +14,13 @@ from typing import Any, Self, TypeAlias
 import confluent_kafka
 
 from payload_stores.options import Option, integer
-from serde_chain.base import Serializer, SupportsOffload, untouched
+from serde_chain.base import Serializer, SupportsOffload
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.confluent.negotiation import Negotiation, Record
+from serde_chain.clients.confluent.plain import plain_produce
 from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
 from serde_chain.clients.confluent.topic_limits import TopicLimits
-from serde_chain.clients.limits import KEY_ROOM, MESSAGE_MAX_BYTES, ClientLimits
+from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
 from serde_chain.config import load
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
 from serde_chain.transfer import finish
@@ -34,8 +34,6 @@ _QUEUE_MESSAGES = Option("queue.buffering.max.messages", integer(0), 100_000)
 _DESCRIBE_MS = 10_000
 _POLL_SECONDS = 0.05
 _PURGE_SECONDS = 5.0
-# Of a key as text, each character may be four bytes.
-_SHORT_KEY = KEY_ROOM // 4
 
 _log = logging.getLogger("serde_chain")
 
@@ -92,8 +90,9 @@ class Producer:
         self._key, self._value = setup.key, setup.value
         # Payloads are not uploaded for records for which the client has no room.
         self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
-        if type(self).produce is Producer.produce and (plain := self._plain_produce()) is not None:
-            vars(self)["produce"] = plain  # a closure over local names; subclasses that override it are left alone
+        if type(self).produce is Producer.produce and self._negotiation is None:
+            # A closure over local names; subclasses that override produce are left alone.
+            vars(self)["produce"] = plain_produce(self._producer.produce, setup.key, setup.value, self.produce)
 
     def produce(  # noqa: PLR0917, the original's signature
         self,
@@ -320,47 +319,6 @@ class Producer:
             message_max_bytes=_MESSAGE_MAX.read(setup.config),
             block_ms=setup.limit_ms,
         )
-
-    def _plain_produce(self) -> Callable[..., None] | None:
-        """A ``produce`` for records whose stages work on the data alone; None where there are no such.
-
-        It costs half as much as the method, which it calls for all other records, and for those that fail.
-        """
-        if self._negotiation is not None:
-            return None
-        if self._key is None and self._value is None:
-            return self._producer.produce
-        encode_key = untouched if self._key is None else self._key.plain
-        encode_value = untouched if self._value is None else self._value.plain
-        if encode_key is None or encode_value is None:
-            return None
-        has_key = self._key is not None
-        send, in_full = self._producer.produce, partial(Producer.produce, self)
-
-        def produce(  # noqa: PLR0917, the original's signature
-            topic: str,
-            value: Any = None,
-            key: Any = None,
-            partition: int = -1,
-            callback: OnDelivery | None = None,
-            on_delivery: OnDelivery | None = None,
-            timestamp: int = 0,
-            headers: Headers | None = None,
-        ) -> None:
-            if not headers:
-                try:
-                    encoded = None if value is None else encode_value(value)
-                    encoded_key = encode_key(key) if has_key and key is not None else key
-                    is_plain = encoded_key is None or len(encoded_key) <= _SHORT_KEY
-                except Exception:  # noqa: BLE001, S110  raised below if it is an error, with its place
-                    pass
-                else:
-                    if is_plain and (encoded is None or type(encoded) is bytes):
-                        # By position: keywords would cost as much again as the chain of a small record.
-                        return send(topic, encoded, encoded_key, partition, on_delivery or callback, None, timestamp)
-            return in_full(topic, value, key, partition, callback, on_delivery, timestamp, headers)
-
-        return update_wrapper(produce, Producer.produce)
 
 
 def _limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[SerializerChain], TopicLimits | None]:

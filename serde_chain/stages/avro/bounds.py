@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from serde_chain.base import Buffer
 from serde_chain.schemas.nesting import MAX_DEPTH
+from serde_chain.wire import varint
 
 __all__ = [
     "MAX_EMPTY_ITEMS",
@@ -154,15 +155,8 @@ class _Walk:
             raise ValueError(f"the record claims more than {self._most} parts, which its bytes cannot hold")
 
     def _long(self, at: int) -> tuple[int, int]:
-        value = shift = 0
-        while shift < 70 and at < len(self._data):
-            byte = self._data[at]
-            value |= (byte & 0x7F) << shift
-            at += 1
-            shift += 7
-            if byte < 0x80:
-                return (value >> 1) ^ -(value & 1), at
-        raise ValueError("a number is cut off")
+        number, end = varint.read(self._data, at)
+        return varint.from_zigzag(number), end
 
 
 def _children(schema: Any, named: Mapping[str, Any]) -> list[Any]:
@@ -186,9 +180,9 @@ def _recursive(schema: Any, named: Mapping[str, Any], above: tuple[str, ...], do
         return name is None and any(_recursive(child, named, above, done) for child in _children(schema, named))
     if name in above:
         return True
-    found = any(_recursive(child, named, (*above, name), done) for child in _children(schema, named))
+    recursive = any(_recursive(child, named, (*above, name), done) for child in _children(schema, named))
     done.add(name)
-    return found
+    return recursive
 
 
 def _has_dense_items(schema: Any, named: Mapping[str, Any], known: dict[str, int], seen: set[str]) -> bool:

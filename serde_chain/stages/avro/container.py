@@ -17,6 +17,7 @@ from serde_chain.base import Buffer
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.wire import varint
 
 __all__ = ["FileWriter", "Reading", "Write", "encode_long", "only_record", "parse_schema", "read_file"]
 
@@ -35,11 +36,11 @@ class Reading(Protocol):
 
     @property
     def writer(self) -> Any:
-        """What they were written with."""
+        """The schema that they were written with, as fastavro takes it."""
 
     @property
     def target(self) -> Any | None:
-        """What they are read into; None where that is the same."""
+        """The schema that they are read into; None where that is the same."""
 
     @property
     def source(self) -> AvroSchema:
@@ -81,7 +82,7 @@ def parse_schema(text: str) -> AvroSchema:
     """Parse a schema that came with a file.
 
     Raises:
-        ValueError: It is none, or a few bytes could become unbounded work with it.
+        ValueError: It is not a schema, or a few bytes could become unbounded work with it.
     """
     try:
         schema = AvroSchema.parse(text)
@@ -102,7 +103,7 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
         reading: How to read records of a schema, given as JSON text.
 
     Raises:
-        ValueError: It is no such file, or cut off.
+        ValueError: It is not such a file, or is cut off.
         EOFError: A record is cut off.
     """
     fastavro: Any = require("fastavro", "avro")
@@ -121,7 +122,7 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
         if buffer.tell() != len(block):
             raise ValueError(f"{len(block) - buffer.tell()} bytes follow the records of a block")
     if not records:
-        raise ValueError("it has no record: cut off, or of no use")
+        raise ValueError("the file is cut off, or contains no records")
     return records
 
 
@@ -136,13 +137,13 @@ def only_record(data: Buffer, reading: Callable[[str], R]) -> tuple[R, bytes]:
         How it is read, and its bytes.
 
     Raises:
-        ValueError: It is no such file, cut off, or has no record or several.
+        ValueError: It is not such a file, is cut off, or does not contain exactly one record.
     """
     text, blocks = _open(data)
-    found = [(count, block) for count, block in blocks if count]
-    if [count for count, _ in found] != [1]:
-        raise ValueError(f"it has {sum(count for count, _ in found)} records, where a column takes one of each file")
-    how, record = reading(text), found[0][1]
+    filled = [(count, block) for count, block in blocks if count]
+    if [count for count, _ in filled] != [1]:
+        raise ValueError(f"it has {sum(count for count, _ in filled)} records, and a column takes one of each file")
+    how, record = reading(text), filled[0][1]
     bounds = _Bounds(how.source, len(data))
     bounds.add(len(record))
     bounds.check(record, 0)
@@ -215,13 +216,8 @@ class _Cursor:
         return self._data[self._at - size : self._at]
 
     def long(self) -> int:
-        number = 0
-        for shift in range(0, 70, 7):
-            byte = self.take(1)[0]
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (number >> 1) ^ -(number & 1)
-        raise ValueError("a number has more than ten bytes")
+        number, self._at = varint.read(self._data, self._at)
+        return varint.from_zigzag(number)
 
 
 def _metadata(cursor: _Cursor) -> Iterator[tuple[str, memoryview]]:
@@ -247,13 +243,8 @@ def _inflate(data: memoryview, most: int) -> bytes:
 
 
 def encode_long(number: int) -> bytes:
-    """A count or size, which is never negative, as Avro's zigzag varint."""
-    number <<= 1
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*encoded, number])
+    """A count or size as Avro writes it."""
+    return varint.encode(varint.to_zigzag(number))
 
 
 def _weight(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:

@@ -61,7 +61,7 @@ def _replaced(part: Any, done: dict[int, Any]) -> Any:
 
 
 def _read(data: bytes, schema: Any, _reader_schema: Any = None) -> Decimal:
-    """What fastavro calls for a value.
+    """Read a value; fastavro calls it for the logical type.
 
     Raises:
         ValueError: It has more digits than the precision allows.

@@ -47,7 +47,7 @@ class AvroSchema:
 
     Attributes:
         parsed: The form that fastavro takes.
-        readable: The same to read with: decimals are bounded (:mod:`.avro_decimal`).
+        readable: The same to read with: decimals are bounded (:mod:`.decimal`).
         text: The schema as JSON.
         name: Full name of a record, enum or fixed schema; the type's name otherwise.
         named: Definitions of the named types in it.

@@ -48,9 +48,20 @@ FRAMING: Final = Option(
 # fastavro writes some values that do not fit: 1.5 as the int 1, an int beyond 32 bits. To look at every value takes
 # about as long as to write it.
 VALIDATE: Final = Option(
-    "avro.validate", boolean, False, doc="check every value before it is written; otherwise fastavro takes some misfits"
+    "avro.validate",
+    boolean,
+    False,
+    doc="check every value before it is written; otherwise fastavro accepts some that do not fit",
 )
 
+
+# The fast reader is datafusion's; where the other one is enough, datafusion need not be installed.
+ARROW_READER: Final = Option(
+    "avro.arrow.reader",
+    choice("auto", "record"),
+    "auto",
+    doc="how batches are read into Arrow: auto (large ones by datafusion), or record (all record by record)",
+)
 
 # Schemas that come with records: how many are remembered, and of how many characters. Parsed, one takes 10 to 20 times
 # as much memory as its text.
@@ -192,8 +203,9 @@ class AvroSerializer(Serializer[Any]):
                 unordered(buffer, schema, _in_order(data))
 
         def encode(data: Any) -> bytes:
-            for check in checks:
-                check(data)
+            if checks:
+                for check in checks:
+                    check(data)
             buffer = new_buffer()
             if prefix:
                 buffer.write(prefix)
@@ -224,7 +236,7 @@ class AvroDeserializer(Deserializer[Any]):
     A container file of one record gives that record, any other a list.
     """
 
-    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, *schema_registry.OPTIONS)
+    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, ARROW_READER, *schema_registry.OPTIONS)
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -234,6 +246,7 @@ class AvroDeserializer(Deserializer[Any]):
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self.header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._readers: dict[object, AvroReader] = {}
+        self._arrow_reader = ARROW_READER.read(config)
         self._decoders: dict[Any, Callable[..., Any]] = {}  # by what stands in front of records
         self._target = target
         self._own = schema
@@ -246,7 +259,7 @@ class AvroDeserializer(Deserializer[Any]):
             self._target = target or schema
             self._locate = self._locate_registered
             decoders = self._decoders
-            # KeyError for ids that were not met yet; views and arrays, which cannot be keys, take the longer way too.
+            # Raises KeyError for ids not seen yet; views and arrays, which cannot be keys, take the longer way too.
             self.plain = lambda data: decoders[data[:5]](data, 5)
             return
         if schema is None:
@@ -289,14 +302,14 @@ class AvroDeserializer(Deserializer[Any]):
 
     @property
     def framing(self) -> str:
-        """What ``avro.framing`` is in effect: how records name their schema."""
+        """The framing in effect: how records name their schema."""
         return self._framing
 
     def batch_form(self) -> BatchForm:
         """The form of whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch
 
-        return AvroBatch(self)
+        return AvroBatch(self, may_be_fast=self._arrow_reader == "auto")
 
     def close(self) -> None:
         """Close the registry client."""
@@ -307,7 +320,7 @@ class AvroDeserializer(Deserializer[Any]):
         """How to read the only record of a container file, and its bytes.
 
         Raises:
-            DecodeError: It is no such file, or has several records or none.
+            DecodeError: It is not such a file, or does not contain exactly one record.
         """
         try:
             return only_record(data, self._reader_of)
@@ -402,7 +415,7 @@ def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
 
 
 def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
-    """What fastavro's validation finds, by the path of the field; None for a value that fits."""
+    """The misfit that fastavro's validation reports, with the path of the field; None for a value that fits."""
     validation: Any = require("fastavro.validation", "avro")
     try:
         validation.validate(data, schema.parsed, raise_errors=True)

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 
 from payload_stores.options import Option, choice, integer
 from serde_chain.base import Buffer, Data, Deserializer, PlainSerializer
+from serde_chain.codecs import CODECS, Codec, codec_of
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
-from serde_chain.stages.compression.codecs import CODECS, Codec, codec_of
 
 __all__ = [
     "CompressionDeserializer",

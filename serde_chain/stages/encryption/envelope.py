@@ -49,7 +49,7 @@ _VERSION: Final = 1
 
 
 class Envelope(NamedTuple):
-    """What stands in front of a ciphertext.
+    """The head in front of a ciphertext.
 
     Attributes:
         mode: :data:`GCM` or :data:`SIV`.
@@ -71,7 +71,7 @@ def head(mode: int, key_id: str, salt: bytes = b"") -> bytes:
 
 
 def associated_data(head: bytes, topic: str, *, is_key: bool) -> bytes:
-    """What is authenticated beside the payload."""
+    """The data that is authenticated beside the payload."""
     return b"".join((head, b"\x00" if is_key else b"\x01", topic.encode()))
 
 
@@ -79,7 +79,7 @@ def split(data: Buffer) -> Envelope:
     """Read an envelope.
 
     Raises:
-        ValueError: The data is no such envelope, is of an unknown version or mode, or is cut off.
+        ValueError: The data is not such an envelope, is of an unknown version or mode, or is cut off.
     """
     if len(data) < 2 or data[0] != _MAGIC:
         raise ValueError(f"the data begins with {bytes(data[:2]).hex() or 'nothing'} instead of {_MAGIC:02x}01")
@@ -104,10 +104,12 @@ def key_of(head: bytes) -> tuple[str, bytes]:
     """The key id and the salt of a head that :func:`split` gave.
 
     Raises:
-        ValueError: It is no key id.
+        ValueError: It is not a key id.
     """
     end = 4 + head[3]
     key_id = head[4:end].decode("ascii", "replace")
     if not KEY_ID.fullmatch(key_id):
-        raise ValueError("the envelope's key id has no bytes, more than 128, or characters that key ids do not have")
+        raise ValueError(
+            "the envelope's key id is empty, longer than 128 bytes, or has characters that key ids cannot have"
+        )
     return key_id, head[end:]

@@ -60,15 +60,15 @@ def _key_id(value: object) -> str:
 def _keys(value: object) -> dict[str, Any]:
     """Parse ``id = key, id = key`` or a mapping. Messages never show a value: it may be a key."""
     if isinstance(value, Mapping):
-        found = dict(value)
+        keys = dict(value)
     else:
         matches = [_ITEM.fullmatch(item) for item in str(value).split(",") if item.strip()]
-        found = {match[1]: match[2] for match in matches if match is not None}
-        if None in matches or len(found) < len(matches):
+        keys = {match[1]: match[2] for match in matches if match is not None}
+        if None in matches or len(keys) < len(matches):
             raise ValueError("expected id = key, several of them separated by commas, and each id once")
-    for key_id in found:
+    for key_id in keys:
         _key_id(key_id)
-    return found
+    return keys
 
 
 def _provider(value: object) -> object:
@@ -136,12 +136,12 @@ class RememberedKeys:
             if self._unknown.get(key_id, 0) > time.monotonic():
                 raise KeyError(key_id)
         try:
-            found = self._provider.key(key_id)
+            key = self._provider.key(key_id)
         except KeyError:
             self._remember(self._unknown, key_id, time.monotonic() + _UNKNOWN_SECONDS, _MAX_UNKNOWN)
             raise
-        self._remember(self._known, key_id, found, _MAX_KNOWN)
-        return found
+        self._remember(self._known, key_id, key, _MAX_KNOWN)
+        return key
 
     def _remember(self, memory: OrderedDict[str, Any], key_id: str, value: object, most: int) -> None:
         with self._lock:
@@ -168,20 +168,20 @@ def key_provider(config: Mapping[str, object]) -> KeyProvider:
         return ConfiguredKeys(sources)
     if sources:
         raise ConfigError(f"{KEYS.name} and {PROVIDER.name} exclude each other", key=PROVIDER.name)
-    found: Any = import_object(spec, "key provider") if isinstance(spec, str) else spec
-    if isinstance(found, type):
+    provider: Any = import_object(spec, "key provider") if isinstance(spec, str) else spec
+    if isinstance(provider, type):
         try:
-            found = found()
+            provider = provider()
         except TypeError as error:
             raise ConfigError(
                 f"the key provider cannot be made without arguments: {error}", key=PROVIDER.name
             ) from error
-    if not callable(getattr(found, "key", None)):
+    if not callable(getattr(provider, "key", None)):
         raise ConfigError("the key provider has no method key(key_id)", key=PROVIDER.name)
-    configure: Callable[[Mapping[str, object]], None] | None = getattr(found, "configure", None)
+    configure: Callable[[Mapping[str, object]], None] | None = getattr(provider, "configure", None)
     if configure is not None:
         configure({key: value for key, value in config.items() if PROVIDER_SETTINGS.matches(key)})
-    return cast(KeyProvider, found)
+    return cast(KeyProvider, provider)
 
 
 def key_to_write(config: Mapping[str, object], provider: KeyProvider) -> str:

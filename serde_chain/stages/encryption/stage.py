@@ -50,7 +50,7 @@ TOPIC: Final = Option(
 
 
 class _Encryption(Stage):
-    """What both directions share: keys, ciphers, associated data."""
+    """Keys, ciphers and associated data, which both directions share."""
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the keys, or make their provider."""
@@ -75,7 +75,7 @@ class _Encryption(Stage):
 
 
 class _Session(NamedTuple):
-    """What records are written with for a while: what stands before the nonce, and the cipher."""
+    """The cipher that records are written with for a while, and what stands before the nonce."""
 
     head: bytes
     cipher: Any
@@ -131,7 +131,7 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
         try:
             cipher = self._make_cipher(self._mode, self._key_id, salt)
         except Exception as error:  # a provider may fail in any way
-            raise EncodeError(f"the key {self._key_id} cannot be had: {_said(error)}") from error
+            raise EncodeError(f"the key {self._key_id} cannot be obtained: {_said(error)}") from error
         self._session = _Session(envelope.head(self._mode, self._key_id, salt), cipher)
         self._records = itertools.count()
 
@@ -186,12 +186,12 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
                 hint=f"Add it to {encryption_keys.KEYS.name}: keys stay there until no record needs them",
             ) from None
         except Exception as error:  # a provider may fail in any way
-            failure = DecryptionError(f"the key {key_id} cannot be had: {_said(error)}")
+            failure = DecryptionError(f"the key {key_id} cannot be obtained: {_said(error)}")
             # The record may be as good as any; what is wrong with a key itself stays wrong.
             failure.about_record, failure.transient = False, not isinstance(error, ConfigError)
             raise failure from error
 
 
 def _said(error: Exception) -> str:
-    """What may be shown of a provider's error: our own words, else the kind alone."""
+    """The part of a provider's error that may be shown: our own words, otherwise its kind alone."""
     return error.message if isinstance(error, ConfigError) else type(error).__name__

@@ -1,7 +1,7 @@
 """Numbers of JSON, exact or an error: orjson alone writes NaN as ``null``, and reads large integers as floats.
 
 RFC 8259 (section 6) bounds no integer and has no NaN. Python's ``json``, with which hop-client writes, writes ``NaN``,
-``Infinity`` and ``-Infinity``; they are read, and never written. By far the most documents have none of these and are
+``Infinity`` and ``-Infinity``; they are read, and never written. Most documents by far have none of these and are
 orjson's alone.
 """
 
@@ -59,8 +59,8 @@ def dumps(orjson: Any, value: Any, options: int | None) -> bytes:
         ValueError: It has a number that JSON does not have.
     """
     encoded: bytes = orjson.dumps(value, None, options)
-    if b"null" in encoded and (found := _not_finite(value)) is not None:
-        raise ValueError(f"${found}, and JSON has no such number")
+    if b"null" in encoded and (place := _not_finite(value)) is not None:
+        raise ValueError(f"${place}, and JSON has no such number")
     return encoded
 
 
@@ -79,7 +79,7 @@ def _not_finite(value: Any) -> str | None:
     else:
         return None
     for name, part in parts:
-        found = _not_finite(part)
-        if found is not None:
-            return f"[{name}]{found}" if isinstance(name, int) else f".{name}{found}"
+        place = _not_finite(part)
+        if place is not None:
+            return f"[{name}]{place}" if isinstance(name, int) else f".{name}{place}"
     return None

@@ -1,7 +1,7 @@
-"""JSON, on orjson, with exact numbers (:mod:`.json_numbers`) and validation against a JSON Schema on request.
+"""JSON, on orjson, with exact numbers (:mod:`.numbers`) and validation against a JSON Schema on request.
 
 ``json.framing`` = ``confluent`` or ``header`` registers the schema and names it in each record, as Confluent's JSON
-Schema serializers do; without it, a registry that other stages use is none of JSON's business.
+Schema serializers do; without it, JSON leaves a registry that other stages use alone.
 """
 
 from __future__ import annotations

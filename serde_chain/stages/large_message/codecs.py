@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
+from serde_chain.codecs import CODECS
 from serde_chain.errors import DecodeError
-from serde_chain.stages.compression.codecs import CODECS, gunzip
+from serde_chain.wire import varint
 
 __all__ = ["NAMES", "compressor", "decompress"]
 
@@ -56,58 +57,18 @@ def decompress(name: str, data: Buffer, limit: int) -> bytes:
     try:
         return _DECOMPRESSORS[name](memoryview(data), limit)
     except (ValueError, IndexError) as error:
-        raise DecodeError(f"the payload is no {name} frame: {error}") from error
+        raise DecodeError(f"the payload is not a {name} frame: {error}") from error
 
 
-def _gzip(data: memoryview, limit: int) -> bytes:
-    payload, rest = gunzip(data, limit)
-    if payload is None:
-        raise _too_large(limit)
-    _check_padding(rest)
-    return payload
-
-
-def _framed(name: str, end_of: Callable[[memoryview], int], data: memoryview, limit: int) -> bytes:
+def _framed(name: str, data: memoryview, limit: int) -> bytes:
     codec = CODECS[name]
     codec.load()
-    if data[:4] != codec.magic:
-        raise ValueError("it does not begin with one")
-    end = end_of(data)
-    if end > len(data):
-        raise ValueError("it ends too early")
-    _check_padding(data[end:])
     try:
-        return codec.decompressor(limit)(data[:end])
+        payload, rest = codec.decompress_first(data, limit)
     except DecodeError as error:
         raise ValueError(error.message) from error  # its hint is for the compress stage
-
-
-def _end_of_lz4(data: memoryview) -> int:
-    """Where an LZ4 frame ends, by its own rules ("LZ4 Frame Format Description")."""
-    flags = data[4]
-    at = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-    while at + 4 <= len(data):
-        size = int.from_bytes(data[at : at + 4], "little") & 0x7FFFFFFF
-        at += 4
-        if size == 0:
-            return at + (4 if flags & 0x04 else 0)
-        at += size + (4 if flags & 0x10 else 0)
-    raise ValueError("it ends too early")
-
-
-def _end_of_zstd(data: memoryview) -> int:
-    """Where a zstd frame ends, by its own rules (RFC 8878, section 3.1.1)."""
-    descriptor = data[4]
-    single, checksum = descriptor & 0x20, descriptor & 0x04
-    size_bytes = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
-    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3] + size_bytes
-    while at + 3 <= len(data):
-        header = int.from_bytes(data[at : at + 3], "little")
-        kind, size = header >> 1 & 3, header >> 3
-        at += 3 + (1 if kind == 1 else size)  # one byte stands for a run
-        if header & 1:
-            return at + (4 if checksum else 0)
-    raise ValueError("it ends too early")
+    _check_padding(rest)
+    return payload
 
 
 def _compress_xerial(compress: Callable[[Buffer], Any], data: Buffer) -> bytes:
@@ -130,7 +91,7 @@ def _xerial(data: memoryview, limit: int) -> bytes:
         if len(block) < size:
             raise ValueError("it ends too early")
         # A block says in front what it gives.
-        total += _block_size(block)
+        total += varint.read(block, 0, 5)[0]
         if total > limit:
             raise _too_large(limit)
         try:
@@ -140,15 +101,6 @@ def _xerial(data: memoryview, limit: int) -> bytes:
         at += 4 + size
     _check_padding(data[at:])
     return b"".join(pieces)
-
-
-def _block_size(block: memoryview) -> int:
-    size = 0
-    for position, byte in enumerate(block[:5]):
-        size |= (byte & 0x7F) << 7 * position
-        if byte < 128:
-            return size
-    raise ValueError("a block does not say its size")
 
 
 def _too_large(limit: int) -> ValueError:
@@ -161,8 +113,8 @@ def _check_padding(rest: memoryview) -> None:
 
 
 _DECOMPRESSORS: Final[dict[str, Callable[[memoryview, int], bytes]]] = {
-    "gzip": _gzip,
+    "gzip": partial(_framed, "gzip"),
     "snappy": _xerial,
-    "lz4": partial(_framed, "lz4", _end_of_lz4),
-    "zstd": partial(_framed, "zstd", _end_of_zstd),
+    "lz4": partial(_framed, "lz4"),
+    "zstd": partial(_framed, "zstd"),
 }

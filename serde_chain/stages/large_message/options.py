@@ -169,7 +169,7 @@ class LargeMessage(Stage):
         self._stores = ()
         try:
             for spec in specs:
-                self._stores += (Deadline(open_store(spec, config), self._timeout_ms),)
+                self._stores += (Deadline(open_store(spec, config), self._timeout_ms, setting=TIMEOUT.name),)
         except BaseException:
             self.close()
             raise

@@ -92,7 +92,7 @@ class ProtobufBatch(BatchForm):
         if descriptor is None:
             return batch.arrow.nulls(len(values))
         kind = arrow_type(descriptor)
-        return batch.collect(values, lambda found: batch.arrow.array(found, kind))
+        return batch.collect(values, lambda messages: batch.arrow.array(messages, kind))
 
 
 def _checked(message: Any, expected: str) -> dict[str, Any]:

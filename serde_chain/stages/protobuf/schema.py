@@ -64,7 +64,7 @@ def message_class(config: Mapping[str, object]) -> Any | None:
     """The message class that a configuration names; None if it names none.
 
     Raises:
-        ConfigError: It cannot be found, or is no message class.
+        ConfigError: It cannot be found, or is not a message class.
         MissingDependencyError: protobuf is not installed.
     """
     spec, path, name = (option.read(config) for option in (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME))
@@ -79,11 +79,11 @@ def message_class(config: Mapping[str, object]) -> Any | None:
         return _from_descriptor_set(path, name)
     if spec is None:
         return None
-    found = import_object(spec, "message class") if isinstance(spec, str) else spec
+    class_ = import_object(spec, "message class") if isinstance(spec, str) else spec
     base: Any = require("google.protobuf.message", "protobuf").Message
-    if not (isinstance(found, type) and issubclass(found, base)) or getattr(found, "DESCRIPTOR", None) is None:
+    if not (isinstance(class_, type) and issubclass(class_, base)) or getattr(class_, "DESCRIPTOR", None) is None:
         raise ConfigError(f"{MESSAGE_CLASS.name} is not a class of messages that protoc made", key=MESSAGE_CLASS.name)
-    return found
+    return class_
 
 
 def _from_descriptor_set(source: bytes | str, name: str) -> Any:
@@ -96,7 +96,7 @@ def _from_descriptor_set(source: bytes | str, name: str) -> Any:
         return _class_of(pool.FindMessageTypeByName(name))
     except (OSError, message.DecodeError, *_FAILURES) as error:
         raise ConfigError(
-            f"the message {name} cannot be had from {'the descriptors' if isinstance(source, bytes) else source}: "
+            f"the message {name} cannot be loaded from {'the descriptors' if isinstance(source, bytes) else source}: "
             f"{_said(error)}",
             hint="Write the file with protoc --include_imports --descriptor_set_out",
             key=DESCRIPTOR_SET.name,
@@ -141,18 +141,19 @@ def class_at(files: Iterable[Any], indexes: Iterable[int]) -> Any:
         indexes: The message among those of the file, the one nested in it, and so on.
 
     Raises:
-        ValueError: The files do not fit together, or there is no such message.
+        ValueError: The files do not fit together, or do not have the message.
     """
     files = list(files)
     try:
-        found: Any = _pool(files).FindFileByName(files[-1].name)
-        messages = list(found.message_types_by_name.values())
+        file = _pool(files).FindFileByName(files[-1].name)
+        messages = list(file.message_types_by_name.values())
+        message: Any = None
         for index in indexes:
             if index >= len(messages):
                 raise ValueError(f"there is no message {index} among {len(messages)}")
-            found = messages[index]
-            messages = list(found.nested_types)
-        return _class_of(found)
+            message = messages[index]
+            messages = list(message.nested_types)
+        return _class_of(message)
     except _FAILURES as error:
         raise ValueError(_said(error)) from error
 
@@ -170,24 +171,24 @@ def indexes_of(descriptor: Any) -> tuple[int, ...]:
 
 def has_maps(descriptor: Any) -> bool:
     """Whether a message, or one within it, has map fields, whose order differs from writing to writing."""
-    return any(found.GetOptions().map_entry for found in _within(descriptor))
+    return any(inner.GetOptions().map_entry for inner in _within(descriptor))
 
 
 def is_recursive(descriptor: Any) -> bool:
     """Whether a message, or one within it, can contain itself, and so nest without end."""
-    return any(found in _within(found) for found in (descriptor, *_within(descriptor)))
+    return any(inner in _within(inner) for inner in (descriptor, *_within(descriptor)))
 
 
 def _within(descriptor: Any) -> list[Any]:
     """The messages within a message, at any depth; itself too if it is among them."""
-    found: list[Any] = []
+    reached: list[Any] = []
     waiting = [descriptor]
     while waiting:
         inner = [field.message_type for field in waiting.pop().fields if field.message_type is not None]
-        fresh = [message for message in dict.fromkeys(inner) if message not in found]
-        found += fresh
+        fresh = [message for message in dict.fromkeys(inner) if message not in reached]
+        reached += fresh
         waiting += fresh
-    return found
+    return reached
 
 
 def is_map(field: Any) -> bool:

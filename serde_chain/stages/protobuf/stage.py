@@ -184,7 +184,7 @@ class ProtobufDeserializer(Deserializer[Any]):
         """Read one message, whatever ``protobuf.values`` says.
 
         Raises:
-            DecodeError: The bytes are no such message, or are framed in another way.
+            DecodeError: The bytes are not such a message, or are framed in another way.
             SchemaRegistryError: The registry is down, or does not know the schema.
         """
         written, start = self._locate(data, ctx) if self._framed else (self._class, 0)
@@ -265,16 +265,17 @@ def _references(registry: SchemaRegistry, file: Any) -> list[Any]:
 
 def _registered_class(registry: SchemaRegistry, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
     """The class of a message that a registry describes: stored as a descriptor, or made one by Confluent's registry."""
-    found = registry.get(key, _TYPE)
+    registered = registry.get(key, _TYPE)
     try:
-        return _class_at(found, indexes)
+        return _class_at(registered, indexes)
     except _NotADescriptor:
-        found = registry.get(key, _TYPE, "serialized")
+        registered = registry.get(key, _TYPE, "serialized")
     try:
-        return _class_at(found, indexes)
+        return _class_at(registered, indexes)
     except _NotADescriptor as error:
         raise SchemaRegistryError(
-            f"schema {key} of the registry is no descriptor: {error}", hint=f"{_NO_CLASS}, and it is not needed"
+            f"schema {key} of the registry is not a descriptor: {error}",
+            hint=f"{_NO_CLASS}: then the registry's is not needed",
         ) from error
 
 
@@ -282,17 +283,17 @@ class _NotADescriptor(ValueError):  # noqa: N818, never leaves this file
     """The registry has the schema as text."""
 
 
-def _class_at(found: RegisteredSchema, indexes: tuple[int, ...]) -> Any:
+def _class_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> Any:
     try:
         files = [
             protobuf_schema.parse_file(name, text)
-            for name, text in (*zip(found.names, found.references, strict=True), ("record", found.text))
+            for name, text in (*zip(registered.names, registered.references, strict=True), ("record", registered.text))
         ]
     except ValueError as error:
         raise _NotADescriptor(str(error)) from error
     try:
         return protobuf_schema.class_at(files, indexes)
     except (ValueError, RecursionError) as error:
-        failure = SchemaRegistryError(f"schema {found.key} of the registry does not describe the record: {error}")
+        failure = SchemaRegistryError(f"schema {registered.key} of the registry does not describe the record: {error}")
         failure.about_record = True  # which says itself where in the schema its message is
         raise failure from error

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload_stores import PayloadTooLargeError, StoredRecord
-from payload_stores.hop.documents import MAX_BYTES, MAX_METADATA_BYTES, frame, holds, read
+from payload_stores.hop.record_document import MAX_BYTES, MAX_METADATA_BYTES, frame, holds, read
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 HEADERS = st.lists(st.tuples(TEXT, st.binary(max_size=20)), max_size=12)
@@ -110,6 +110,11 @@ def test_timestamps(timestamp: Any) -> None:
         {"message": b"1", "metadata": {"headers": 1}},
         {"message": b"1", "metadata": {"key": 1.5}},
         {"message": b"1", "metadata": {"timestamp": "now"}},
+        {"message": b"1", "metadata": None},
+        {"message": b"1", "timestamp": True},
+        {"message": b"1", "headers": [[bson.Code("a"), b"b"]]},
+        {"message": b"1", "headers": {"$ref": "a", "$id": 1}},
+        {"message": b"1", "key": bson.Code("a")},
         {"message": b"1", "a": b"x" * (MAX_METADATA_BYTES + 1)},
         {"message": b"1", "x" * 2000: 1},
         {"message": b"1", "headers": [None] * 100_001},
@@ -119,6 +124,40 @@ def test_timestamps(timestamp: Any) -> None:
 def test_other_documents_are_refused(document: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         load(bson.encode(document), 100_000)
+
+
+def nested(depth: int) -> bytes:
+    """An array in an array, and so on; pymongo would refuse to write it."""
+    sizes = range(5 + 8 * depth, 5, -8)
+    return b"".join(struct.pack("<i", size) + b"\x040\0" for size in sizes) + b"\5\0\0\0\0" + bytes(depth)
+
+
+def with_headers(kind: int, headers: bytes) -> bytes:
+    """A document with headers that are BSON already."""
+    body = b"\5message\0" + struct.pack("<iB", 1, 0) + b"1" + bytes([kind]) + b"headers\0" + headers + b"\0"
+    return struct.pack("<i", len(body) + 4) + body
+
+
+def test_headers_in_headers_in_headers() -> None:
+    assert bson.decode(nested(3)) == {"0": [[[]]]}
+    for depth in (500, 5_000, 300_000):
+        with pytest.raises(ValueError, match=r"pair|malformed"):
+            load(with_headers(4, nested(depth)), 100_000)
+
+
+@pytest.mark.parametrize("element", [b"\3%d\0\5\0\0\0\0", b"\4%d\0\5\0\0\0\0", b"\n%d\0"])
+def test_memory_of_what_describes_a_message(element: bytes) -> None:
+    count = MAX_METADATA_BYTES // (len(element) + 5)
+    elements = b"".join(element % number for number in range(count))
+    document = with_headers(4, struct.pack("<i", len(elements) + 5) + elements + b"\0")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="pair"):
+            load(document, 1 << 20)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 25 * MAX_METADATA_BYTES
 
 
 GOOD = bson.encode({"message": b"payload", "headers": [["a", b"1"]], "key": b"k", "metadata": {"timestamp": 1}})

@@ -58,8 +58,6 @@ class TestHopStore(PayloadStoreTests):
     """
 
     store_class = HopStore
-    test_delete = test_delete_follows_no_foreign_reference = test_list = None  # type: ignore[assignment]
-    test_stream = test_open_refuses_what_download_refuses = None  # type: ignore[assignment]
 
     @pytest.fixture
     def config(self, hop_config: Mapping[str, object]) -> Mapping[str, object]:

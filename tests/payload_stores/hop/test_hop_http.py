@@ -277,7 +277,7 @@ def test_openid_connect(serve: Any) -> None:
         assert base64.b64decode(headers["authorization"].removeprefix("Basic ")) == b"me:hidden"
         store.close()
         store = open_store("hop", config)
-        with pytest.raises(PayloadAccessDeniedError, match="no token") as caught:
+        with pytest.raises(PayloadAccessDeniedError, match="did not return a token") as caught:
             store.publish("t", b"1")
         assert "hidden" not in repr(caught.value)
         store.close()

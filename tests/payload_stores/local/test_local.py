@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -33,6 +33,9 @@ class TestLocalStore(PayloadStoreTests):
     @pytest.fixture
     def config(self, tmp_path: Path) -> Mapping[str, object]:
         return {"local.path": str(tmp_path / "päy loads%41")}
+
+    def raw_read(self, reference: str) -> bytes:
+        return Path(unquote(reference.removeprefix("file://"))).read_bytes()
 
 
 class TestWithoutFsync(PayloadStoreTests):

@@ -70,7 +70,7 @@ class Raw:
         ({"headers": "text"}, "neither an array of"),
         ({"headers": [["_id", "x" * 16]]}, "not an array of a string and a binary"),
         ({"key": 1.5}, "key is not a binary"),
-        ({"metadata": {}}, "none of message, headers, key"),
+        ({"metadata": {}}, "the known ones are message, headers, key"),
     ],
 )
 def test_documents_that_are_no_uploads(

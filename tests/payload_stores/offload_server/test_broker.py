@@ -20,9 +20,10 @@ from confluent_kafka.admin import (
 )
 
 from payload_stores.errors import PayloadStoreUnavailableError
+from payload_stores.hop.endpoint import METADATA_KEY, METADATA_TOPIC
 from payload_stores.offload_server import BrokerAcls, announcement
 from payload_stores.offload_server.acls import READ, WRITE
-from payload_stores.offload_server.announcement import ENDPOINT, TOPIC, announce
+from payload_stores.offload_server.announcement import announce
 from payload_stores.scram import ScramAuth
 from serde_chain.testing.services import KafkaBroker, OffloadServer
 
@@ -122,7 +123,7 @@ def records(broker: KafkaBroker) -> list[Any]:
     """All that stands in sys.metadata."""
     consumer = confluent_kafka.Consumer({**broker.client_config(), "group.id": "test-announcement"})
     try:
-        start = confluent_kafka.TopicPartition(TOPIC, 0, 0)
+        start = confluent_kafka.TopicPartition(METADATA_TOPIC, 0, 0)
         _, end = consumer.get_watermark_offsets(start, timeout=30)
         consumer.assign([start])
         found = [consumer.poll(30) for _ in range(end)]
@@ -143,17 +144,17 @@ def test_announcement(own_broker: KafkaBroker) -> None:
     assert announce(config, "https://a")  # makes the topic
     assert not announce(config, "https://a")
     producer = confluent_kafka.Producer(config)
-    producer.produce(TOPIC, json.dumps({"Other": 1, ENDPOINT: "https://b"}).encode())
+    producer.produce(METADATA_TOPIC, json.dumps({"Other": 1, METADATA_KEY: "https://b"}).encode())
     producer.flush(30)
     assert announce(config, "https://a")
     for junk in (b"not json", b"[1]", None):
-        producer.produce(TOPIC, junk)
+        producer.produce(METADATA_TOPIC, junk)
         producer.flush(30)
         assert announce(config, "https://c")
     values = records(own_broker)
-    assert json.loads(values[0]) == {ENDPOINT: "https://a"}
-    assert json.loads(values[2]) == {"Other": 1, ENDPOINT: "https://a"}
-    assert [json.loads(value) for value in values[4::2]] == [{ENDPOINT: "https://c"}] * 3
+    assert json.loads(values[0]) == {METADATA_KEY: "https://a"}
+    assert json.loads(values[2]) == {"Other": 1, METADATA_KEY: "https://a"}
+    assert [json.loads(value) for value in values[4::2]] == [{METADATA_KEY: "https://c"}] * 3
 
 
 def test_server_by_the_brokers_acls(own_broker: KafkaBroker, new_message: NewMessage) -> None:
@@ -163,7 +164,7 @@ def test_server_by_the_brokers_acls(own_broker: KafkaBroker, new_message: NewMes
     own_broker.allow("bob", ["READ"], topic=topic)
     message = new_message()
     with OffloadServer(broker=own_broker.client_config(), announce=True) as server:
-        assert json.loads(records(own_broker)[-1])[ENDPOINT] == server.url
+        assert json.loads(records(own_broker)[-1])[METADATA_KEY] == server.url
 
         def client(user: str) -> httpx2.Client:
             return httpx2.Client(base_url=server.url, auth=ScramAuth(user, server.users[user]), timeout=30)

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload_stores.hop import bson_write
-from payload_stores.offload_server.documents import Upload, UploadParser, frame
+from payload_stores.offload_server.answers import frame, stored_headers
 from payload_stores.offload_server.errors import MalformedUploadError, RefusedError, TooLargeError
+from payload_stores.offload_server.uploads import Upload, UploadParser
+from tests.payload_stores.hop.test_bson_frame import nested, with_headers
 
 ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 ID_HEADER = ["_id", ID.bytes]
@@ -56,7 +57,7 @@ def test_any_order_in_any_pieces(
 def test_answers_have_both_forms(
     message: bytes, headers: list[tuple[str, bytes]], key: bytes | None, timestamp: int
 ) -> None:
-    head, tail = frame(len(message), bson_write.headers(headers), key, timestamp)
+    head, tail = frame(len(message), stored_headers(headers), key, timestamp)
     pairs = [[name, value] for name, value in headers]
     found: dict[str, Any] = bson.decode(head + message + tail)
     keys: dict[str, Any] = {} if key is None else {"key": key}
@@ -88,6 +89,8 @@ def test_answers_have_both_forms(
         {"headers": [{"0": "a", "1": b"1"}, ID_HEADER]},
         {"headers": ["a", ID_HEADER]},
         {"headers": [[["a"], b"1"], ID_HEADER]},
+        {"headers": [[bson.Code("a"), b"1"], ID_HEADER]},
+        {"headers": {"$ref": "a", "$id": 1}},
         {"headers": None},
         {"key": 1},
         {"key": None},
@@ -102,6 +105,12 @@ def test_answers_have_both_forms(
 def test_documents_that_are_no_uploads(change: dict[str, Any]) -> None:
     with pytest.raises(MalformedUploadError):
         parse(bson.encode({**GOOD, **change}))
+
+
+@pytest.mark.parametrize("depth", [500, 5_000, 120_000])
+def test_headers_in_headers_in_headers(depth: int) -> None:
+    with pytest.raises(MalformedUploadError, match="header"):
+        parse(with_headers(4, nested(depth)))
 
 
 @pytest.mark.parametrize("key", ["", "ü\0", "k" * 1000])

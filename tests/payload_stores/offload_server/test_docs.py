@@ -8,8 +8,7 @@ import click
 import httpx2
 import pytest
 
-from payload_stores.offload_server import Limits, acls, add_user, app, files, protocol, refusals, runner
-from payload_stores.offload_server import documents as bson
+from payload_stores.offload_server import Limits, acls, add_user, app, files, protocol, refusals, runner, uploads
 from payload_stores.scram.server import ScramServer
 from serde_chain.cli.commands import commands
 
@@ -56,7 +55,7 @@ def test_bounds() -> None:
     assert scram is not None
     for text in (
         f"{limits.max_bytes} by default; at most what fits into BSON, {app._MOST_BYTES} ",
-        f"| {bson._MAX_FIELDS} bytes |",
+        f"| {uploads._MAX_FIELDS} bytes |",
         f"| {limits.transfers}; more wait for {limits.idle_seconds:g} s, then get 503 |",
         f"| {limits.transfers_per_user}; {limits.transfers_per_address} |",
         f"| {runner._CONNECTIONS}; {runner._CONNECTIONS_PER_ADDRESS}; more are closed |",

@@ -66,7 +66,7 @@ class Away:
 
     def check(self) -> None:
         if self.is_away:
-            raise PayloadStoreUnavailableError("the broker does not say who may do what")
+            raise PayloadStoreUnavailableError("the broker did not return its ACLs")
 
 
 def test_health_says_that_the_broker_is_away(serve: Serve) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -32,7 +33,12 @@ class TestS3Store(PayloadStoreTests):
 
     @pytest.fixture
     def config(self, s3_server: S3Server, bucket: str) -> Mapping[str, object]:
+        self.client = s3_server.client()
         return {**s3_server.store_config(bucket), "s3.prefix": "some/pre fix/"}
+
+    def raw_read(self, reference: str) -> bytes:
+        _, _, bucket, key = unquote(reference).split("/", 3)
+        return self.client.get_object(Bucket=bucket, Key=key)["Body"].read()
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
 """HTTP SCRAM: the vectors of the RFCs, both sides against each other, and what either refuses of the other."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +144,44 @@ def test_one_round_trip_once_authenticated() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_what_one_round_signs(mechanism: str) -> None:
+    """RFC 5802 section 3 computed by hand, of the nonce that RFC 7804 section 5.1 prescribes."""
+    sent: list[str] = []
+    answers: list[httpx2.Response] = []
+    site = Site()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request.headers["authorization"])
+        answers.append(site(request))
+        return answers[-1]
+
+    auth = ScramAuth(USER, PASSWORD, mechanism=mechanism)
+    with httpx2.Client(transport=httpx2.MockTransport(answer), auth=auth) as client:
+        for _ in range(3):
+            client.get("http://site/")
+    [(_, challenge)] = parse_challenges(answers[0].headers["www-authenticate"])
+    credential = KEYS[mechanism]
+    for number, (header, response) in enumerate(zip(sent[2:], answers[2:], strict=True)):
+        [(scheme, parameters)] = parse_challenges(header)
+        assert (scheme, set(parameters)) == (mechanism, {"data"})
+        without_proof, _, proof = decode(parameters["data"]).rpartition(",p=")
+        nonce = without_proof.removeprefix("c=biws,r=")
+        server_nonce = f"{credential.iterations + number}{challenge['sr']}"
+        assert nonce.endswith(server_nonce)
+        client_first = f"n={USER},r={nonce.removesuffix(server_nonce)}"
+        server_first = f"r={nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
+        auth_message = f"{client_first},{server_first},{without_proof}".encode()
+        hash_name = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
+        salted = hashlib.pbkdf2_hmac(hash_name, PASSWORD.encode(), credential.salt, credential.iterations)
+        client_key = hmac.digest(salted, b"Client Key", hash_name)
+        signature = hmac.digest(hashlib.new(hash_name, client_key).digest(), auth_message, hash_name)
+        assert base64.b64decode(proof) == bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        verifier = hmac.digest(hmac.digest(salted, b"Server Key", hash_name), auth_message, hash_name)
+        final = decode(parse_parameters(response.headers["authentication-info"])["data"])
+        assert final == f"v={base64.b64encode(verifier).decode()}"
+
+
 def test_what_was_remembered_ends_and_is_renewed() -> None:
     site = Site(session_seconds=600)
     with site.client() as client:
@@ -149,6 +190,65 @@ def test_what_was_remembered_ends_and_is_renewed() -> None:
         assert client.post("/x", content=b"2").status_code == 200
         assert client.post("/x", content=b"3").status_code == 200
     assert site.seen == [(401, b""), (200, b"1"), (401, b"2"), (401, b""), (200, b"2"), (200, b"3")]
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        {"ttl": "10"},  # ends before a request under way would
+        {"ttl": "0"}, {"ttl": "soon"}, {"ttl": "-600"}, {"ttl": "9999999999"}, {"ttl": ""},
+        {"ttl": '"\u0663\u0663\u0663"'},
+        {"sr": "x" * 257}, {"sr": '"a b"'}, {"sr": '"a,b"'}, {"sr": ""},
+    ],
+)  # fmt: skip
+def test_offers_of_one_round_that_are_not_taken(offer: dict[str, str]) -> None:
+    def change(response: httpx2.Response) -> None:
+        if "www-authenticate" in response.headers:
+            [(scheme, parameters)] = parse_challenges(response.headers["www-authenticate"])
+            fields = {"www-authenticate": write(scheme, {**parameters, **offer})}
+            response.headers = httpx2.Headers(fields, encoding="utf-8")
+
+    site = Site(200, change)
+    with site.client() as client:
+        assert [client.get("/x").status_code for _ in range(2)] == [200, 200]
+    assert [status for status, _ in site.seen] == [401, 200, 401, 200]
+
+
+def test_servers_that_are_remembered_are_bounded() -> None:
+    site, auth = Site(), ScramAuth(USER, PASSWORD)
+    with site.client(auth) as client:
+        for number in range(70):
+            client.get(f"http://site{number}/")
+        assert len(auth._sessions) == 64
+        client.get("http://site69/")
+        client.get("http://site0/")
+    assert [status for status, _ in site.seen[140:]] == [200, 401, 200]
+
+
+def test_an_answer_to_another_exchange_is_refused() -> None:
+    def change(response: httpx2.Response) -> None:
+        if "authentication-info" in response.headers:
+            parameters = parse_parameters(response.headers["authentication-info"])
+            response.headers["authentication-info"] = write("", {**parameters, "sid": "another"})
+
+    with (
+        Site(200, change).client() as client,
+        pytest.raises(PayloadAccessDeniedError, match="its sid is that of another exchange"),
+    ):
+        client.get("/x")
+
+
+def test_the_first_round_asks_for_an_answer_that_is_not_compressed() -> None:
+    asked: list[str] = []
+    site = Site()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.headers["accept-encoding"])
+        return site(request)
+
+    with httpx2.Client(transport=httpx2.MockTransport(answer), auth=ScramAuth(USER, PASSWORD)) as client:
+        client.get("http://site/")
+    assert asked[0] == "identity" != asked[1]
 
 
 def test_server_without_one_round() -> None:

@@ -37,6 +37,9 @@ def test_a_bounded_number_of_keys_is_remembered_and_none_is_shown() -> None:
     assert len(set(made)) == 40
     assert len(password._keys) == 16
     assert password.keys(bytes([39]) * 12, 4096) is made[39]
+    assert password.keys(bytes([24]) * 12, 4096) is made[24]
+    password.keys(bytes([40]) * 12, 4096)
+    assert {salt[0] for salt, _ in password._keys} == {24, *range(26, 41)}  # the least recently used one went
     assert password.keys(bytes([0]) * 12, 4096) == made[0]
     assert password.keys(bytes([0]) * 12, 4097) != made[0]
     shown = f"{made} {password} {vars(ScramAuth(USER, PASSWORD))}"

@@ -7,6 +7,7 @@ import pytest
 
 from payload_stores.errors import PayloadAccessDeniedError
 from payload_stores.scram import ScramAuth
+from payload_stores.scram.wire import encode, write
 from tests.payload_stores.scram.test_scram import PASSWORD, USER, Site
 
 
@@ -75,3 +76,33 @@ def test_unsigned_success_after_a_challenge_is_refused() -> None:
 
     with Site(200, unsigned).client() as client, pytest.raises(PayloadAccessDeniedError, match="did not sign"):
         client.get("https://site/x")
+
+
+def test_a_wrong_signature_is_no_answer_that_needs_no_user() -> None:
+    """Over TLS too, and in one round: a server that signs has looked at the user."""
+    site = Site()
+
+    def forged(response: httpx2.Response) -> None:
+        if len(site.seen) > 2:
+            response.headers["authentication-info"] = write("", {"data": encode("v=" + "A" * 43 + "=")})
+
+    site.change = forged
+    with site.client() as client:
+        assert client.get("https://site/x").status_code == 200
+        with pytest.raises(PayloadAccessDeniedError, match="the signature does not match"):
+            client.get("https://site/x")
+
+
+def test_a_proof_is_not_sent_on_to_another_address() -> None:
+    site = Site()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.host == "site" and site.seen:
+            return httpx2.Response(307, headers={"Location": "http://evil/"})
+        return site(request) if request.url.host == "site" else httpx2.Response(401)
+
+    client = httpx2.Client(
+        transport=httpx2.MockTransport(answer), auth=ScramAuth(USER, PASSWORD), follow_redirects=True
+    )
+    with pytest.raises(PayloadAccessDeniedError, match="another address"):
+        client.get("http://site/")

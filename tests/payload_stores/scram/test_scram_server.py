@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scramp import ScramClient
 
+from payload_stores.errors import ConfigError
 from payload_stores.scram import ScramAuth
 from payload_stores.scram.server import Outcome, ScramServer, derive, invented
 from payload_stores.scram.wire import (
@@ -120,6 +121,30 @@ def test_what_is_kept_is_bounded() -> None:
     assert (len(site.scram._exchanges), len(site.scram._sessions)) == (0, 1)
 
 
+def test_counts_that_are_remembered_are_bounded() -> None:
+    site = Site()
+    with site.client() as client:
+        for _ in range(600):
+            assert client.get("/x").status_code == 200
+    [session] = site.scram._sessions.values()
+    assert len(session.used) <= 256
+
+
+@pytest.mark.parametrize("user", ["a,b", "a=b", "=2C,=3D"])
+def test_names_with_commas_in_one_round(user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Users, "find", lambda _, name, mechanism: {user: KEYS[mechanism]}[name])
+    site = Site()
+    with site.client(ScramAuth(user, PASSWORD)) as client:
+        assert [client.get("/x").status_code for _ in range(2)] == [200, 200]
+    assert [status for status, _ in site.seen] == [401, 200, 200]
+
+
+@pytest.mark.parametrize("iterations", [0, 4095, 1_000_001])
+def test_iterations_of_new_passwords_are_bounded(iterations: int) -> None:
+    with pytest.raises(ConfigError, match="iterations are not between"):
+        derive(PASSWORD, "SCRAM-SHA-256", iterations)
+
+
 @pytest.mark.parametrize(
     "message", ["n,,n=alice,r=" + "x" * 1100, "n,,n=" + "x" * 1100 + ",r=x", "c=biws,r=" + "x" * 3000]
 )
@@ -173,6 +198,6 @@ def test_header_parsers() -> None:
     for text in ("a=1, A=2", 'a="b', "a b", "a=b c"):
         with pytest.raises(MalformedHeaderError):
             parse_parameters(text)
-    for data in ("YQ", "Y Q=", "ü", "/w=="):
+    for data in ("YQ", "Y Q=", "YQ!==", "ü", "/w=="):
         with pytest.raises(MalformedHeaderError):
             decode(data)

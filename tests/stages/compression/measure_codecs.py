@@ -12,7 +12,7 @@ import cramjam
 import lz4.frame
 import zstandard
 
-from serde_chain.stages.compression.codecs import CODECS
+from serde_chain.codecs import CODECS
 from serde_chain.stages.large_message.codecs import decompress
 from serde_chain.testing.memory import peak_bytes, reset_peak
 

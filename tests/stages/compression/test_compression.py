@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from serde_chain import DecodeError, DeserializerChain, SerializerChain
-from serde_chain.stages.compression.codecs import CODECS
+from serde_chain.codecs import CODECS
 
 LIMIT = 1_000_000
 BOMB = bytes(200 * LIMIT)

@@ -264,7 +264,7 @@ def test_a_provider_gives_keys() -> None:
         with pytest.raises(ConfigError, match=why):
             serializer(**{"key.provider.class": Vault, "key.id": key_id})
     down = serializer(keys={"down": KEY})(PLAIN, ctx())
-    with pytest.raises(DecryptionError, match="the key down cannot be had: ConnectionError"):
+    with pytest.raises(DecryptionError, match="the key down cannot be obtained: ConnectionError"):
         deserializer(**{"key.provider.class": Vault})(down, ctx())
     gone = serializer(keys={"gone": KEY})(PLAIN, ctx())
     with pytest.raises(UnknownKeyError):

@@ -33,8 +33,8 @@ def test_what_is_put_together_is_taken_apart(key_id: str, salt: bytes, nonce: by
         ("ce0103016b" + 60 * "00", "unknown mode 3"),
         ("ce0102016b" + 15 * "00", "cut off after 20"),
         ("ce0101016b" + 43 * "00", "cut off after 48"),
-        ("ce010200" + 60 * "00", "key id has no bytes"),
-        ("ce0102ff" + 300 * "6b", "more than 128"),
+        ("ce010200" + 60 * "00", "key id is empty"),
+        ("ce0102ff" + 300 * "6b", "longer than 128"),
         ("ce0102020a6b" + 60 * "00", "characters"),
     ],
 )

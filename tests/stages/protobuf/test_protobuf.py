@@ -179,7 +179,7 @@ def test_a_frame_is_read_without_a_registry() -> None:
         ({"protobuf.message.name": "survey.Alert"}, "belong together"),
         ({"protobuf.descriptor.set.file": "x"}, "belong together"),
         ({"protobuf.descriptor.set.file": "/no/such", "protobuf.message.name": "A"}, "No such file"),
-        ({"protobuf.descriptor.set.file": __file__, "protobuf.message.name": "A"}, "cannot be had"),
+        ({"protobuf.descriptor.set.file": __file__, "protobuf.message.name": "A"}, "cannot be loaded"),
         (
             {
                 "protobuf.descriptor.set.file": "x",

@@ -1,11 +1,11 @@
-"""The batch form of ``avro``: a column of records into an Arrow array, without a Python object per record.
+"""The batch form of ``avro``: a column of records into an Arrow array.
 
-Records are put in groups by the schema that they name, each group is read as one block (:mod:`.avro_container`), and
-the rows are put back in order. What the fast reader does not read is read record by record as ever, with the same
-result:
+Large batches go without a Python object per record: records are put in groups by the schema that they name, each group
+is read as one block by the fast reader (:mod:`.fast_reader`), and the rows are put back in order. What the fast reader
+does not read is read record by record, with the same result:
 
-- schemas that it cannot read whole and strictly, decided once per pair of schemas (:class:`.avro_native.Native`);
-- small groups, for which it is not worth its while;
+- batches and groups too small to be worth its start, and all with ``avro.arrow.reader`` = ``record``;
+- schemas that it cannot read whole and strictly, decided once per pair of schemas (:class:`.compiler.FastSchema`);
 - groups that it refuses: they are halved until the records that cannot be read are found.
 """
 
@@ -13,33 +13,63 @@ from __future__ import annotations
 
 import copy
 import logging
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
-from serde_chain.stages.avro.arrow import datafusion as avro_container
-from serde_chain.stages.avro.arrow.forms import Native, UnreadableSchemaError
-from serde_chain.stages.avro.arrow.plain import plain_schemas
+from serde_chain.record import get_header
+from serde_chain.stages.avro.arrow import fast_reader
+from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
+from serde_chain.stages.avro.arrow.rewrite import rewritten
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.bounds import MAX_EMPTY_ITEMS
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.schema import AvroSchema
-from serde_chain.stages.avro.stage import CONFLUENT, CONTAINER, HEADER, AvroDeserializer, AvroReader
+from serde_chain.stages.avro.stage import (
+    CONFLUENT,
+    CONTAINER,
+    HEADER,
+    SINGLE_OBJECT,
+    AvroDeserializer,
+    AvroReader,
+)
 
 __all__ = ["AvroBatch"]
 
-# Records times columns, or bytes, from which on the fast reader is faster: a call of it takes one or two milliseconds.
-_WORTHWHILE: Final = 3000
-_WORTHWHILE_BYTES: Final = 256 << 10
-_MANY_LEAVES: Final = 1000
 _MAX_DECODERS: Final = 1000
-# Bytes that are given to it at once; its memory is a multiple of this.
+# Bytes that are given to the fast reader at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
 # Parts beyond those that the records' bytes pay for that are objects of Python's at once.
 _OBJECTS: Final = 10 * MAX_EMPTY_ITEMS
+# Of what stands in front of a record and names its schema: an id, which a GUID is longer than, or a fingerprint.
+_PREFIX_BYTES: Final = {CONFLUENT: 5, HEADER: 5, SINGLE_OBJECT: 10}
+_GUID: Final = b"\1"
+_GUID_BYTES: Final = 17
 
 _log = logging.getLogger("serde_chain")
+
+
+def is_worthwhile(count: int, size: int) -> bool:
+    """Whether so many records, of so many bytes, are worth the start of the fast reader.
+
+    Measured, it is faster from about 170 records of 20 fields and 250 bytes on, and from 750 of 3 fields and 28 bytes:
+    where all but the first hundred have 20 KB. Few large ones are slow to decode too.
+    """
+    return size >= 256 << 10 or (count > 100 and size * (count - 100) >= 20_000 * count)
+
+
+class _Place(NamedTuple):
+    """How a record is read, and where it begins behind its framing."""
+
+    reader: AvroReader
+    start: int
+
+
+# How a record is decoded, and where it begins; None where it is null, or has failed.
+_Way = tuple[Callable[..., Any] | None, int]
 
 
 class _Group(NamedTuple):
@@ -63,14 +93,15 @@ class AvroBatch(BatchForm):
 
     Args:
         stage: The stage.
+        may_be_fast: Whether the fast reader may be used.
     """
 
-    def __init__(self, stage: AvroDeserializer) -> None:
+    def __init__(self, stage: AvroDeserializer, *, may_be_fast: bool = True) -> None:
         self._stage = stage
+        self._may_be_fast = may_be_fast
         # By the ids of schemas, which live as long as what is made of them here.
         self._columns: dict[int, ArrowColumn] = {}
         self._decoders: dict[tuple[int, int], _Decoder] = {}
-        self._arrow: Any = None
 
     @property
     def arrow_type(self) -> Any:
@@ -79,76 +110,162 @@ class AvroBatch(BatchForm):
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
-        self._arrow = batch.arrow
         if len(self._decoders) > _MAX_DECODERS:  # container files bring schemas along
             self._decoders.clear()
             self._columns.clear()
+        if self._may_be_fast and is_worthwhile(len(batch), batch.column.nbytes) and fast_reader.is_usable():
+            return self._in_groups(batch)
+        return self._one_by_one(batch)
+
+    def open_file(self, data: bytes) -> tuple[AvroReader, bytes]:
+        """How to read the only record of a container file, and its bytes.
+
+        Raises:
+            DecodeError: It is not such a file, or Arrow has no type for its schema.
+        """
+        reader, record = self._stage.open_file(data)
+        if self._stage.schema is None:
+            try:
+                self._column(reader.source)
+            except ConfigError as error:
+                raise DecodeError(f"the file's schema has no Arrow type: {error.message}") from error
+        return reader, record
+
+    def _one_by_one(self, batch: Batch) -> Any:
+        if self._stage.framing == CONTAINER:
+            records, places = self._opened(batch)
+        else:
+            records, places = batch.objects, self._located(batch)
+        readers = {id(place.reader): place.reader for place in places if place is not None}
+        target = self._target(readers.values())
+        if target is None:
+            return batch.arrow.nulls(len(batch))
+        decoders = {key: self._decoder(reader, target) for key, reader in readers.items()}
+        ways: Sequence[_Way] = [
+            (None, 0) if place is None else (decoders[id(place.reader)].decode, place.start) for place in places
+        ]
+        step = min((decoder.records_at_once for decoder in decoders.values()), default=1)
+        rows, column = range(len(records)), self._column(target)
+        pieces = [
+            _read(batch, column, rows[at : at + step], records[at : at + step], ways[at : at + step])
+            for at in range(0, max(len(records), 1), step)
+        ]
+        return _joined(batch, pieces)
+
+    def _opened(self, batch: Batch) -> tuple[list[bytes | None], list[_Place | None]]:
+        """The records of files of one each."""
+        records: list[bytes | None] = [None] * len(batch)
+        places: list[_Place | None] = [None] * len(batch)
+        for row, data in enumerate(batch.objects):
+            if data is not None:
+                try:
+                    reader, records[row] = self.open_file(data)
+                    places[row] = _Place(reader, 0)
+                except SerializationError as error:
+                    batch.fail(row, error)
+        return records, places
+
+    def _located(self, batch: Batch) -> list[_Place | None]:
+        """The place of each record; None for nulls, and for those that have failed."""
+        stage, size = self._stage, _PREFIX_BYTES.get(self._stage.framing, 0)
+        named = frozenset(batch.rows_with_header((stage.header_name,)) if size == _PREFIX_BYTES[HEADER] else ())
+        # What names a schema is looked up once, also where that fails: a registry may be slow to say so.
+        known: dict[Any, _Place | SerializationError] = {}
+        places: list[_Place | None] = []
+        for row, data in enumerate(batch.objects):
+            if data is None:
+                places.append(None)
+                continue
+            place = None if row in named else known.get(data[:size])
+            if place is None:
+                place = self._locate(batch, row, data, data[:size], known, in_header=row in named)
+            if isinstance(place, SerializationError):
+                batch.fail(row, copy.copy(place))
+                place = None
+            places.append(place)
+        return places
+
+    def _locate(
+        self,
+        batch: Batch,
+        row: int,
+        data: bytes,
+        prefix: bytes,
+        known: dict[Any, _Place | SerializationError],
+        *,
+        in_header: bool,
+    ) -> _Place | SerializationError:
+        ctx = batch.context(row) if in_header else None
+        key: Any = prefix
+        if ctx is not None:
+            key = (get_header(ctx, self._stage.header_name),)
+        elif prefix[:1] == _GUID and len(prefix) == _PREFIX_BYTES[CONFLUENT]:
+            key = data[:_GUID_BYTES]
+        place = known.get(key)
+        if place is None:
+            try:
+                place = _Place(*self._stage.locate(data, ctx))
+            except SerializationError as error:
+                place = error
+            known[key] = place
+        return place
+
+    def _in_groups(self, batch: Batch) -> Any:
         column = batch.column
-        groups = _Grouping(self._stage, batch).groups()
-        if self._stage.framing == CONTAINER and self._stage.schema is None:
-            groups = [group for group in groups if self._fits_arrow(group, batch)]
-        target = self._target(groups)
+        groups = _Grouping(self, self._stage, batch).groups()
+        target = self._target([group.reader for group in groups])
         if target is None:
             return batch.arrow.nulls(len(column))
-        found = [self._decoder(group.reader, target).decode(group, batch) for group in groups]
+        arrays = [self._decoder(group.reader, target).read(group, batch) for group in groups]
         if len(groups) == 1 and groups[0].rows is None:
-            return found[0]
-        kind = self._columns[id(target)].type
+            return arrays[0]
+        kind = self._column(target).type
         rows = [group.rows for group in groups]
         present = batch.arrow.concat_arrays([*rows, batch.arrow.array([], batch.arrow.int64())])
         absent = batch.compute.is_in(batch.arrow.array(range(len(column)), batch.arrow.int64()), value_set=present)
         others = batch.compute.indices_nonzero(batch.compute.invert(absent)).cast(batch.arrow.int64())
-        whole = batch.arrow.concat_arrays([*found, batch.arrow.nulls(len(others), kind)])
+        whole = batch.arrow.concat_arrays([*arrays, batch.arrow.nulls(len(others), kind)])
         order = batch.arrow.concat_arrays([present, others])
         return whole.take(batch.compute.sort_indices(order))
 
-    def _fits_arrow(self, group: _Group, batch: Batch) -> bool:
-        """Whether Arrow has a type for a schema that came with records; else these cannot be read, and no others."""
-        try:
-            self._column(group.reader.source)
-        except ConfigError as error:
-            for row in group.rows.to_pylist():
-                batch.fail(row, DecodeError(f"the file's schema has no Arrow type: {error.message}"))
-            return False
-        return True
-
-    def _target(self, groups: list[_Group]) -> AvroSchema | None:
+    def _target(self, readers: Iterable[AvroReader]) -> AvroSchema | None:
         """The schema into which all records of a batch are read."""
         if self._stage.schema is not None:
             self._column(self._stage.schema)
             return self._stage.schema
-        if not groups:
+        readers = list(readers)
+        if not readers:
             return None
-        sources = {id(group.reader.source): group.reader.source for group in groups}
-        if len({str(self._column(source).type) for source in sources.values()}) > 1:
+        sources = {id(reader.source): reader.source for reader in readers}
+        if len(sources) > 1 and len({str(self._column(source).type) for source in sources.values()}) > 1:
             # Without a schema of the reader's own it is the one that was registered last, which can read the others.
-            newest = max(groups, key=lambda group: group.reader.registered or -1)
-            return newest.reader.source
-        return groups[0].reader.source
+            return max(readers, key=lambda reader: reader.registered or -1).source
+        return readers[0].source
 
     def _column(self, schema: AvroSchema) -> ArrowColumn:
-        found = self._columns.get(id(schema))
-        if found is None:
-            found = self._columns[id(schema)] = ArrowColumn(schema)
-        return found
+        column = self._columns.get(id(schema))
+        if column is None:
+            column = self._columns[id(schema)] = ArrowColumn(schema)
+        return column
 
     def _decoder(self, reader: AvroReader, target: AvroSchema) -> _Decoder:
         key = id(reader.source), id(target)
-        found = self._decoders.get(key)
-        if found is None:
-            found = self._decoders[key] = _Decoder(self._stage, reader, self._column(target))
-        return found
+        decoder = self._decoders.get(key)
+        if decoder is None:
+            decoder = self._decoders[key] = _Decoder(reader, self._column(target))
+        return decoder
 
 
 class _Grouping:
     """Finds the schemas of a batch's records."""
 
-    def __init__(self, stage: AvroDeserializer, batch: Batch) -> None:
+    def __init__(self, form: AvroBatch, stage: AvroDeserializer, batch: Batch) -> None:
+        self._form = form
         self._stage = stage
         self._batch = batch
         self._compute = batch.compute
         self._arrow = batch.arrow
-        self._found: list[_Group] = []
+        self._groups: list[_Group] = []
 
     def groups(self) -> list[_Group]:
         """Groups of all records that name a schema which is known; the others have failed."""
@@ -163,26 +280,26 @@ class _Grouping:
             self._by_file(rows, column)
         elif framing in {CONFLUENT, HEADER}:
             rows, column = self._by_header(rows, column)
-            self._by_prefix(rows, column, 5)
+            self._by_prefix(rows, column, _PREFIX_BYTES[framing])
         else:
-            self._by_prefix(rows, column, 10 if framing == "single-object" else 0)
-        return self._found
+            self._by_prefix(rows, column, _PREFIX_BYTES.get(framing, 0))
+        return self._groups
 
     def _by_file(self, rows: Any, column: Any) -> None:
         """Take records out of files of one each, and group them by the schemas that these bring."""
-        found: dict[int, tuple[AvroReader, list[int], list[bytes]]] = {}
+        by_schema: dict[int, tuple[AvroReader, list[int], list[bytes]]] = {}
         for row, data in zip(range(len(column)) if rows is None else rows.to_pylist(), column, strict=True):
             try:
-                reader, record = self._stage.open_file(data.as_py())
+                reader, record = self._form.open_file(data.as_py())
             except SerializationError as error:
                 self._batch.fail(row, error)
                 continue
-            _, places, records = found.setdefault(id(reader.source), (reader, [], []))
+            _, places, records = by_schema.setdefault(id(reader.source), (reader, [], []))
             places.append(row)
             records.append(record)
-        for reader, places, records in found.values():
+        for reader, places, records in by_schema.values():
             values = self._arrow.array(records, column.type)
-            self._found.append(_Group(reader, 0, self._arrow.array(places, self._arrow.int64()), values))
+            self._groups.append(_Group(reader, 0, self._arrow.array(places, self._arrow.int64()), values))
 
     def _where(self, mask: Any) -> Any:
         return self._compute.indices_nonzero(mask).cast(self._arrow.int64())
@@ -221,11 +338,11 @@ class _Grouping:
         for prefix, count in zip(prefixes, counts, strict=True):
             start, stop = stop, stop + count
             places = None if len(prefixes) == 1 else order.slice(start, count)
-            if prefix[:1] == b"\1" and size == 5 and self._stage.framing in {CONFLUENT, HEADER}:
+            if prefix[:1] == _GUID and size == _PREFIX_BYTES[CONFLUENT]:
                 # A GUID, of which this is only the beginning.
                 inner = column if places is None else column.take(places)
                 within = rows if places is None else places if rows is None else rows.take(places)
-                self._by_prefix(within, inner, 17)
+                self._by_prefix(within, inner, _GUID_BYTES)
             else:
                 self._group(places, rows, column)
 
@@ -241,70 +358,83 @@ class _Grouping:
             for row in range(len(values)) if rows is None else rows.to_pylist():
                 self._batch.fail(row, copy.copy(error))
             return
-        self._found.append(_Group(reader, start, rows, values))
+        self._groups.append(_Group(reader, start, rows, values))
 
 
 class _Decoder:
-    """Reads records of one schema into one type."""
+    """Reads records of one schema into one type.
 
-    def __init__(self, stage: AvroDeserializer, reader: AvroReader, column: ArrowColumn) -> None:
-        self._stage = stage
+    Attributes:
+        decode: Reads a record; see :attr:`AvroReader.decode`.
+        records_at_once: Of how many records the values may be Python objects at once.
+    """
+
+    def __init__(self, reader: AvroReader, column: ArrowColumn) -> None:
         self._column = column
+        self._source = reader.source
         same = reader.source.parsed == column.schema.parsed
-        writer, target = plain_schemas(reader.source, None if same else column.schema)
-        self._reader = AvroReader(reader.source, readable(writer), target)
-        # Compiled for the first group that may be worth it: container files may bring a schema each.
-        self._native = cache(partial(self._compile, writer, target))
+        self._writer, self._target = rewritten(reader.source, None if same else column.schema)
+        self.decode = AvroReader(reader.source, readable(self._writer), self._target).decode
+        free = MAX_EMPTY_ITEMS if reader.source.unbounded else max(reader.source.excess, 1)
+        self.records_at_once = max(_OBJECTS // free, 1)
 
-    def _compile(self, writer: Any, target: Any) -> Native | None:
-        if not self._reader.is_bounded:
+    @cached_property
+    def _fast_schema(self) -> FastSchema | None:
+        """Compiled for the first group that is worth it: container files may bring a schema each."""
+        if self._source.unbounded:
             return None
         try:
-            return Native(writer, target, self._column.type_as_read)
+            return FastSchema(self._writer, self._target, self._column.type_as_read)
         except UnreadableSchemaError as error:
-            _log.debug("%s is read record by record: %s", self._reader.source.name, error)
+            _log.debug("%s is read record by record: %s", self._source.name, error)
             return None
 
-    def decode(self, group: _Group, batch: Batch) -> Any:
+    def read(self, group: _Group, batch: Batch) -> Any:
         """The records in Arrow; those that cannot be read are null, and reported to the batch."""
-        found: list[Any] = []
+        pieces: list[Any] = []
         size = group.values.nbytes
         step = len(group.values) if size <= _BLOCK_BYTES else max(1, len(group.values) * _BLOCK_BYTES // size)
         for begin in range(0, len(group.values), step):
-            found += self._block(group, batch, begin, min(step, len(group.values) - begin))
-        return found[0] if len(found) == 1 else batch.arrow.concat_arrays(found)
+            pieces += self._block(group, batch, begin, min(step, len(group.values) - begin))
+        return _joined(batch, pieces)
 
     def _block(self, group: _Group, batch: Batch, begin: int, count: int) -> list[Any]:
         values = group.values.slice(begin, count)
-        few = count * _MANY_LEAVES < _WORTHWHILE and values.nbytes < _WORTHWHILE_BYTES
-        native = None if few else self._native()
-        small = native is None or (count * native.leaves < _WORTHWHILE and values.nbytes < _WORTHWHILE_BYTES)
-        if native is None or small or not avro_container.is_usable():
-            source = self._reader.source
-            free = MAX_EMPTY_ITEMS if source.unbounded else max(source.excess, 1)
-            step = max(_OBJECTS // free, 1)
-            pieces = [(at, min(step, begin + count - at)) for at in range(begin, begin + count, step)]
-            return [self._one_by_one(group, batch, *piece) for piece in pieces]
+        fast = self._fast_schema if is_worthwhile(count, values.nbytes) else None
+        if fast is None:
+            return list(self._one_by_one(group, batch, begin, begin + count))
         try:
-            return [native.read(values, group.start)]
-        except avro_container.NotReadError as error:
-            _log.debug("%d records of %s are read again: %s", count, self._reader.source.name, error)
+            return [fast.read(values, group.start)]
+        except fast_reader.NotReadError as error:
+            _log.debug("%d records of %s are read again: %s", count, self._source.name, error)
         if count == 1:
-            return [self._one_by_one(group, batch, begin, count)]
+            return list(self._one_by_one(group, batch, begin, begin + count))
         half = count // 2
         return [*self._block(group, batch, begin, half), *self._block(group, batch, begin + half, count - half)]
 
-    def _one_by_one(self, group: _Group, batch: Batch, begin: int, count: int) -> Any:
-        decode, start = self._reader.decode, group.start
-        values: list[Any] = []
-        for at, data in enumerate(group.values.slice(begin, count).to_pylist(), begin):
-            value = None
+    def _one_by_one(self, group: _Group, batch: Batch, begin: int, end: int) -> Iterator[Any]:
+        rows = range(begin, end) if group.rows is None else group.rows.slice(begin, end - begin).to_pylist()
+        for at in range(0, end - begin, self.records_at_once):
+            some = rows[at : at + self.records_at_once]
+            records = group.values.slice(begin + at, len(some)).to_pylist()
+            yield _read(batch, self._column, some, records, repeat((self.decode, group.start)))
+
+
+def _read(
+    batch: Batch, column: ArrowColumn, rows: Sequence[int], records: Iterable[bytes | None], ways: Iterable[_Way]
+) -> Any:
+    """Read records one by one."""
+    values: list[Any] = []
+    for row, data, (decode, start) in zip(rows, records, ways, strict=False):
+        value = None
+        if decode is not None:
             try:
                 value = decode(data, start)
             except SerializationError as error:
-                batch.fail(self._row(group, at), error)
-            values.append(value)
-        return batch.collect(values, self._column.of, lambda at: self._row(group, begin + at))
+                batch.fail(row, error)
+        values.append(value)
+    return batch.collect(values, column.of, rows.__getitem__)
 
-    def _row(self, group: _Group, at: int) -> int:
-        return at if group.rows is None else int(group.rows[at].as_py())
+
+def _joined(batch: Batch, pieces: list[Any]) -> Any:
+    return pieces[0] if len(pieces) == 1 else batch.arrow.concat_arrays(pieces)

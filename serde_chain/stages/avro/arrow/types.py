@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
-from serde_chain.stages.avro.arrow.plain import bare, branches, decimal_of, kind
+from serde_chain.stages.avro.arrow.rewrite import bare, branches, decimal_of, kind
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["ArrowColumn", "arrow_type"]
@@ -70,7 +70,7 @@ class ArrowColumn:
         self.type_as_read = _Types(schema.named, as_read=True).of(schema.parsed)[0]
 
     def of(self, values: Sequence[Any]) -> Any:
-        """Turn values that were read with :func:`plain_schemas`, or None, into a ``pyarrow.Array``.
+        """Turn values that were read with :func:`rewritten`, or None, into a ``pyarrow.Array``.
 
         Raises:
             pyarrow.ArrowException: A value does not fit, as a timestamp beyond the range of 64 bits of µs.
@@ -120,14 +120,14 @@ class _Types:
         return self._leaf(schema, which), which == "null"
 
     def _field(self, name: str, schema: Any, *, nullable: bool = False) -> Any:
-        found, may_be_null = self.of(schema)
-        return self._arrow.field(name, found, nullable=nullable or may_be_null)
+        type_, may_be_null = self.of(schema)
+        return self._arrow.field(name, type_, nullable=nullable or may_be_null)
 
     def _record(self, schema: Any) -> Any:
         name = schema["name"]
         if name in self._above:
             raise ConfigError(
-                f"the Avro schema is recursive: {' → '.join([*self._above, name])}; columns cannot nest without an end",
+                f"the Avro schema is recursive: {' → '.join([*self._above, name])}; columns cannot nest endlessly",
                 hint="Read into an avro.reader.schema without the recursive field, or pass schema=",
                 key="avro.reader.schema",
             )
@@ -143,10 +143,10 @@ class _Types:
             return self._arrow.struct(
                 [self._field(f"member{at}", branch, nullable=True) for at, branch in enumerate(members)]
             ), nullable
-        found = [branch for branch in union if kind(bare(branch, self._named)) != "null"]
+        others = [branch for branch in union if kind(bare(branch, self._named)) != "null"]
         # Of two, the wider: "long" after "int", "double" after "float".
-        wide = next((branch for branch in found if kind(bare(branch, self._named)) in {"long", "double"}), found[0])
-        if len(found) > 1:
+        wide = next((branch for branch in others if kind(bare(branch, self._named)) in {"long", "double"}), others[0])
+        if len(others) > 1:
             wide = kind(bare(wide, self._named))
         inner, inner_nullable = self.of(wide)
         return inner, nullable or inner_nullable

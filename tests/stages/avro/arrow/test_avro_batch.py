@@ -2,7 +2,8 @@
 
 import io
 import json
-import math
+import subprocess
+import sys
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeAlias
@@ -16,7 +17,8 @@ from serde_chain import DeserializerChain
 from serde_chain.arrow import Batch, BatchResult
 from serde_chain.errors import ConfigError
 from serde_chain.stages.avro.arrow import batch as avro_batch
-from serde_chain.stages.avro.arrow import datafusion as avro_container
+from serde_chain.stages.avro.arrow import fast_reader
+from serde_chain.stages.avro.arrow.batch import is_worthwhile
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 INT = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -169,7 +171,22 @@ def encode(parsed: Any, value: Any) -> bytes:
 @pytest.fixture(autouse=True)
 def always_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use the fast reader for a handful of records too."""
-    monkeypatch.setattr(avro_batch, "_WORTHWHILE", 1)
+    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: True)
+
+
+@pytest.fixture
+def read_fast(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each call of the fast reader has read; calls that it gives up are not in it."""
+    counts: list[int] = []
+    read = fast_reader.read
+
+    def counted(schema: Any, kind: Any, values: Any, start: int) -> Any:
+        array = read(schema, kind, values, start)
+        counts.append(len(values))
+        return array
+
+    monkeypatch.setattr(fast_reader, "read", counted)
+    return counts
 
 
 def chain(schema: Any, **config: Any) -> DeserializerChain:
@@ -179,7 +196,7 @@ def chain(schema: Any, **config: Any) -> DeserializerChain:
 def one_by_one(made: DeserializerChain, records: list[bytes]) -> BatchResult:
     """What reading record by record gives."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro_batch, "_WORTHWHILE", math.inf)
+        patch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: False)
         return made.read_batch(Batch(records, topic="t"))
 
 
@@ -198,13 +215,18 @@ def check(schema: Any, records: list[bytes], **config: Any) -> None:
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(samples())
-def test_every_schema_gives_the_same(sample: tuple[Any, list[bytes]]) -> None:
+def examples_of_every_schema(sample: tuple[Any, list[bytes]]) -> None:
     check(*sample)
+
+
+def test_every_schema_gives_the_same(read_fast: list[int]) -> None:
+    examples_of_every_schema()
+    assert len(read_fast) > 100, "the fast reader has read too few of the examples to be compared with anything"
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(samples(), st.data())
-def test_damaged_records_are_found(sample: tuple[Any, list[bytes]], data: st.DataObject) -> None:
+def examples_of_damaged_records(sample: tuple[Any, list[bytes]], data: st.DataObject) -> None:
     schema, records = sample
     row = data.draw(st.integers(0, len(records) - 1))
     record = records[row]
@@ -224,6 +246,33 @@ def test_damaged_records_are_found(sample: tuple[Any, list[bytes]], data: st.Dat
     check(schema, records)
 
 
+def test_damaged_records_are_found(read_fast: list[int]) -> None:
+    examples_of_damaged_records()
+    assert len(read_fast) > 100, "the fast reader has read too few of the examples to be compared with anything"
+
+
+def test_which_batches_are_worth_the_fast_reader() -> None:
+    assert not is_worthwhile(100, 200_000)
+    assert not is_worthwhile(150, 150 * 250)
+    assert is_worthwhile(200, 200 * 250)
+    assert not is_worthwhile(700, 700 * 28)
+    assert is_worthwhile(1000, 1000 * 28)
+    assert is_worthwhile(2, 1 << 20)
+
+
+def test_the_fast_reader_can_be_switched_off(read_fast: list[int]) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
+    records = [b"\2", b"\4", b"foreign"]
+    results = [
+        chain(schema, **{"avro.arrow.reader": reader}).read_batch(Batch(records, topic="t"))
+        for reader in ("record", "auto")
+    ]
+    assert read_fast == [1, 1]  # of "auto", in halves, for the bad record
+    for values, _, errors in results:
+        assert values.to_pylist() == [{"n": 1}, {"n": 2}, None]
+        assert errors.keys() == {2}
+
+
 def test_a_reader_that_panics_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
     asked = []
@@ -232,7 +281,37 @@ def test_a_reader_that_panics_is_not_the_end(monkeypatch: pytest.MonkeyPatch) ->
         asked.append(arguments)
         raise panic("index out of bounds")
 
-    monkeypatch.setattr(avro_container, "_decode", read)
+    monkeypatch.setattr(fast_reader, "_decode", read)
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
     assert chain(schema).to_arrow([b"\2", b"\4"], topic="t").to_pylist() == [{"n": 1}, {"n": 2}]
     assert asked
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_what_does_not_fit_the_column_is_told_by_its_row(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
+    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: fast)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": logical("long", "timestamp-millis")}]}
+    good, beyond = (encode(fastavro.parse_schema(schema), {"t": number}) for number in (0, (1 << 63) - 1))
+    result = chain(schema).read_batch(Batch([None, good, None, beyond, good], topic="t"))
+    assert {row: error.row for row, error in result.errors.items()} == {3: 3}
+    assert [value is None for value in result.values.to_pylist()] == [True, False, True, True, False]
+
+
+FORKS = """
+import json, os
+from serde_chain import DeserializerChain
+
+chain = DeserializerChain.from_config({"value.deserializer": "avro", "avro.schema": json.dumps("bytes")})
+values = [b"\\x02a"] * 20_000
+expected = chain.to_arrow(values, topic="t")
+child = os.fork()
+if not child:
+    os._exit(0 if chain.to_arrow(values, topic="t") == expected else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "0\n", done.stderr

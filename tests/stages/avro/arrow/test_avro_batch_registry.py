@@ -13,6 +13,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.arrow import Batch
+from serde_chain.schemas import schema_registry
+from serde_chain.schemas.schema_registry import RegisteredSchema
 from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.testing.services import SchemaRegistry
 
@@ -21,9 +23,9 @@ V1 = json.dumps({"type": "record", "name": "Alert", "fields": [ID]})
 V2 = json.dumps({"type": "record", "name": "Alert", "fields": [ID, {"name": "band", "type": "string", "default": "r"}]})
 
 
-@pytest.fixture(autouse=True, params=[1, 1 << 40], ids=["fast", "one by one"])
+@pytest.fixture(autouse=True, params=[True, False], ids=["fast", "one by one"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_batch, "_WORTHWHILE", request.param)
+    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: bool(request.param))
 
 
 @pytest.fixture
@@ -187,3 +189,41 @@ def test_an_empty_batch_asks_nobody() -> None:
 def test_columns_that_do_not_fit_are_refused(values: Any, headers: Any, keys: Any) -> None:
     with pytest.raises(ConfigError, match=r"headers|keys|int64"):
         reader(avro_schema=V1).to_arrow(values, headers, topic="t", keys=keys)
+
+
+class Answers:
+    """What a registry knows, instead of one that cannot be made to give these GUIDs, or to fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, schemas: dict[object, str]) -> None:
+        self.asked: list[object] = []
+
+        def get(_self: object, key: Any, _type: str, _form: str | None = None) -> RegisteredSchema:
+            self.asked.append(key)
+            if key not in schemas:
+                raise SchemaRegistryError("it is down")
+            return RegisteredSchema(key, schemas[key])
+
+        monkeypatch.setattr(schema_registry.SchemaRegistry, "get", get)
+
+
+def test_guids_that_begin_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = uuid.UUID(int=1), uuid.UUID(int=2)
+    Answers(
+        monkeypatch, {one: V1, two: json.dumps({"type": "record", "name": "Alert", "fields": [{**ID, "name": "no"}]})}
+    )
+    merged = {"type": "record", "name": "Alert", "fields": [{**ID, "default": 0}, {**ID, "name": "no", "default": 0}]}
+    settings = {"schema.registry.url": "http://127.0.0.1:1", "avro.reader.schema": json.dumps(merged)}
+    values = [b"\1" + guid.bytes + bytes((2 * row,)) for row, guid in enumerate((one, two, one, two))]
+    array = DeserializerChain.from_config({"value.deserializer": "avro", **settings}).to_arrow(values, topic="t")
+    expected = [{"id": 0, "no": 0}, {"id": 0, "no": 1}, {"id": 2, "no": 0}, {"id": 0, "no": 3}]
+    assert array.to_pylist() == expected
+
+
+def test_a_registry_that_is_down_is_asked_once_per_batch_and_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(monkeypatch, {})
+    settings = {"schema.registry.url": "http://127.0.0.1:1", "value.deserializer": "avro"}
+    values = [b"\0\0\0\0" + bytes((at % 2, at)) for at in range(20)]
+    result = DeserializerChain.from_config(settings).read_batch(Batch(values, topic="t"))
+    assert result.errors.keys() == set(range(20))
+    assert [error.row for _, error in sorted(result.errors.items())] == list(range(20))
+    assert sorted(map(str, answers.asked)) == ["0", "1"]

@@ -30,7 +30,7 @@ def reader(**config: Any) -> DeserializerChain:
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_files_of_two_schemas_into_one(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
-    monkeypatch.setattr(avro_batch, "_WORTHWHILE", 1 if fast else 1 << 60)
+    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: fast)
     values = [value for pair in zip(files(OLD, 50), files(NEW, 50), strict=True) for value in pair]
     array = reader(**{"avro.reader.schema": json.dumps(NEW)}).to_arrow([*values, None], topic="t")
     expected = [{"id": at // 2, "band": "r" if at % 2 else "g"} for at in range(100)]

@@ -1,9 +1,9 @@
 """Which schemas the fast reader reads, in which form, and how its arrays become those of the avro stage.
 
-The schema is rewritten once more (:mod:`serde_chain.stages.avro.arrow.plain` came before), into what the reader reads
+The schema is rewritten once more (:mod:`serde_chain.stages.avro.arrow.rewrite` came before), into what the reader reads
 strictly and whole: named types are expanded, a map is the array of its entries and an enum its number, which the bytes
 do not distinguish; what takes no bytes is left out; a union gets branches until it has three, since the reader does not
-check the branch of a nullable type. All else that :class:`Native` refuses is read record by record.
+check the branch of a nullable type. All else that :class:`FastSchema` refuses is read record by record.
 """
 
 from __future__ import annotations
@@ -12,33 +12,22 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.stages.avro.arrow import datafusion as avro_container
-from serde_chain.stages.avro.arrow.parts import (
-    PRIMITIVES,
-    PROMOTIONS,
-    Convert,
-    Leaves,
-    Part,
-    UnreadableSchemaError,
-    named,
-)
-from serde_chain.stages.avro.arrow.plain import decimal_of, kind
+from serde_chain.stages.avro.arrow import fast_reader, leaves
+from serde_chain.stages.avro.arrow.leaves import PRIMITIVES, PROMOTIONS, Convert, Part, UnreadableSchemaError, named
+from serde_chain.stages.avro.arrow.rewrite import decimal_of, kind
 
-__all__ = ["Native", "UnreadableSchemaError"]
+__all__ = ["FastSchema", "UnreadableSchemaError"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
-class Native:
+class FastSchema:
     """How the fast reader reads records of a pair of schemas.
 
     Args:
-        writer: The writer's schema, as ``plain_schemas`` gives it.
+        writer: The writer's schema, as ``rewritten`` gives it.
         reader: The reader's, likewise; None where they are read as they were written.
         type_: The ``pyarrow.DataType`` into which they are read, with timestamps in the unit in which they are written.
-
-    Attributes:
-        leaves: How many columns there are.
 
     Raises:
         UnreadableSchemaError: The reader cannot.
@@ -46,12 +35,11 @@ class Native:
 
     def __init__(self, writer: Any, reader: Any, type_: Any) -> None:
         self._arrow: Any = require("pyarrow", "arrow")
-        part = _Compiler(self._arrow).part(writer, writer if reader is None else reader, type_)
+        part = _Compiler().part(writer, writer if reader is None else reader, type_)
         if part.schema is None:
             raise UnreadableSchemaError("the records take no bytes")
         self._part = part
-        self._field = _Compiler.field(self._arrow, avro_container.VALUE, part)
-        self.leaves = part.leaves
+        self._field = part.field(fast_reader.VALUE)
 
     def read(self, values: Any, start: int) -> Any:
         """Read records.
@@ -67,12 +55,19 @@ class Native:
             NotReadError: One of them cannot be read, or at least not by this reader.
         """
         try:
-            return self._part.convert(avro_container.read(self._part.schema, self._field, values, start))
+            return self._part.convert(fast_reader.read(self._part.schema, self._field, values, start))
         except (self._arrow.ArrowException, OverflowError) as error:
-            raise avro_container.NotReadError(str(error)) from error
+            raise fast_reader.NotReadError(str(error)) from error
 
 
-class _Compiler(Leaves):
+class _Compiler:
+    def __init__(self) -> None:
+        self._arrow: Any = require("pyarrow", "arrow")
+        self._compute: Any = require("pyarrow.compute", "arrow")
+        # Definitions of the writer's named types, and of the reader's.
+        self._named: list[dict[str, Any]] = [{}, {}]
+        self._names = 0
+
     def part(self, writer: Any, reader: Any, type_: Any) -> Part:
         """Compile one type; both schemas are one and the same where nothing is resolved."""
         writer, reader = self._definition(writer, 0), self._definition(reader, 1)
@@ -86,11 +81,16 @@ class _Compiler(Leaves):
             "error": lambda: self._record(writer, reader, type_),
             "array": lambda: self._list(self.part(writer["items"], reader["items"], type_.value_type), type_),
             "map": lambda: self._map(writer["values"], reader["values"], type_),
-            "enum": lambda: self.enum(writer, reader),
-            "fixed": lambda: self.fixed(writer, type_),
+            "enum": lambda: leaves.enum(writer, reader),
+            "fixed": lambda: leaves.fixed(self._fresh(), writer, type_),
             "null": lambda: Part(None, None, lambda count: self._arrow.nulls(count, type_)),
         }
-        return make[which]() if which in make else self.primitive(writer, which, other, type_)
+        return make[which]() if which in make else leaves.primitive(writer, which, other, type_)
+
+    def _fresh(self) -> str:
+        """A name that no other type of the schema has."""
+        self._names += 1
+        return f"t{self._names}"
 
     def _definition(self, schema: Any, side: int) -> Any:
         """A named type's definition: it stands at the type's first mention."""
@@ -128,7 +128,7 @@ class _Compiler(Leaves):
                     raise UnreadableSchemaError(f"{field['name']} is missing and has no default")
                 place = places[field["name"]]
                 plan[place] = None, self._constant(field["default"], type_.field(place).type)
-        final = self.final(type_)
+        final = leaves.final(type_)
         fields = [final.field(at) for at in range(final.num_fields)]
 
         def convert(array: Any) -> Any:
@@ -140,21 +140,21 @@ class _Compiler(Leaves):
 
         if not written:
             return Part(None, None, convert)
-        name = self.fresh()
+        name = self._fresh()
         schema = {
             "type": "record",
             "name": name,
             "fields": [{"name": label, "type": part.schema} for label, part in written],
         }
-        own = self._arrow.struct([self.field(self._arrow, label, part) for label, part in written])
-        return Part(schema, own, convert, metadata=named(name), leaves=sum(part.leaves for _, part in written))
+        own = self._arrow.struct([part.field(label) for label, part in written])
+        return Part(schema, own, convert, metadata=named(name))
 
     def _nothing(self, type_: Any) -> Convert:
-        final = self.final(type_)
+        final = leaves.final(type_)
         return lambda count: self._arrow.nulls(count, final)
 
     def _constant(self, value: Any, type_: Any) -> Convert:
-        one = self._arrow.array(self._arrow.array([value], type_).to_pylist(), self.final(type_))
+        one = self._arrow.array(self._arrow.array([value], type_).to_pylist(), leaves.final(type_))
         return lambda count: one.take(self._arrow.array([0] * count, self._arrow.int32()))
 
     def _skipped(self, schema: Any) -> Part:
@@ -184,39 +184,39 @@ class _Compiler(Leaves):
         ) or getattr(self._arrow, PRIMITIVES[which])()
 
     def _any_of(self, union: list[Any]) -> Any:
-        found = [self._any_type(branch) for branch in union]
-        if len(found) > 1 and all(map(self._arrow.types.is_struct, found)):
+        types = [self._any_type(branch) for branch in union]
+        if len(types) > 1 and all(map(self._arrow.types.is_struct, types)):
             # Of each branch a record with one field of its own.
-            return self._arrow.struct([type_.field(at) for type_ in found for at in range(type_.num_fields)])
-        return next((type_ for type_ in found if str(type_) in {"int64", "double"}), found[0])
+            return self._arrow.struct([type_.field(at) for type_ in types for at in range(type_.num_fields)])
+        return next((type_ for type_ in types if str(type_) in {"int64", "double"}), types[0])
 
     def _list(self, item: Part, type_: Any) -> Part:
         if item.schema is None:
             raise UnreadableSchemaError("an array of items that take no bytes")
-        own, final = self._arrow.list_(self.field(self._arrow, "item", item)), self.final(type_)
+        own, final = self._arrow.list_(item.field("item")), leaves.final(type_)
 
         def convert(array: Any) -> Any:
             return self._of_parts(final, array, item.convert(array.values))
 
-        return Part({"type": "array", "items": item.schema}, own, convert, leaves=1 + item.leaves)
+        return Part({"type": "array", "items": item.schema}, own, convert)
 
     def _of_parts(self, type_: Any, array: Any, child: Any) -> Any:
         """A list or map with the offsets of an array, and other children."""
         if array.offset:
-            raise avro_container.NotReadError("a list does not begin at its beginning")
+            raise fast_reader.NotReadError("a list does not begin where its values begin")
         return self._arrow.Array.from_buffers(type_, len(array), array.buffers()[:2], children=[child])
 
     def _map(self, writer: Any, reader: Any, type_: Any) -> Part:
         value = self.part(writer, reader, type_.item_type)
-        name, parts = self.fresh(), [{"name": "f0", "type": "string"}]
+        name, parts = self._fresh(), [{"name": "f0", "type": "string"}]
         fields = [self._arrow.field("f0", self._arrow.string(), nullable=False)]
         if value.schema is not None:
             parts.append({"name": "f1", "type": value.schema})
-            fields.append(self.field(self._arrow, "f1", value))
+            fields.append(value.field("f1"))
         entry = {"type": "record", "name": name, "fields": parts}
         item = Part(entry, self._arrow.struct(fields), lambda array: array, metadata=named(name))
-        own = self._arrow.list_(self.field(self._arrow, "item", item))
-        final = self.final(type_)
+        own = self._arrow.list_(item.field("item"))
+        final = leaves.final(type_)
         targets = [final.key_field, final.item_field]
 
         def convert(array: Any) -> Any:
@@ -227,7 +227,7 @@ class _Compiler(Leaves):
             pairs = self._arrow.StructArray.from_arrays([keys, items], fields=targets)
             return self._of_parts(final, array, pairs)
 
-        return Part({"type": "array", "items": entry}, own, convert, leaves=2 + value.leaves)
+        return Part({"type": "array", "items": entry}, own, convert)
 
     def _check_keys(self, array: Any, keys: Any) -> None:
         """Of a key that comes twice in a map the last value counts, which is left to the other path."""
@@ -236,49 +236,47 @@ class _Compiler(Leaves):
         rows = compute.cast(compute.list_parent_indices(array), self._arrow.int64())
         pairs = compute.add(compute.multiply(rows, len(encoded.dictionary)), encoded.indices)
         if compute.count_distinct(pairs).as_py() != len(keys):
-            raise avro_container.NotReadError("a map has a key twice")
+            raise fast_reader.NotReadError("a map has a key twice")
 
     def _union(self, writer: list[Any], readers: list[Any], type_: Any) -> Part:
         branches: list[Any] = []
         fields: list[Any] = []
         converts: list[Convert | None] = []
-        leaves = 1
         for branch in writer:
             definition = self._definition(branch, 0)
             if kind(definition) == "null":
                 branches.append("null")
-                fields.append(avro_container.null_field())
+                fields.append(fast_reader.null_field())
                 converts.append(None)
                 continue
             part = self.part(definition, self._match(definition, readers), type_)
             if part.schema is None:
                 raise UnreadableSchemaError("a branch of a union that takes no bytes")
             # Wrapped, so that branches are told apart by a name and never by a type.
-            name = self.fresh()
+            name = self._fresh()
             branches.append({"type": "record", "name": name, "fields": [{"name": "f0", "type": part.schema}]})
-            inner = self._arrow.struct([self.field(self._arrow, "f0", part)])
+            inner = self._arrow.struct([part.field("f0")])
             fields.append(self._arrow.field(name, inner, nullable=False, metadata=named(name)))
             converts.append(part.convert)
-            leaves += part.leaves
         used = len(branches)
         for filler in ("bytes", "boolean", "int")[: max(3 - used, 0)]:
             branches.append(filler)
             fields.append(self._arrow.field(filler, getattr(self._arrow, PRIMITIVES[filler])(), nullable=False))
         own = self._arrow.dense_union(fields)
-        return Part(branches, own, self._joiner(converts, used, self.final(type_)), nullable=True, leaves=leaves)
+        return Part(branches, own, self._joiner(converts, used, leaves.final(type_)), nullable=True)
 
     def _match(self, branch: Any, readers: list[Any]) -> Any:
         which = kind(branch)
-        found = []
+        matching = []
         for reader in readers:
             definition = self._definition(reader, 1)
             if kind(definition) == which and (which not in _NAMED or definition["name"] == branch["name"]):
-                found.append(reader)
-        if not found:
-            found = [reader for reader in readers if (which, kind(self._definition(reader, 1))) in PROMOTIONS]
-        if len(found) != 1:
-            raise UnreadableSchemaError(f"a branch {which} of a union with {len(found)} branches for it")
-        return found[0]
+                matching.append(reader)
+        if not matching:
+            matching = [reader for reader in readers if (which, kind(self._definition(reader, 1))) in PROMOTIONS]
+        if len(matching) != 1:
+            raise UnreadableSchemaError(f"a branch {which} of a union with {len(matching)} branches for it")
+        return matching[0]
 
     def _joiner(self, converts: list[Convert | None], used: int, type_: Any) -> Convert:
         """From a union to an array of one type."""
@@ -287,7 +285,7 @@ class _Compiler(Leaves):
         def convert(array: Any) -> Any:
             codes, offsets = array.type_codes, array.offsets
             if len(array) and compute.max(codes).as_py() >= used:
-                raise avro_container.NotReadError("there is no such branch in a union")
+                raise fast_reader.NotReadError("a union does not have the branch")
             parts: list[Any] = []
             bases: list[int | None] = []
             size = 0

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["bare", "branches", "decimal_of", "plain_schemas"]
+__all__ = ["bare", "branches", "decimal_of", "rewritten"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 # A definition is one even where a type is called like this: {"type": "record", "name": "record", …}.
@@ -39,7 +39,7 @@ _ONE_TYPE: Final = ({"int", "long"}, {"float", "double"})
 Pair = tuple[Any, Any]
 
 
-def plain_schemas(writer: AvroSchema, reader: AvroSchema | None = None) -> tuple[Any, Any | None]:
+def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> tuple[Any, Any | None]:
     """Rewrite the schemas with which records are read.
 
     Args:
@@ -56,7 +56,7 @@ def plain_schemas(writer: AvroSchema, reader: AvroSchema | None = None) -> tuple
     parsed = AvroSchema.parse(plain_reader)
     for record, field, default in rewriter.defaults:
         # Set afterwards: the parser refuses defaults that are not JSON, but the reader hands them out as they are.
-        next(found for found in parsed.named[record]["fields"] if found["name"] == field)["default"] = default
+        next(other for other in parsed.named[record]["fields"] if other["name"] == field)["default"] = default
     return AvroSchema.parse(plain_writer).parsed, parsed.parsed
 
 
@@ -80,9 +80,9 @@ def kind(schema: Any) -> str:
 
 def branches(union: list[Any], named: Mapping[str, Any]) -> list[Any] | None:
     """The branches of a union that becomes a struct of members, without ``null``; None for all other unions."""
-    found = [branch for branch in union if kind(bare(branch, named)) != "null"]
-    kinds = [kind(bare(branch, named)) for branch in found]
-    return None if len(found) == 1 or (len(kinds) == 2 and set(kinds) in _ONE_TYPE) else found
+    others = [branch for branch in union if kind(bare(branch, named)) != "null"]
+    kinds = [kind(bare(branch, named)) for branch in others]
+    return None if len(others) == 1 or (len(kinds) == 2 and set(kinds) in _ONE_TYPE) else others
 
 
 def decimal_of(schema: Any) -> tuple[int, int] | None:
@@ -249,7 +249,7 @@ class _Rewriter:
         wrapped = branches(union, self._reader_named)
         if wrapped is None or value is None:
             return value
-        return {f"member{next(at for at, found in enumerate(wrapped) if found is branch)}": value}
+        return {f"member{next(at for at, member in enumerate(wrapped) if member is branch)}": value}
 
     def _member(self, name: str, at: int, schema: Any) -> dict[str, Any]:
         return _record(name, [{"name": f"member{at}", "type": schema}])
@@ -276,11 +276,11 @@ def _leaf(schema: Any, name: str | None = None) -> Any:
 
 
 def _distinct(schemas: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
+    distinct: list[Any] = []
     for schema in schemas:
-        if schema not in found:
-            found.append(schema)
-    return found
+        if schema not in distinct:
+            distinct.append(schema)
+    return distinct
 
 
 def _short(name: str) -> str:

@@ -31,8 +31,9 @@ from typing import Any, ClassVar, Final
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError
+from serde_chain.wire import varint
 
-__all__ = ["CODECS", "Codec", "codec_of", "gunzip"]
+__all__ = ["CODECS", "Codec", "codec_of"]
 
 _CHUNK: Final = 1 << 20
 # Of compressed data: what zlib did not come to is copied at each call.
@@ -69,6 +70,21 @@ class Codec(ABC):
         The function raises DecodeError for anything but one whole frame that gives at most ``limit`` bytes.
         """
 
+    def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
+        """Decompress the frame with which the data begins.
+
+        Args:
+            data: The frame, and what follows it.
+            limit: The most bytes that it may give.
+
+        Returns:
+            The payload, and what follows the frame; of a format whose frames have no end, nothing.
+
+        Raises:
+            DecodeError: It is not a whole frame, or gives more.
+        """
+        return self.decompressor(limit)(data), memoryview(b"")
+
     def check_level(self, level: int | None) -> int:
         """The level to use; raises ConfigError if the codec has no such level."""
         if level is None:
@@ -79,6 +95,13 @@ class Codec(ABC):
         if not lowest <= level <= highest:
             raise ConfigError(f"{self.name} has levels {lowest} to {highest}, not {level}", key="compression.level")
         return level
+
+    def _whole(self, first: tuple[bytes, memoryview]) -> bytes:
+        """The payload of a frame that nothing follows."""
+        payload, rest = first
+        if rest:
+            raise self.corrupt("it does not end where the data ends")
+        return payload
 
     def too_large(self, limit: int) -> DecodeError:
         """The error for a frame that gives more than it may."""
@@ -161,27 +184,30 @@ class Zstd(Codec):
                 if size > limit:
                     raise self.too_large(limit)
                 # Unknown; or empty, which the library takes without a look at the rest.
-                stream = self._library.ZstdDecompressor().decompressobj()
-                return self._decompress_unknown(stream, memoryview(data), limit)
+                return self._whole(self.decompress_first(data, limit))
             except failure as error:
                 raise self.corrupt(error) from error
 
         return decompress
 
-    def _decompress_unknown(self, stream: Any, data: memoryview, limit: int) -> bytes:
-        """For frames of streaming writers, which do not know their content's size when they begin."""
+    def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
+        """Piece by piece, also for frames of streaming writers, which do not say what they hold."""
         step = 1024  # of input; bounds what one step may give, as a block of 4 bytes can stand for 128 KiB
-        if data[: len(self.magic)] != self.magic:  # the library takes skippable frames for an empty payload
+        view = memoryview(data)
+        if view[: len(self.magic)] != self.magic:  # the library takes skippable frames for an empty payload
             raise self.corrupt("it does not begin with a frame")
-        found = _Output(limit)
+        stream, output = self._library.ZstdDecompressor().decompressobj(), _Output(limit)
         at = 0
-        while at < len(data) and not stream.eof:
-            if not found.add(stream.decompress(data[at : at + step])):
-                raise self.too_large(limit)
-            at += step
-        if not stream.eof or stream.unused_data or at < len(data):
-            raise self.corrupt("it does not end where the data ends")
-        return found.value()
+        try:
+            while at < len(view) and not stream.eof:
+                if not output.add(stream.decompress(view[at : at + step])):
+                    raise self.too_large(limit)
+                at += step
+        except self._library.ZstdError as error:
+            raise self.corrupt(error) from error
+        if not stream.eof:
+            raise self.corrupt("it ends too early")
+        return output.value(), view[min(at, len(view)) - len(stream.unused_data) :]
 
 
 class Lz4(Codec):
@@ -198,18 +224,18 @@ class Lz4(Codec):
         return partial(self._library.compress, **settings)
 
     def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
-        return partial(self._decompress, limit)
+        return lambda data: self._whole(self.decompress_first(data, limit))
 
-    def _decompress(self, limit: int, data: Buffer) -> bytes:
+    def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
         try:
             size = self._library.get_frame_info(data)["content_size"]
             if size > limit:
                 raise self.too_large(limit)
             stream = self._library.LZ4FrameDecompressor()
-            found = _Output(limit)
+            output = _Output(limit)
             piece = stream.decompress(data, max_length=size or _CHUNK)
             while True:
-                if not found.add(piece):
+                if not output.add(piece):
                     raise self.too_large(limit)
                 if stream.eof:
                     break
@@ -218,9 +244,7 @@ class Lz4(Codec):
                     raise self.corrupt("it ends too early")
         except (RuntimeError, ValueError, EOFError) as error:
             raise self.corrupt(error) from error
-        if stream.unused_data:
-            raise self.corrupt("bytes follow its end")
-        return found.value()
+        return output.value(), memoryview(stream.unused_data or b"")
 
 
 class Gzip(Codec):
@@ -235,52 +259,28 @@ class Gzip(Codec):
         return partial(gzip.compress, compresslevel=level, mtime=0)
 
     def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
-        return partial(self._decompress, limit)
+        return lambda data: self._whole(self.decompress_first(data, limit))
 
-    def _decompress(self, limit: int, data: Buffer) -> bytes:
-        try:
-            payload, rest = gunzip(data, limit)
-        except ValueError as error:
-            raise self.corrupt(error) from error
-        if payload is None:
-            raise self.too_large(limit)
-        if rest:
-            raise self.corrupt("it does not end where the data ends")
-        return payload
-
-
-def gunzip(data: Buffer, limit: int) -> tuple[bytes | None, memoryview]:
-    """Decompress a gzip member.
-
-    Args:
-        data: The member, and what follows it.
-        limit: The most bytes that it may give.
-
-    Returns:
-        The payload, None if it is larger; and what follows.
-
-    Raises:
-        ValueError: It is corrupt, or ends too early.
-    """
-    view = memoryview(data).cast("B")
-    stream = zlib.decompressobj(wbits=31)
-    found = _Output(limit)
-    fed: Buffer = b""
-    at = 0
-    while not stream.eof:
-        if not fed:
-            if at >= len(view):
-                raise ValueError("it ends too early")
-            fed = view[at : at + _STEP]
-            at += len(fed)
-        try:
-            piece = stream.decompress(fed, _CHUNK)
-        except zlib.error as error:
-            raise ValueError(str(error)) from error
-        if not found.add(piece):
-            return None, view[len(view) :]
-        fed = stream.unconsumed_tail
-    return found.value(), view[at - len(stream.unused_data) :]
+    def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
+        view = memoryview(data).cast("B")
+        stream = zlib.decompressobj(wbits=31)
+        output = _Output(limit)
+        fed: Buffer = b""
+        at = 0
+        while not stream.eof:
+            if not fed:
+                if at >= len(view):
+                    raise self.corrupt("it ends too early")
+                fed = view[at : at + _STEP]
+                at += len(fed)
+            try:
+                piece = stream.decompress(fed, _CHUNK)
+            except zlib.error as error:
+                raise self.corrupt(error) from error
+            if not output.add(piece):
+                raise self.too_large(limit)
+            fed = stream.unconsumed_tail
+        return output.value(), view[at - len(stream.unused_data) :]
 
 
 class Snappy(Codec):
@@ -324,15 +324,15 @@ class Snappy(Codec):
 
     def _decompress_pieces(self, stream: memoryview, ends: list[tuple[int, int]], limit: int) -> bytes:
         """Some chunks at a time, since the library's result is copied."""
-        found = _Output(limit)
+        output = _Output(limit)
         start = size = 0
         for end, given in ends:
             size += given
             if size >= _CHUNK or end == len(stream):
                 head = self.magic if start else b""
-                found.add(bytes(self._library.decompress(head + stream[start:end])))
+                output.add(bytes(self._library.decompress(head + stream[start:end])))
                 start, size = end, 0
-        return found.value()
+        return output.value()
 
 
 def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:
@@ -345,18 +345,9 @@ def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:
             raise ValueError("a chunk is cut off")
         at += 4 + length
         # Compressed: checksum, then a varint with the size, at most 65536. Uncompressed: checksum, then the data.
-        yield at, _varint(body[4:7]) if kind == 0 else max(length - 4, 0) if kind == 1 else 0
+        yield at, varint.read(body, 4, 3)[0] if kind == 0 else max(length - 4, 0) if kind == 1 else 0
     if at == len(Snappy.magic):
         raise ValueError("no chunk follows the stream identifier")
-
-
-def _varint(data: memoryview) -> int:
-    value = 0
-    for position, byte in enumerate(data):
-        value |= (byte & 0x7F) << (7 * position)
-        if byte < 0x80:
-            return value
-    raise ValueError("a chunk declares no size")
 
 
 CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (Zstd(), Lz4(), Gzip(), Snappy())}

@@ -5,7 +5,7 @@ length, the records one after the other, and a sync marker. The data buffer of a
 records one after the other, so a file around it costs no work per record.
 
 A block has no marks between its records: a record that is cut short and one that is too long would make up for each
-other, and all in between be misread. So every record is followed by a random number that nobody outside knows, and
+other, and all in between be misread. So every record is followed by a random number that is not known outside, and
 that the schema has as a last field: where it is not read again, the bytes are not what the schema says.
 """
 
@@ -49,7 +49,7 @@ def _after_fork() -> None:
     _forked = _session is not None
 
 
-# DataFusion's threads are not in a forked process, where it would wait for them for ever.
+# DataFusion's threads are not in a forked process, where it would wait for them forever.
 os.register_at_fork(after_in_child=_after_fork)
 
 

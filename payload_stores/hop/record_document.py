@@ -2,51 +2,60 @@
 
 A document that is uploaded has the keys ``message`` (binary), ``headers`` (an array of ``[name, binary]`` arrays) and,
 where there is a key, ``key`` (binary). One that is downloaded has these, or ``headers``, ``key`` and ``timestamp`` (ms)
-inside ``metadata``, or both; other keys are passed over. See https://bsonspec.org for the bytes.
+inside ``metadata``, or both; other keys are passed over.
+
+pymongo's ``bson`` writes and reads all but the payload: it would copy that once or twice, both ways. So it writes the
+document with an empty payload, into which the real one is put; and what arrives is followed element by element up to
+the payload (https://bsonspec.org has the bytes), and the few elements that describe the record are left to ``bson``.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from payload_stores.base import StoredRecord
-from payload_stores.hop import bson_write
+from payload_stores.plugins import require
 
-__all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "frame", "holds", "read"]
+require("bson", "hop")
+
+import bson  # noqa: E402  after the check that it is there
+from bson.codec_options import CodecOptions, DatetimeConversion  # noqa: E402
+from bson.datetime_ms import DatetimeMS  # noqa: E402
+from bson.errors import BSONError  # noqa: E402
+
+__all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "around", "frame", "holds", "read"]
 
 T = TypeVar("T")
 
 MAX_BYTES: Final = (1 << 31) - 1
 """A BSON document says its length in a signed int32."""
-MAX_METADATA_BYTES: Final = 16 << 20
-"""What a document may have beside the message."""
+MAX_METADATA_BYTES: Final = 4 << 20
+"""The most that a document may have beside the message: as Python objects, it takes up to twenty times as much."""
 
-_STRING: Final = bson_write.STRING
-_DOCUMENT: Final = bson_write.DOCUMENT
-_ARRAY: Final = bson_write.ARRAY
-_BINARY: Final = bson_write.BINARY
-_DATE: Final = 0x09
-_NULL: Final = 0x0A
+_FIELDS: Final = frozenset({"headers", "key", "metadata", "timestamp"})
+# Dates of any year, in ms.
+_CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
+# Where the length of the message stands, if that comes first: behind the document's length, its type and its name.
+_LENGTH_AT: Final = 4 + 1 + len(b"message\0")
+
+_STRING: Final = 0x02
+_BINARY: Final = 0x05
 _REGEX: Final = 0x0B
 _DB_POINTER: Final = 0x0C
-_INT32: Final = 0x10
-_INT64: Final = bson_write.INT64
-# Types whose values all have one size (undefined, ObjectId, boolean, timestamp, decimal128, the smallest and largest).
-_SIZES: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, _DATE: 8, _NULL: 0, _INT32: 4, 0x11: 8, _INT64: 8, 0x13: 16} | {
-    0x7F: 0,
-    0xFF: 0,
-}
+# Types whose values all have one size: double, undefined, ObjectId, boolean, date, null, int32, timestamp, int64,
+# decimal128, the smallest and the largest key.
+_SIZES: Final = {
+    0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0,
+}  # fmt: skip
 # Types that begin with an int32: the least that it says, and how many more bytes follow than it says. Strings, code and
-# symbols end in a zero byte; documents count their length, and code with a scope has two more; binary does not count
-# its subtype.
-_LENGTHS: Final = {_STRING: (1, 0), 0x0D: (1, 0), 0x0E: (1, 0), _BINARY: (0, 1)} | {
-    _DOCUMENT: (5, -4),
-    _ARRAY: (5, -4),
-    0x0F: (14, -4),
-}
+# symbols end in a zero byte; documents and arrays count their length, and code with a scope has two more; binary does
+# not count its subtype.
+_LENGTHS: Final = {
+    _STRING: (1, 0), 0x0D: (1, 0), 0x0E: (1, 0), _BINARY: (0, 1), 0x03: (5, -4), 0x04: (5, -4), 0x0F: (14, -4),
+}  # fmt: skip
 _OLD_BINARY: Final = 0x02  # a subtype that has its length twice
 _MAX_NAME: Final = 1024
 _MAX_ELEMENTS: Final = 100_000
@@ -90,14 +99,30 @@ def frame(record: StoredRecord) -> Frame:
         ValueError: The document would be larger than BSON can say, or a header's name is not Unicode text.
     """
     payload = memoryview(record.value).cast("B")
-    after = bson_write.element(_ARRAY, "headers", bson_write.headers(record.headers))
-    after += bson_write.binary("key", record.key) if record.key is not None else b""
-    after += b"\0"
-    head = bson_write.binary_head("message", len(payload)) if len(payload) <= MAX_BYTES else b""
-    size = 4 + len(head) + len(payload) + len(after)
-    if not head or size > MAX_BYTES:
-        raise ValueError(f"a BSON document has at most {MAX_BYTES} bytes, this one would have {size}")
-    return Frame(struct.pack("<i", size) + head, payload, after)
+    fields: dict[str, object] = {"headers": [[name, value or b""] for name, value in record.headers]}
+    if record.key is not None:
+        fields["key"] = record.key
+    before, after = around(len(payload), fields)
+    return Frame(before, payload, after)
+
+
+def around(size: int, fields: Mapping[str, object]) -> tuple[bytes, bytes]:
+    """Write what stands before and behind a payload ``message``, the first of a document's fields.
+
+    Args:
+        size: The payload's size in bytes.
+        fields: The other fields.
+
+    Raises:
+        ValueError: The document would be larger than BSON can say, or a text is not Unicode.
+    """
+    document = bson.encode({"message": b"", **fields})
+    whole = len(document) + size
+    if whole > MAX_BYTES:
+        raise ValueError(f"a BSON document has at most {MAX_BYTES} bytes, this one would have {whole}")
+    name = document[4:_LENGTH_AT]
+    behind = document[_LENGTH_AT + 4 :]  # begins with the subtype
+    return struct.pack("<i", whole) + name + struct.pack("<i", size) + behind[:1], behind[1:]
 
 
 def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:
@@ -113,8 +138,8 @@ def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:
     Raises:
         ValueError: It is not such a document, or cut off.
     """
-    message, found = _document(chunks, lambda source: source.payload(check))
-    return _record(message, found)
+    message, fields = _document(chunks, lambda source: source.payload(check))
+    return _record(message, fields)
 
 
 def holds(chunks: Iterable[bytes], record: StoredRecord) -> bool:
@@ -128,8 +153,8 @@ def holds(chunks: Iterable[bytes], record: StoredRecord) -> bool:
         Whether the document can be read, and has the record's payload, headers and key.
     """
     try:
-        same, found = _document(chunks, lambda source: source.is_payload(memoryview(record.value).cast("B")))
-        other = _record(b"", found)
+        same, fields = _document(chunks, lambda source: source.is_payload(memoryview(record.value).cast("B")))
+        other = _record(b"", fields)
     except ValueError:
         return False
     return same and other.key == record.key and _written(other.headers) == _written(record.headers)
@@ -140,27 +165,32 @@ def _written(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, byt
     return [(name, value or b"") for name, value in headers]
 
 
-def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> tuple[T, dict[str, tuple[int, bytes]]]:
-    """Go through a document: what was made of its message, and type and bytes of what describes it."""
+def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> tuple[T, dict[str, Any]]:
+    """Go through a document: what was made of its message, and the fields that describe it."""
     source = _Source(chunks)
     source.left = 4
     source.left = _int32(source.take(4)) - 4
     messages: list[T] = []
-    found: dict[str, tuple[int, bytes]] = {}
+    fields: list[bytes] = []
     while kind := source.take(1)[0]:
         name = source.name()
         if name == "message" and kind == _BINARY:
             if messages:
                 raise ValueError("it has two messages")
             messages.append(take_message(source))
-        elif name in {"message", "headers", "key", "metadata", "timestamp"}:
-            found[name] = kind, source.value(kind)
-        else:
-            source.value(kind)
+            continue
+        value = source.value(kind)
+        if name in _FIELDS:
+            fields.append(bytes([kind]) + name.encode() + b"\0" + value)
     source.finish()
     if not messages:
         raise ValueError("it has no message, or one that is not binary")
-    return messages[0], found
+    elements = b"".join(fields)
+    try:
+        return messages[0], bson.decode(struct.pack("<i", len(elements) + 5) + elements + b"\0", _CODEC)
+    except BSONError:
+        # Without the cause, which may hold what it could not read.
+        raise ValueError(f"what it says of its message ({', '.join(sorted(_FIELDS))}) is malformed") from None
 
 
 class _Source:
@@ -193,7 +223,7 @@ class _Source:
     def is_payload(self, expected: memoryview) -> bool:
         """Whether a binary value is the one that is expected; one of another size is not read."""
         if self._payload_size() != len(expected):
-            raise ValueError("the message has another size")
+            raise ValueError("the message's size differs")
         at, same = 0, True
         for view in self._views(len(expected)):
             same = same and view == expected[at : at + len(view)]
@@ -235,7 +265,7 @@ class _Source:
         length = self.take(4)
         least, more = _LENGTHS[kind]
         if _int32(length) < least:
-            raise ValueError(f"it has a value that says to have {_int32(length)} bytes")
+            raise ValueError(f"it has a value with the impossible length {_int32(length)}")
         return length + self.take(_int32(length) + more)
 
     def finish(self) -> None:
@@ -264,76 +294,51 @@ class _Source:
 
 
 def _int32(data: bytes | memoryview) -> int:
-    found: int = struct.unpack_from("<i", data)[0]
-    return found
+    number: int = struct.unpack_from("<i", data)[0]
+    return number
 
 
-def _record(message: bytes, found: dict[str, tuple[int, bytes]]) -> StoredRecord:
-    if "metadata" in found:
-        kind, data = found["metadata"]
-        if kind != _DOCUMENT:
+def _record(message: bytes, fields: dict[str, Any]) -> StoredRecord:
+    if "metadata" in fields:
+        metadata = fields["metadata"]
+        if not isinstance(metadata, dict):
             raise ValueError("its metadata is not a document")
-        found |= {name: (kind, value) for kind, name, value in _elements(data)}
-    headers = _headers(*found["headers"]) if "headers" in found else ()
-    key = _bytes("key", *found["key"]) if "key" in found else None
-    timestamp = _moment(*found["timestamp"]) if "timestamp" in found else None
-    return StoredRecord(message, headers, key, timestamp)
+        fields = {**fields, **metadata}
+    return StoredRecord(
+        message, _headers(fields.get("headers")), _bytes("key", fields.get("key")), _moment(fields.get("timestamp"))
+    )
 
 
-def _headers(kind: int, data: bytes) -> tuple[tuple[str, bytes | None], ...]:
-    if kind == _DOCUMENT:
-        return tuple((name, _bytes(name, kind, value)) for kind, name, value in _elements(data))
-    if kind == _NULL:
+def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
+    if value is None:
         return ()
-    if kind != _ARRAY:
+    if isinstance(value, dict):
+        return tuple((name, _bytes("a header", data)) for name, data in value.items())
+    if not isinstance(value, list):
         raise ValueError("its headers are neither pairs nor a document")
-    return tuple(_pair(kind, value) for kind, _, value in _elements(data))
+    return tuple(map(_pair, value))
 
 
-def _pair(kind: int, data: bytes) -> tuple[str, bytes | None]:
-    parts = list(_elements(data)) if kind == _ARRAY else []
-    if len(parts) != 2 or parts[0][0] != _STRING:
+def _pair(value: object) -> tuple[str, bytes | None]:
+    # Not isinstance: code is a text to bson as well.
+    if not isinstance(value, list) or len(value) != 2 or type(value[0]) is not str:
         raise ValueError("it has a header that is not a pair of a name and bytes")
-    return _string(parts[0][2]), _bytes("a header", parts[1][0], parts[1][2])
+    return value[0], _bytes("a header", value[1])
 
 
-def _elements(data: bytes) -> Iterator[tuple[int, str, bytes]]:
-    """Type, name and bytes of the elements of an embedded document or array. What is in them is not looked at."""
-    source = _Source([data])
-    source.left = len(data)
-    if _int32(source.take(4)) != len(data):
-        raise ValueError("it has a document of another length than it says")
-    while kind := source.take(1)[0]:
-        name = source.name()
-        yield kind, name, source.value(kind)
-    source.finish()
-
-
-def _string(data: bytes) -> str:
-    size = _int32(data)
-    if size < 1 or data[-1]:
-        raise ValueError("it has a text without an end")
-    return data[4:-1].decode("utf-8")
-
-
-def _bytes(what: str, kind: int, data: bytes) -> bytes | None:
-    if kind == _BINARY:
-        inner = 4 if data[4] == _OLD_BINARY else 0
-        if inner and (len(data) < 9 or _int32(data[5:9]) != len(data) - 9):
-            raise ValueError(f"{what} has two lengths that differ")
-        return data[5 + inner :]
-    if kind == _STRING:
-        return _string(data).encode()
-    if kind == _NULL:
+def _bytes(what: str, value: object) -> bytes | None:
+    if value is None:
         return None
+    if isinstance(value, bytes):
+        return bytes(value)  # of a subtype, it is an object of bson's own
+    if type(value) is str:
+        return value.encode()
     raise ValueError(f"{what} is neither bytes nor text")
 
 
-def _moment(kind: int, data: bytes) -> int | None:
-    formats: dict[int, Any] = {_INT32: "<i", _INT64: "<q", _DATE: "<q"}
-    if kind == _NULL:
+def _moment(value: object) -> int | None:
+    if value is None:
         return None
-    if kind not in formats:
-        raise ValueError("its timestamp is not a whole number")
-    moment: int = struct.unpack(formats[kind], data)[0]
-    return moment
+    if isinstance(value, (int, DatetimeMS)) and not isinstance(value, bool):
+        return int(value)
+    raise ValueError("its timestamp is not a whole number")

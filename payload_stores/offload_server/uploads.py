@@ -1,26 +1,31 @@
-"""The documents of hop's offload API, read and written piece by piece (BSON 1.1, bsonspec.org).
+"""Uploads of hop's offload API, read piece by piece as they arrive (BSON 1.1, bsonspec.org).
 
 An upload is ``{message: binary, headers?: [[string, binary]…], key?: binary}`` in any order, binaries of subtype 0;
 headers may be an object of names and binaries as well. Nothing else is taken: no other fields, no string as header
 value. Only the key may be a string, which stands for its UTF-8 bytes: hop-client writes a key of type str so, and gives
 Kafka the same bytes.
+
+The payload is handed on as it arrives, so the fields around it are followed by hand; the headers are bounded, and
+pymongo's ``bson`` reads them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 from uuid import UUID, uuid4
 
-from payload_stores.hop import bson_write
 from payload_stores.offload_server.errors import MalformedUploadError, TooLargeError
+from payload_stores.plugins import require
 
-__all__ = ["MAX_DOCUMENT", "Upload", "UploadParser", "frame"]
+require("bson", "offload-server")
 
-#: What fits into BSON's signed 32-bit lengths, in bytes.
-MAX_DOCUMENT: Final = (1 << 31) - 1
+import bson  # noqa: E402  after the check that it is there
+from bson.errors import BSONError  # noqa: E402
+
+__all__ = ["Upload", "UploadParser"]
 
 ID_HEADER: Final = "_id"
 
@@ -29,10 +34,9 @@ _MAX_FIELDS: Final = 1 << 20
 _FIELDS: Final = ("message", "headers", "key")
 _LONGEST_NAME: Final = max(map(len, _FIELDS))
 
-_ARRAY, _DOCUMENT, _STRING, _BINARY = bson_write.ARRAY, bson_write.DOCUMENT, bson_write.STRING, bson_write.BINARY
+# Types of BSON's elements.
+_STRING, _DOCUMENT, _ARRAY, _BINARY = 0x02, 0x03, 0x04, 0x05
 _INT32: Final = struct.Struct("<i")
-# Length and subtype.
-_BINARY_HEAD: Final = 5
 
 Headers = list[tuple[str, bytes]]
 T = TypeVar("T")
@@ -41,7 +45,7 @@ _Steps = Generator[None, None, T]
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What came with a payload.
+    """The fields that came with a payload.
 
     Attributes:
         id: The message's id: the first header ``_id`` that has the 16 bytes of a UUID, otherwise a new one.
@@ -135,7 +139,7 @@ class UploadParser:
             self._wrong("the document's length is not that of the body")
         while kind := (yield from self._take(1))[0]:
             name = yield from self._name()
-            # Not before a field has been read: the first bytes of anything else than BSON name a length as well.
+            # Not before a field has been read: the first bytes of whatever is not BSON name a length as well.
             if self._total > self._max:
                 raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} that are taken")
             if name in self._found:
@@ -160,7 +164,7 @@ class UploadParser:
             if len(name) > _LONGEST_NAME:
                 break
         if (text := name.decode("latin-1")) not in _FIELDS:
-            self._wrong(f"there is a field that is none of {', '.join(_FIELDS)}")
+            self._wrong(f"there is an unknown field; the known ones are {', '.join(_FIELDS)}")
         return text
 
     def _message(self, kind: int) -> _Steps[None]:
@@ -188,7 +192,7 @@ class UploadParser:
             self._wrong("headers is neither an array of [string, binary] arrays nor an object of binaries")
         size = yield from self._take(4)
         rest = yield from self._take(self._within("headers", _INT32.unpack(size)[0] - 4, 1))
-        return _read_pairs(size + rest) if kind == _ARRAY else _read_object(size + rest)
+        return _read_headers(kind, size + rest)
 
     def _binary(self, name: str, kind: int) -> _Steps[int]:
         if kind != _BINARY:
@@ -230,78 +234,20 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _read_pairs(data: bytes) -> Headers:
-    """Read an array of headers, whose length has been checked against the document."""
-    found: Headers = []
-    for kind, _, value in _elements(data):
-        if kind != _ARRAY:
-            raise MalformedUploadError("a header is not an array")
-        parts = list(_elements(value))
-        if [part[0] for part in parts] != [_STRING, _BINARY]:
-            raise MalformedUploadError("a header is not an array of a string and a binary")
-        # The string without the length in front and the NUL behind.
-        found.append((_header_name(parts[0][2][4:-1]), parts[1][2][_BINARY_HEAD:]))
-    return found
-
-
-def _read_object(data: bytes) -> Headers:
-    """Read an object of headers, whose length has been checked against the document."""
-    found: Headers = []
-    for kind, name, value in _elements(data):
-        if kind != _BINARY:
-            raise MalformedUploadError("a header is not a binary")
-        found.append((_header_name(name), value[_BINARY_HEAD:]))
-    return found
-
-
-def _header_name(data: bytes) -> str:
+def _read_headers(kind: int, data: bytes) -> Headers:
+    """Read an array or an object of headers, whose length has been checked against the document."""
+    wrapped = _INT32.pack(len(data) + 8) + bytes([kind]) + b"h\0" + data + b"\0"
     try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise MalformedUploadError("a header's name is not UTF-8") from None
+        headers: object = bson.decode(wrapped)["h"]
+    except BSONError:
+        # Without the cause, which may hold what it could not read.
+        raise MalformedUploadError("the headers are malformed") from None
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
+        raise MalformedUploadError("a header is not a string and a binary of subtype 0")
+    return [(name, value) for name, value in pairs]
 
 
-def _elements(data: bytes) -> Iterable[tuple[int, bytes, bytes]]:
-    """Kind, name and value of the elements of a document or array; only of the kinds that headers are made of."""
-    wrong = MalformedUploadError("the headers are malformed")
-    if len(data) < 5 or _INT32.unpack_from(data)[0] != len(data) or data[-1]:
-        raise wrong
-    at, last = 4, len(data) - 1
-    while at < last:
-        kind, name_end = data[at], data.find(b"\0", at + 1, last)
-        if kind not in {_ARRAY, _STRING, _BINARY} or name_end < 0 or last - name_end < 6:
-            raise wrong
-        start = name_end + 1
-        size = _INT32.unpack_from(data, start)[0]
-        end = start + size + {_ARRAY: 0, _STRING: 4, _BINARY: 5}[kind]
-        if size < {_ARRAY: 5, _STRING: 1, _BINARY: 0}[kind] or end > last:
-            raise wrong
-        if (kind == _STRING and data[end - 1]) or (kind == _BINARY and data[start + 4]):
-            raise wrong
-        yield kind, data[at + 1 : name_end], data[start:end]
-        at = end
-
-
-def frame(size: int, headers: bytes, key: bytes | None, timestamp_ms: int) -> tuple[bytes, bytes]:
-    """What stands around the payload in the answer to a download.
-
-    hop's published text has ``headers`` and ``key`` beside ``message``; hop-client looks for them, and for
-    ``timestamp``, in a document ``metadata``. Both are there.
-
-    Args:
-        size: The payload's size in bytes.
-        headers: What :func:`payload_stores.hop.bson_write.headers` made.
-        key: The record's key.
-        timestamp_ms: When the message was uploaded, in ms since 1970.
-
-    Returns:
-        What stands before and what stands behind the payload.
-    """
-    element, document = bson_write.element, bson_write.document
-    both = element(bson_write.ARRAY, "headers", headers)
-    keys = b"" if key is None else bson_write.binary("key", key)
-    timestamp = element(bson_write.INT64, "timestamp", struct.pack("<q", timestamp_ms))
-    metadata = element(bson_write.DOCUMENT, "metadata", document(both + timestamp + keys))
-    tail = both + keys + metadata + b"\0"
-    head = bson_write.binary_head("message", size)
-    return _INT32.pack(4 + len(head) + size + len(tail)) + head, tail
+def _is_pair(header: object) -> bool:
+    # Not isinstance: code is a text to bson as well, and a binary of another subtype is bytes.
+    return isinstance(header, (list, tuple)) and [type(part) for part in header] == [str, bytes]

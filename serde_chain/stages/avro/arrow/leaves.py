@@ -1,0 +1,175 @@
+"""The parts of a schema as the fast reader reads them, and how those without parts of their own are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+from payload_stores.plugins import require
+from serde_chain.stages.avro.arrow import fast_reader
+from serde_chain.stages.avro.arrow.rewrite import decimal_of
+
+__all__ = [
+    "PRIMITIVES",
+    "PROMOTIONS",
+    "Convert",
+    "Part",
+    "UnreadableSchemaError",
+    "enum",
+    "final",
+    "fixed",
+    "named",
+    "primitive",
+]
+
+PRIMITIVES: Final = {
+    "boolean": "bool_",
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "bytes": "binary",
+    "string": "string",
+}
+PROMOTIONS: Final = {
+    ("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double"), ("float", "double"),
+    ("string", "bytes"), ("bytes", "string"),
+}  # fmt: skip
+
+Convert = Callable[[Any], Any]
+
+
+class UnreadableSchemaError(Exception):
+    """The fast reader does not read records of this schema."""
+
+
+class Part:
+    """One type of the schema.
+
+    Attributes:
+        schema: What the reader is given; None where the type takes no bytes.
+        type: The ``pyarrow.DataType`` that it gives for that.
+        metadata: What the reader puts beside the field's type, which must be told to it word for word.
+        nullable: Whether the reader calls a field of it nullable.
+        convert: From the reader's array to that of the avro stage; of an integer (the length) where there is no array.
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        type_: Any,
+        convert: Convert,
+        *,
+        metadata: dict[str, str] | None = None,
+        nullable: bool = False,
+    ) -> None:
+        self.schema = schema
+        self.type = type_
+        self.metadata = metadata
+        self.nullable = nullable
+        self.convert = convert
+
+    def field(self, name: str) -> Any:
+        """The ``pyarrow.Field`` that the reader makes of a field of this type."""
+        return require("pyarrow", "arrow").field(name, self.type, nullable=self.nullable, metadata=self.metadata)
+
+
+def final(type_: Any) -> Any:
+    """The type that comes out in the end: with timestamps in µs."""
+    arrow: Any = require("pyarrow", "arrow")
+    types = arrow.types
+    if types.is_timestamp(type_):
+        return arrow.timestamp("us", type_.tz)
+    if types.is_struct(type_):
+        fields = [type_.field(at) for at in range(type_.num_fields)]
+        return arrow.struct([field.with_type(final(field.type)) for field in fields])
+    if types.is_list(type_):
+        return arrow.list_(type_.value_field.with_type(final(type_.value_type)))
+    if types.is_map(type_):
+        return arrow.map_(type_.key_type, type_.item_field.with_type(final(type_.item_type)))
+    return type_
+
+
+def primitive(schema: Any, which: str, other: str, type_: Any) -> Part:
+    """A type without a name of its own.
+
+    Args:
+        schema: The writer's type.
+        which: The kind of it.
+        other: The kind of the reader's type.
+        type_: The ``pyarrow.DataType`` into which it is read.
+    """
+    arrow: Any = require("pyarrow", "arrow")
+    shape = decimal_of(schema)
+    if shape is not None:
+        return _decimal({"type": "bytes"}, shape, type_)
+    own = getattr(arrow, PRIMITIVES[which])()
+    steps: list[Any] = []
+    if which in {"int", "long"} and other == "float":
+        steps.append(arrow.float64())  # as Python does it
+    if not arrow.types.is_temporal(type_):
+        return Part(which, own, lambda array: _cast(array, [*steps, type_]))
+    if other != which:
+        steps.append(getattr(arrow, PRIMITIVES[other])())
+    result = final(type_)
+    return Part(which, own, lambda array: _cast(_cast(array, steps).view(type_), [result]))
+
+
+def fixed(name: str, schema: Any, type_: Any) -> Part:
+    """A fixed type, which may be a decimal, under a name that no other type has."""
+    arrow: Any = require("pyarrow", "arrow")
+    size, shape = schema["size"], decimal_of(schema)
+    if size == 0:
+        return Part(None, None, lambda count: arrow.array([b""] * count, type_))
+    base = {"type": "fixed", "name": name, "size": size}
+    if shape is not None:
+        if size > 16:
+            raise UnreadableSchemaError(f"a decimal of {size} bytes")
+        return _decimal(base, shape, type_, name)
+    return Part(base, arrow.binary(size), lambda array: array.cast(type_), metadata=named(name))
+
+
+def enum(writer: Any, reader: Any) -> Part:
+    """An enum, read as its number."""
+    arrow: Any = require("pyarrow", "arrow")
+    known = set(reader["symbols"])
+    default = reader.get("default")
+    symbols = arrow.array([symbol if symbol in known else default for symbol in writer["symbols"]], arrow.string())
+
+    def convert(array: Any) -> Any:
+        texts = symbols.take(array)
+        if texts.null_count:
+            raise fast_reader.NotReadError("a symbol is not in the reader's schema")
+        return texts
+
+    return Part("int", arrow.int32(), convert)
+
+
+def _decimal(base: dict[str, Any], shape: tuple[int, int], type_: Any, name: str | None = None) -> Part:
+    arrow, compute = require("pyarrow", "arrow"), require("pyarrow.compute", "arrow")
+    precision, scale = shape
+    if not 0 <= scale <= precision <= 38:
+        raise UnreadableSchemaError(f"a decimal of precision {precision} and scale {scale}")
+    # Not computed: the default context of decimals has 28 digits.
+    most = arrow.scalar(Decimal((0, (9,) * precision, -scale)), type_)
+    schema = {**base, "logicalType": "decimal", "precision": precision, "scale": scale}
+
+    def convert(array: Any) -> Any:
+        if compute.any(compute.greater(compute.abs(array), most)).as_py():
+            raise fast_reader.NotReadError("a decimal has more digits than its type")
+        return array
+
+    metadata = {"precision": str(precision), "scale": str(scale), **({"avro.name": name} if name else {})}
+    return Part(schema, type_, convert, metadata=metadata)
+
+
+def named(name: str) -> dict[str, str]:
+    """The metadata that the reader gives a field of a named type."""
+    return {"avro.name": name}
+
+
+def _cast(array: Any, steps: list[Any]) -> Any:
+    for step in steps:
+        array = array if array.type == step else array.cast(step)
+    return array
