@@ -186,7 +186,7 @@ def test_several_schema_ids(spark: SparkSession, registry: SchemaRegistry, confi
     assert records.select(column.alias("v")).where("v.note = 'new'").select("v.id").collect() == [Row(id=4)]
 
     unknown = kafka(spark, [row(b"\0\0\0\xff\xff" + b"\0" * 9, [], 11)])
-    with pytest.raises(SparkRuntimeException, match=r"begins with 000000FFFF, which names none.*offset=11"):
+    with pytest.raises(SparkRuntimeException, match=r"begins with 000000FFFF, which is not the id of.*offset=11"):
         unknown.transform(decode(reading, engine="native", topics="alerts")).collect()
     assert explain(reading) == (
         "key: native (Spark reads string itself)\n"
@@ -210,7 +210,7 @@ def test_several_schema_ids(spark: SparkSession, registry: SchemaRegistry, confi
             r"arrow \(a few bytes of this schema may claim unbounded memory",
         ),
         # Java refuses such a name, fastavro does not.
-        ({"avro.schema": {**SCHEMA, "fields": [{"name": "a-b", "type": "int"}]}}, r"arrow \(Spark does not take"),
+        ({"avro.schema": {**SCHEMA, "fields": [{"name": "a-b", "type": "int"}]}}, r"arrow \(Spark does not accept"),
     ],
 )
 @pytest.mark.usefixtures("spark")
