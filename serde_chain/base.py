@@ -59,6 +59,7 @@ __all__ = [
     "SupportsAsyncClusterId",
     "SupportsClose",
     "SupportsClusterId",
+    "SupportsConfigure",
     "SupportsFetch",
     "SupportsOffload",
     "SupportsPlainCalls",
@@ -98,6 +99,7 @@ class Stage(ABC):
     gives: Data | None
     options: ClassVar[tuple[Option[Any], ...]] = ()
     moves_payloads: ClassVar[bool] = False
+    _configured: tuple[dict[str, object], bool] | None = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Take the client's configuration.
@@ -112,10 +114,16 @@ class Stage(ABC):
         """
         self._configured = (dict(config), is_key)
 
+    @property
+    def configured(self) -> tuple[Mapping[str, object], bool] | None:
+        """The configuration of the stage, and whether it is for keys; None before it is configured."""
+        return self._configured
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickle a configured stage as its configuration: connections and native objects cannot travel."""
-        configured = getattr(self, "_configured", None)
-        return super().__reduce_ex__(protocol) if configured is None else (_reconfigure, (type(self), *configured))
+        if self._configured is None:
+            return super().__reduce_ex__(protocol)
+        return _reconfigure, (type(self), *self._configured)
 
     @classmethod
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
@@ -398,6 +406,14 @@ class SupportsFetch(Protocol):
 
     def marker_headers(self) -> frozenset[str] | None:
         """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
+
+
+@runtime_checkable
+class SupportsConfigure(Protocol):
+    """A class that is not a stage, and is configured like one (KIP-1159, ``configure``)."""
+
+    def configure(self, config: Mapping[str, object], is_key: bool, /) -> object:
+        """Take the client's configuration; as :meth:`Stage.configure`."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from payload_stores.plugins import Catalogue, Item
 from serde_chain import bakdata
-from serde_chain.base import Deserializer, Serializer, Stage
+from serde_chain.base import Deserializer, Serializer, Stage, SupportsConfigure
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, Context
 
@@ -189,7 +189,7 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
         if issubclass(found, Stage):
             item.check(found.options_for(merged))
         # What does not know our configuration takes its options as arguments, as Confluent's serializers do.
-        arguments = {} if hasattr(found, "configure") else item.options
+        arguments = {} if issubclass(found, SupportsConfigure) else item.options
         try:
             found = found(**arguments)
         except (TypeError, ValueError) as error:
@@ -197,9 +197,8 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
                 f"{item.label} cannot be made with{' these' if arguments else 'out'} arguments: {error}",
                 hint="Pass an instance, or a class that takes its settings in configure(config, is_key)",
             ) from error
-        configure = getattr(found, "configure", None)
-        if configure is not None:
-            configure(merged, is_key)
+        if isinstance(found, SupportsConfigure):
+            found.configure(merged, is_key)
     elif item.options:
         raise ConfigError(f"{item.label} is made already, so it takes no options", hint="Pass its class instead")
     if not callable(found):

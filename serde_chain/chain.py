@@ -57,7 +57,7 @@ from serde_chain.errors import (
     in_chain,
     is_about_record,
 )
-from serde_chain.record import KEY, VALUE, Context
+from serde_chain.record import KEY, VALUE, Context, RecordContext
 from serde_chain.transfer import Transfer, finish
 
 __all__ = ["DeserializerChain", "SerializerChain"]
@@ -333,10 +333,10 @@ class _Chain(Stage):
             failure.about_record = is_about_record(error)
         if ctx is not None:
             failure.add_context(
-                topic=getattr(ctx, "topic", None),
-                field=_text(getattr(ctx, "field", None)),
-                partition=getattr(ctx, "partition", None),
-                offset=getattr(ctx, "offset", None),
+                topic=ctx.topic,
+                field=_text(ctx.field),
+                partition=ctx.partition if isinstance(ctx, RecordContext) else None,
+                offset=ctx.offset if isinstance(ctx, RecordContext) else None,
             )
         # What checks the end result stands behind the last stage, which gave it.
         return failure.add_context(stage=self._labels[min(at, len(self._labels) - 1)] if self._labels else None)

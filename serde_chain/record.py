@@ -93,11 +93,11 @@ def get_header(ctx: Context | None, name: str) -> bytes | None:
     if not headers:
         return None
     pairs = headers.items() if isinstance(headers, dict) else headers
-    found: bytes | str | None = None
+    last: bytes | str | None = None
     for header, value in pairs:
         if header == name:
-            found = value
-    return found.encode() if isinstance(found, str) else found
+            last = value
+    return last.encode() if isinstance(last, str) else last
 
 
 def set_header(ctx: Context | None, name: str, value: bytes) -> None:
@@ -172,7 +172,6 @@ def put_record(
         ctx.headers.update(headers)
     elif isinstance(ctx.headers, list):
         ctx.headers[:] = headers
-    # Contexts of confluent_kafka have neither, and nobody there would look.
-    for name, found in (("key", key), ("timestamp", timestamp)):
-        if found is not None and hasattr(ctx, name):
-            setattr(ctx, name, found)
+    if isinstance(ctx, RecordContext):  # those of confluent_kafka have neither
+        ctx.key = ctx.key if key is None else key
+        ctx.timestamp = ctx.timestamp if timestamp is None else timestamp

@@ -14,12 +14,14 @@ from functools import lru_cache
 from typing import Any, Final
 
 from payload_stores.options import Option, listing
-from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, SupportsClose, SupportsFetch, is_stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, SERIALIZERS, StageItem, find_format, make_stage, stage_type
+from serde_chain.chain import DeserializerChain
 from serde_chain.config import DESCRIBE, stage_items
-from serde_chain.errors import ConfigError, ContextualError, DecodeError
+from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.record import Context, get_header, remove_headers, set_header
 from serde_chain.stages.large_message.options import FORMAT
+from serde_chain.transfer import finish, then
 
 __all__ = ["AutoDeserializer", "DescribeSerializer", "header_name"]
 
@@ -76,7 +78,8 @@ class DescribeSerializer(Serializer[Any]):
                 hint=f"Switch {DESCRIBE.name} off, or choose another {FORMAT.name}",
                 key=DESCRIBE.name,
             )
-        self.takes = self.gives = getattr(stage_type(items[0], SERIALIZE), "takes", Data.OBJECT)
+        first = stage_type(items[0], SERIALIZE)
+        self.takes = self.gives = first.takes if is_stage(first) else Data.OBJECT
         self._header = header_name(is_key=is_key), f"{VERSION}:{','.join(names)}".encode()
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
@@ -123,51 +126,62 @@ class AutoDeserializer(Deserializer[Any]):
         except BaseException:
             self.close()
             raise
-        self._chain: Callable[[bytes], list[tuple[str, Any]]] = lru_cache(_REMEMBERED)(self._parse)
+        self._chain: Callable[[bytes], DeserializerChain] = lru_cache(_REMEMBERED)(self._parse)
 
     @property
     def timeout_ms(self) -> int:
         """Deadline of one download, in ms; 0 where no payloads are stored."""
-        return max((getattr(stage, "timeout_ms", 0) for stage in self._stages.values()), default=0)
+        return max((stage.timeout_ms for stage in self._fetching), default=0)
 
     @property
     def worst_case_ms(self) -> int:
         """Longest time in ms of one request to a store, by the store's own timeouts and retries."""
-        return max((getattr(stage, "worst_case_ms", 0) for stage in self._stages.values()), default=0)
+        return max((stage.worst_case_ms for stage in self._fetching), default=0)
+
+    @property
+    def restores_records(self) -> bool:
+        """Whether a stage may restore whole records."""
+        return any(stage.restores_records for stage in self._fetching)
+
+    def marker_headers(self) -> frozenset[str] | None:
+        """Headers of which a record has at least one that has to be looked at; None if all have to."""
+        return None if self._default is not None else frozenset([self._header])
+
+    @property
+    def _fetching(self) -> list[SupportsFetch]:
+        return [stage for stage in self._stages.values() if isinstance(stage, SupportsFetch)]
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Undo the stages of one record."""
-        if data is None:
-            return None
+        return None if data is None else finish(self.begin(data, ctx))
+
+    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+        """Undo the stages of one record, up to the first that has to fetch something."""
+
+        def without_header(value: Any) -> Any:
+            remove_headers(ctx, (self._header,))
+            return value
+
+        return then(self._chain_of(ctx).begin(data, ctx), without_header)
+
+    def _chain_of(self, ctx: Context | None) -> DeserializerChain:
         header = get_header(ctx, self._header)
-        if header is None:
-            if self._default is None:
-                raise DecodeError(
-                    f"the record has no header {self._header}, so it is not known how it was written",
-                    hint=f"If such records are expected, set {DEFAULT.name} to their stages",
-                )
-            chain = self._in_order(self._default)
-        else:
-            chain = self._chain(header)
-        value: Any = data
-        for name, stage in chain:
-            try:
-                value = stage(value, ctx)
-            except ContextualError as error:
-                error.add_context(stage=f"{name} (auto)")
-                raise
-            if value is None:
-                break
-        remove_headers(ctx, (self._header,))
-        return value
+        if header is not None:
+            return self._chain(header)
+        if self._default is None:
+            raise DecodeError(
+                f"the record has no header {self._header}, so it is not known how it was written",
+                hint=f"If such records are expected, set {DEFAULT.name} to their stages",
+            )
+        return self._in_order(self._default)
 
     def close(self) -> None:
         """Close all stages."""
         for stage in self._stages.values():
-            if (close := getattr(stage, "close", None)) is not None:
-                close()
+            if isinstance(stage, SupportsClose):
+                stage.close()
 
-    def _parse(self, header: bytes) -> list[tuple[str, Any]]:
+    def _parse(self, header: bytes) -> DeserializerChain:
         """Read the header of a record."""
         match = _HEADER.fullmatch(header)
         if match is None:
@@ -181,7 +195,7 @@ class AutoDeserializer(Deserializer[Any]):
             raise DecodeError(f"the header {self._header} is {header[:50]!r} instead of a version and stages")
         return self._in_order(tuple(match[2].decode().split(",")))
 
-    def _in_order(self, names: tuple[str, ...]) -> list[tuple[str, Any]]:
+    def _in_order(self, names: tuple[str, ...]) -> DeserializerChain:
         """The stages that undo those of some names, if they can stand in such an order."""
         if not 0 < len(names) <= MAX_STAGES:
             raise DecodeError(f"the record lists {len(names)} stages, expected 1 to {MAX_STAGES}")
@@ -197,13 +211,14 @@ class AutoDeserializer(Deserializer[Any]):
                 f"the record lists {', '.join(often)} more often than it is allowed here",
                 hint=f"If that is expected, name it in {ALLOW.name} as many times",
             )
-        chain = [(name, self._stages[name]) for name in reversed(names)]
-        for at, (name, stage) in enumerate(chain):
-            moved = getattr(stage, "moves_payloads", False)
-            before_it = all(getattr(earlier, "unwraps_placeholders", False) for _, earlier in chain[:at])
-            if (at < len(chain) - 1 and getattr(stage, "gives", None) is Data.OBJECT) or (moved and not before_it):
-                raise DecodeError(f"the record lists {name} at a place where it cannot stand: {', '.join(names)}")
-        return chain
+        undoing = names[::-1]
+        try:
+            return DeserializerChain(
+                [self._stages[name] for name in undoing], labels=[f"auto: {name}" for name in undoing]
+            )
+        except ConfigError as error:
+            listed = ", ".join(names)
+            raise DecodeError(f"the record lists an order that cannot be ({listed}): {error.message}") from error
 
 
 def _allowed(config: Mapping[str, object]) -> list[str]:
@@ -211,7 +226,7 @@ def _allowed(config: Mapping[str, object]) -> list[str]:
     names = dict.fromkeys((*ALLOW.read(config), *(DEFAULT.read(config) or ())))
     for name in ("auto", "describe"):
         if name in names:
-            raise ConfigError(f"{ALLOW.name} has {name}, which is no stage of a described chain", key=ALLOW.name)
+            raise ConfigError(f"{ALLOW.name} has {name}, which is not a stage of a described chain", key=ALLOW.name)
     return list(names)
 
 

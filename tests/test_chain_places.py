@@ -225,6 +225,8 @@ class TestOrder:
     @pytest.mark.parametrize("count", range(1, 8))
     def test_plain_calls_run_in_order(self, count: int) -> None:
         class Append(Read):
+            plain: Any = None
+
             def __init__(self, mark: bytes) -> None:
                 super().__init__(lambda data: data + mark)
                 self.plain = lambda data: data + mark

@@ -123,8 +123,11 @@ def test_key_and_value_have_headers_of_their_own() -> None:
         (b"1:gzip", "written with gzip, which is not allowed"),
         (b"1:json,os.system", r"written with os\.system, which is not allowed"),
         (b"1:auto", "written with auto"),
-        (b"1:zstd,json", "json at a place where it cannot stand"),
-        (b"1:json,large-message,zstd", "large-message at a place where it cannot stand"),
+        (b"1:zstd,json", r"an order that cannot be \(zstd, json\): auto: zstd \(2 of 2\) cannot come after auto: json"),
+        (
+            b"1:json,large-message,zstd",
+            r"zstd \(1 of 3\) cannot come before auto: large-message",
+        ),
         (b"1:" + b",".join([b"zstd"] * 17), "lists 17 stages"),
         (b"1:json,zstd,zstd", "lists zstd more often than it is allowed"),
         (b"1:" + b",".join([b"zstd"] * 15), "lists zstd more often than it is allowed"),
@@ -160,7 +163,7 @@ def test_any_header_is_read_or_refused(header: bytes, data: bytes) -> None:
 def test_errors_name_the_stage() -> None:
     with pytest.raises(DecodeError) as caught:
         reader()(b"not zstd", context([("serde-chain", b"1:json,zstd")]))
-    assert caught.value.stage == "zstd (auto)"
+    assert caught.value.stage == "auto: zstd (1 of 2)"
     assert caught.value.topic == "t"
 
 
@@ -188,8 +191,8 @@ def test_wrong_settings_of_writers_are_said(config: dict[str, object], message: 
     [
         ({"allow": None}, "serde.chain.allow is required"),
         ({"allow": "jsson"}, "Did you mean json"),
-        ({"allow": "json, auto"}, "auto, which is no stage"),
-        ({"default": "zstd, json"}, "serde.chain.default: the record lists json at a place"),
+        ({"allow": "json, auto"}, "auto, which is not a stage"),
+        ({"default": "zstd, json"}, "serde.chain.default: the record lists an order that cannot be"),
     ],
 )
 def test_wrong_settings_of_readers_are_said(config: dict[str, object], message: str) -> None:

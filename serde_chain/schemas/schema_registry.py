@@ -9,6 +9,7 @@ from uuid import UUID
 
 from payload_stores.options import Option, boolean, text
 from payload_stores.plugins import require
+from serde_chain.base import Stage
 from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
 from serde_chain.record import Context
 from serde_chain.schemas import schema_id
@@ -23,6 +24,7 @@ __all__ = [
     "RegisteredSchema",
     "SchemaFrame",
     "SchemaRegistry",
+    "UsesRegistry",
     "frame_of",
     "framing_of",
 ]
@@ -372,3 +374,14 @@ def framing_of(
             f"{option.name} = {framing} needs a schema registry", hint="Set schema.registry.url", key=option.name
         )
     return framing, None
+
+
+class UsesRegistry(Stage):
+    """A stage that may have a schema registry, which is closed with it."""
+
+    _registry: SchemaRegistry | None = None
+
+    def close(self) -> None:
+        """Close the registry's client."""
+        if self._registry is not None:
+            self._registry.close()

@@ -15,7 +15,7 @@ from typing import Final
 from payload_stores.options import Option, boolean
 from serde_chain.base import Buffer, Data, PlainDeserializer, Serializer
 from serde_chain.errors import DecodeError, EncodeError
-from serde_chain.record import Context, topic_of
+from serde_chain.record import Context, RecordContext, topic_of
 from serde_chain.wire import entry_metadata as wire
 
 __all__ = ["EntryMetadataDeserializer", "EntryMetadataSerializer"]
@@ -99,7 +99,7 @@ class EntryMetadataDeserializer(PlainDeserializer[bytes]):
 
 
 def _partition(ctx: Context | None) -> tuple[str, int]:
-    partition: int | None = getattr(ctx, "partition", None)
+    partition: int | None = ctx.partition if isinstance(ctx, RecordContext) else None
     if partition is None or partition < 0:  # librdkafka's "any partition" is -1
         raise EncodeError(
             "an index needs the record's partition, which is not known before the broker's partitioner chooses it",

@@ -120,9 +120,9 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, strict: bool, mode: s
     for kind, stage in (("string", StringDeserializer), ("bytes", BytesDeserializer)):
         if type(last) is stage:
             return Choice(NATIVE, f"Spark reads {kind} itself", kind, label=label, before=before)
-    if type(last) is not AvroDeserializer or field.given:
+    if type(last) is not AvroDeserializer or last.configured is None or field.given:
         raise _NotNativeError(f"Spark has no function of its own for {label}")
-    config, is_key = last._configured  # noqa: SLF001, what the stage was made with
+    config, is_key = last.configured
     branches, reader = _branches(config, is_key=is_key, strict=strict, topics=topics)
     if mode == PERMISSIVE and required_field(json.loads(reader.text)) is None:
         raise _NotNativeError(

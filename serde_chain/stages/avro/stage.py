@@ -22,7 +22,14 @@ from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegi
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.nesting import check_depth
-from serde_chain.schemas.schema_registry import PerTopic, RegisteredSchema, SchemaRegistry, frame_of, framing_of
+from serde_chain.schemas.schema_registry import (
+    PerTopic,
+    RegisteredSchema,
+    SchemaRegistry,
+    UsesRegistry,
+    frame_of,
+    framing_of,
+)
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
@@ -136,7 +143,7 @@ class AvroReader:
         return None if self.is_bounded else partial(avro_bounds.check_bounds, self.source.parsed, self.source.named)
 
 
-class AvroSerializer(Serializer[Any]):
+class AvroSerializer(UsesRegistry, Serializer[Any]):
     """Writes objects (dictionaries, lists, primitives) as Avro. Equal keys give equal bytes, maps included.
 
     Without ``avro.schema``, ``use.latest.version`` takes the subject's latest schema from the registry.
@@ -176,11 +183,6 @@ class AvroSerializer(Serializer[Any]):
         if header is not None:
             set_header(ctx, *header)
         return encoded
-
-    def close(self) -> None:
-        """Close the registry client."""
-        if getattr(self, "_registry", None) is not None:
-            self._registry.close()  # type: ignore[union-attr]
 
     def _encoder_without_registry(self, schema: AvroSchema) -> Callable[[Any], bytes]:
         if self._framing == CONTAINER:
@@ -227,7 +229,7 @@ class AvroSerializer(Serializer[Any]):
         return _Writer(self._encoder(schema, prefix, self._write), header)
 
 
-class AvroDeserializer(Deserializer[Any]):
+class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     """Reads Avro into dictionaries, lists and primitives, with the schema that each record names.
 
     ``avro.reader.schema``, or ``avro.schema`` where a registry knows the writers' schemas, is what records of all
@@ -310,11 +312,6 @@ class AvroDeserializer(Deserializer[Any]):
         from serde_chain.stages.avro.arrow.batch import AvroBatch
 
         return AvroBatch(self, may_be_fast=self._arrow_reader == "auto")
-
-    def close(self) -> None:
-        """Close the registry client."""
-        if getattr(self, "_registry", None) is not None:
-            self._registry.close()  # type: ignore[union-attr]
 
     def open_file(self, data: Buffer) -> tuple[AvroReader, bytes]:
         """How to read the only record of a container file, and its bytes.

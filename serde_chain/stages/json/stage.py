@@ -24,6 +24,7 @@ from serde_chain.schemas.schema_registry import (
     PerTopic,
     SchemaFrame,
     SchemaRegistry,
+    UsesRegistry,
     frame_of,
     framing_of,
 )
@@ -49,7 +50,7 @@ FRAMING: Final = Option(
 Problem = Callable[[Any], str | None]
 
 
-class JsonSerializer(Serializer[Any]):
+class JsonSerializer(UsesRegistry, Serializer[Any]):
     """Writes objects as JSON in UTF-8, without spaces; record keys with their members in order.
 
     Refused are NaN and infinities, which JSON does not have, and integers beyond 64 bits, which many readers round.
@@ -85,11 +86,6 @@ class JsonSerializer(Serializer[Any]):
         if frame.header is not None:
             set_header(ctx, *frame.header)
         return frame.prefix + encoded
-
-    def close(self) -> None:
-        """Close the registry client."""
-        if getattr(self, "_registry", None) is not None:
-            self._registry.close()  # type: ignore[union-attr]
 
     def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry = cast(SchemaRegistry, self._registry)

@@ -27,6 +27,7 @@ from serde_chain.schemas.schema_registry import (
     RegisteredSchema,
     SchemaFrame,
     SchemaRegistry,
+    UsesRegistry,
     frame_of,
     framing_of,
 )
@@ -50,7 +51,7 @@ _TYPE: Final = "PROTOBUF"
 _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
 
 
-class ProtobufSerializer(Serializer[Any]):
+class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     """Writes messages, or dictionaries of their fields.
 
     Equal messages give equal bytes, maps included, for one version of the library.
@@ -86,11 +87,6 @@ class ProtobufSerializer(Serializer[Any]):
         if frame.header is not None:
             set_header(ctx, *frame.header)
         return frame.prefix + encoded
-
-    def close(self) -> None:
-        """Close the registry client."""
-        if getattr(self, "_registry", None) is not None:
-            self._registry.close()  # type: ignore[union-attr]
 
     def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry, descriptor = cast(SchemaRegistry, self._registry), self._class.DESCRIPTOR
@@ -129,7 +125,7 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
     return encode
 
 
-class ProtobufDeserializer(Deserializer[Any]):
+class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     """Reads messages of the configured class; without one, of the class that the registry describes.
 
     Protobuf's field numbers are all that is needed to read, so that a record's schema is looked up only where its
@@ -195,11 +191,6 @@ class ProtobufDeserializer(Deserializer[Any]):
         from serde_chain.stages.protobuf.batch import ProtobufBatch
 
         return ProtobufBatch(self)
-
-    def close(self) -> None:
-        """Close the registry client."""
-        if getattr(self, "_registry", None) is not None:
-            self._registry.close()  # type: ignore[union-attr]
 
     def _locate(self, data: Buffer, ctx: Context | None) -> tuple[Any, int]:
         """The class for the schema that the header or the prefix names, and where the message begins."""

@@ -1,0 +1,218 @@
+"""chain.begin: I/O is told before it is done, done where the caller likes, and gone on with in the record's thread."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from payload_stores import PayloadStoreUnavailableError
+from payload_stores.memory import MemoryStore
+from serde_chain import DeserializerChain, RecordContext, SerializationError, Serializer, SerializerChain
+from serde_chain.clients.limits import ClientLimits, TopicLimit
+from serde_chain.transfer import Transfer, finish, then
+
+LARGE = b"x" * 2000
+
+
+class Watched(MemoryStore):
+    """Notes in which threads it is called."""
+
+    calls: list[tuple[str, threading.Thread]]
+    is_away = False
+
+    def publish(self, topic: str, data: Any, context: Any = None) -> str:
+        self.calls.append(("publish", threading.current_thread()))
+        if self.is_away:
+            raise PayloadStoreUnavailableError("the store is away", store="memory")
+        return super().publish(topic, data, context)
+
+    def download(self, reference: str) -> bytes:
+        self.calls.append(("download", threading.current_thread()))
+        return super().download(reference)
+
+
+@pytest.fixture
+def store() -> Iterator[Watched]:
+    store = Watched()
+    store.configure({})
+    store.calls = []
+    yield store
+    store.close()
+
+
+def config(store: Watched, **more: object) -> dict[str, object]:
+    return {
+        "value.serializers": "bytes, large-message",
+        "value.deserializers": "large-message, bytes",
+        "large.message.payload.store.class": store,
+        "large.message.threshold.bytes": 1000,
+        **more,
+    }
+
+
+def record() -> RecordContext:
+    return RecordContext("t", "value", [("user", b"1")])
+
+
+def test_a_small_record_needs_no_transfer(store: Watched) -> None:
+    chain = SerializerChain.from_config(config(store))
+    assert chain.begin(b"small", record()) == b"small"
+    assert chain.begin(None, record()) is None
+
+
+def test_nothing_is_published_before_the_transfer_runs(store: Watched) -> None:
+    chain, ctx = SerializerChain.from_config(config(store)), record()
+    step = chain.begin(LARGE, ctx)
+    assert isinstance(step, Transfer)
+    assert (store.calls, ctx.headers, step.size) == ([], [("user", b"1")], len(LARGE))
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(step.run()))
+    thread.start()
+    thread.join(10)
+    assert [name for name, _ in store.calls] == ["publish"]
+    assert ctx.headers == [("user", b"1")], "a transfer touches no record"
+    placeholder = step.resume(results[0])
+    assert placeholder.startswith(b"memory://")
+    assert ("large-message", b"true") in (ctx.headers or [])
+
+    reader = DeserializerChain.from_config(config(store))
+    fetching = reader.begin(placeholder, ctx)
+    assert isinstance(fetching, Transfer)
+    assert [name for name, _ in store.calls] == ["publish"]
+    assert (fetching.size, fetching.key is not None) == (len(LARGE), True)
+    assert fetching.resume(fetching.run()) == LARGE
+    assert ctx.headers == [("user", b"1")]
+
+
+def test_calling_a_chain_runs_its_transfers_on_the_spot(store: Watched) -> None:
+    ctx = record()
+    placeholder = SerializerChain.from_config(config(store))(LARGE, ctx)
+    assert DeserializerChain.from_config(config(store))(placeholder, ctx) == LARGE
+
+
+def test_one_run_serves_all_with_the_same_key(store: Watched) -> None:
+    first, second = record(), record()
+    chain = SerializerChain.from_config(config(store, **{"large.message.id": "content"}))
+    placeholders = [chain(LARGE, ctx) for ctx in (first, second)]
+    reader = DeserializerChain.from_config(config(store))
+    steps = [reader.begin(data, ctx) for data, ctx in zip(placeholders, (first, second), strict=True)]
+    assert steps[0].key == steps[1].key
+    payload = steps[0].run()
+    assert [step.resume(payload) for step in steps] == [LARGE, LARGE]
+
+
+def test_work_keeps_no_deadline_of_its_own(store: Watched) -> None:
+    step = SerializerChain.from_config(config(store)).begin(LARGE, record())
+    step.work()
+    assert store.calls == [("publish", threading.current_thread())], "no other thread keeps the time"
+
+
+def test_errors_of_a_transfer_have_their_place(store: Watched) -> None:
+    store.is_away = True
+    chain = SerializerChain.from_config(config(store))
+    step = chain.begin(LARGE, record())
+    with pytest.raises(SerializationError, match=r"topic=t, field=value, stage=large-message \(2 of 2\)") as caught:
+        step.run()
+    assert not caught.value.about_record
+    assert isinstance(caught.value.__cause__, PayloadStoreUnavailableError)
+
+
+def test_errors_of_what_comes_after_a_transfer_have_their_place(store: Watched) -> None:
+    ctx = record()
+    placeholder = SerializerChain.from_config(config(store))(b"\xff" * 2000, ctx)
+    reader = DeserializerChain.from_config(config(store, **{"value.deserializers": "large-message, string"}))
+    step = reader.begin(placeholder, ctx)
+    payload = step.run()
+    with pytest.raises(SerializationError, match=r"stage=string \(2 of 2\)"):
+        step.resume(payload)
+
+
+class Topics:
+    """Limits that are not known before they were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def is_known(self, topic: str) -> bool:
+        return topic in self.asked
+
+    def find(self, topic: str) -> TopicLimit:
+        self.asked.append(topic)
+        return TopicLimit(1500, compacted=True)
+
+
+def test_a_limit_is_asked_for_before_anything_is_published(store: Watched) -> None:
+    chain = SerializerChain.from_config(config(store, **{"large.message.threshold.bytes": "auto"}))
+    topics = Topics()
+    limited = chain.with_limits(ClientLimits(1_000_000, 0, topics, is_key=False))
+    question = limited.begin(LARGE, record())
+    assert isinstance(question, Transfer)
+    assert (topics.asked, store.calls) == ([], [])
+    upload = question.resume(question.run())
+    assert isinstance(upload, Transfer)
+    assert store.calls == []
+    assert upload.resume(upload.run()).startswith(b"memory://")
+    assert limited.begin(b"small", record()) == b"small"
+
+
+def test_a_described_chain_gives_its_transfers(store: Watched) -> None:
+    settings = config(
+        store,
+        **{"serde.chain.describe": True, "serde.chain.allow": "bytes, large-message", "value.deserializers": "auto"},
+    )
+    ctx = record()
+    placeholder = SerializerChain.from_config(settings)(LARGE, ctx)
+    step = DeserializerChain.from_config(settings).begin(placeholder, ctx)
+    assert isinstance(step, Transfer)
+    assert "serde-chain" in dict(ctx.headers or [])  # type: ignore[arg-type]
+    assert step.resume(step.run()) == LARGE
+    assert ctx.headers == [("user", b"1")]
+
+
+class Doubling(Serializer[bytes]):
+    """A stage of another author that waits for something, twice."""
+
+    class Wait(Transfer[int]):
+        def __init__(self, go_on: Any) -> None:
+            self.go_on = go_on
+
+        def run(self) -> int:
+            return 2
+
+        def resume(self, result: int, /) -> Any:
+            return self.go_on(result)
+
+    takes = gives = None
+
+    def begin(self, data: bytes, _ctx: Any, /) -> Any:
+        return self.Wait(lambda times: self.Wait(lambda again: data * times * again))
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return None if data is None else finish(self.begin(data, ctx))
+
+
+def test_stages_of_others_may_wait_more_than_once() -> None:
+    def upper(data: bytes, _ctx: Any) -> bytes:
+        return data.upper()
+
+    chain = SerializerChain([Doubling(), upper])
+    step: Any = chain.begin(b"a", record())
+    steps = 0
+    while isinstance(step, Transfer):
+        step, steps = step.resume(step.run()), steps + 1
+    assert (step, steps) == (b"AAAA", 2)
+    assert chain(b"b", record()) == b"BBBB"
+
+
+def test_a_subclass_that_overrides_the_call_is_called() -> None:
+    class Other(Doubling):
+        def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+            return b"other"
+
+    assert SerializerChain([Other()])(b"a", record()) == b"other"
+
+
+def test_then_goes_on_now_or_later() -> None:
+    assert then(1, lambda data: data + 1) == 2
+    assert finish(then(Doubling.Wait(lambda n: n), lambda data: data + 1)) == 3
