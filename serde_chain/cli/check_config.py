@@ -44,9 +44,9 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
         ConfigError: It cannot be read.
     """
     config = configuration.load(path)
-    found = mistakes(config)
-    if found:
-        return found
+    wrong = mistakes(config)
+    if wrong:
+        return wrong
     chains = {
         f"{'key' if is_key else 'value'}.{side.word}s": [
             {"stage": item.label, **_stage(item, side, config)}
@@ -61,7 +61,7 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
         console.print_json(json.dumps({"chains": chains, "client": client}, default=str))
         return []
     if not any(chains.values()):
-        console.print("The file names no chains, so that keys and values are what the Kafka client takes and gives.")
+        console.print("The file names no chains: keys and values stay as the Kafka client takes and returns them.")
         console.print("A chain is named by value.serializers, value.deserializers and the same with key.")
     for name, stages in chains.items():
         if stages:
@@ -77,13 +77,13 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
 
 
 def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
-    found = stage_type(item, side)
-    if not (isinstance(found, type) and issubclass(found, Stage)):
+    kind = stage_type(item, side)
+    if not (isinstance(kind, type) and issubclass(kind, Stage)):
         return {"takes": "?", "gives": "?", "settings": {}}
     merged = {**config, **item.options}
-    options = found.options_for(merged)
+    options = kind.options_for(merged)
     settings = {key: value for option in options for key, value in _settings(option, merged, options)}
-    return {"takes": str(found.takes or "any"), "gives": str(found.gives or "any"), "settings": settings}
+    return {"takes": str(kind.takes or "any"), "gives": str(kind.gives or "any"), "settings": settings}
 
 
 def _settings(option: Option[Any], config: Config, options: Options) -> list[tuple[str, object]]:

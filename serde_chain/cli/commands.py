@@ -21,7 +21,7 @@ def commands() -> None:
 
 
 @commands.command()
-@click.option("--records", default=300, show_default=True, type=click.IntRange(1, 5000), help="How many alerts.")
+@click.option("--records", default=300, show_default=True, type=click.IntRange(1, 5000), help="Number of alerts.")
 @click.option("--keep", is_flag=True, help="Keep the payloads and show where they are.")
 @click.option(
     "--hop", is_flag=True, help="Instead: messages of hop, through a broker with users and an offload server."
@@ -41,7 +41,7 @@ def demo(records: int, keep: bool, hop: bool) -> None:
 @click.argument("file", type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def check_config(file: Path, as_json: bool) -> None:
-    """Print the chains that FILE (.toml or .properties) yields, or all that is wrong with it."""
+    """Print the chains that FILE (.toml or .properties) yields, or all mistakes in it."""
     from serde_chain.cli.check_config import print_config
 
     mistakes = print_config(file, as_json=as_json)
@@ -55,14 +55,14 @@ def check_config(file: Path, as_json: bool) -> None:
 @click.option("--config", "file", type=_FILE, required=True, help="Client configuration (.toml or .properties).")
 @click.option("--topic", required=True)
 @click.option("--partition", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first there is]")
-@click.option("--count", default=1, show_default=True, type=click.IntRange(1), help="How many records.")
+@click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first one present]")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1), help="Number of records.")
 @click.option("--timeout", default=10.0, show_default=True, help="Longest wait for an answer, in seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def inspect(  # noqa: PLR0917, click passes them by name
     file: Path, topic: str, partition: int, offset: int | None, count: int, timeout: float, as_json: bool
 ) -> None:
-    """Show records as they lie in the topic, without downloading payloads."""
+    """Show records as they are stored in the topic, without downloading payloads."""
     from serde_chain.cli.inspect_topic import print_records
 
     print_records(file, topic, partition, offset, count, timeout=timeout, as_json=as_json)

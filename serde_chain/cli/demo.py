@@ -190,7 +190,7 @@ def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, s
 
 
 def _report(console: Console, config: dict[str, Any], payloads: Path) -> None:
-    """Look at the topic as it lies in Kafka, and at the store's folder."""
+    """Show the records as they are stored in Kafka, and the store's folder."""
     seen = [inspect.describe(message) for message in raw_records(config, TOPIC, group="demo-inspect")]
     offloaded = [record for record in seen if "reference" in record["value"]]
     inline = [record for record in seen if "reference" not in record["value"]]
@@ -203,7 +203,7 @@ def _report(console: Console, config: dict[str, Any], payloads: Path) -> None:
     console.print(table)
     if offloaded:
         files = sum(1 for path in payloads.rglob("*") if path.is_file())
-        console.print(f"Payloads lie in {payloads}: {files} files.", soft_wrap=True)
+        console.print(f"The payloads are in {payloads}: {files} files.", soft_wrap=True)
         console.print("The largest record as `serde-chain inspect` shows it:")
         console.print(inspect.table(max(offloaded, key=lambda record: record["value"]["payload bytes"])))
 

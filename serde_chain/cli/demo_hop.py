@@ -77,7 +77,7 @@ def _compare(messages: list[Any], digests: dict[bytes, str]) -> None:
 
 
 def _report(console: Console, config: dict[str, Any], messages: list[Any], endpoint: str) -> None:
-    """Show what lies in Kafka beside what the consumer gave."""
+    """Compare the consumer's messages with what is stored in Kafka."""
     table = Table("key", "bytes of JSON", "bytes in Kafka", "_format in Kafka", title="What went where")
     table.title_justify = "left"
     raw = list(raw_records(config, TOPIC, group=f"{USER}-look"))

@@ -1,4 +1,4 @@
-"""The steps that both demos take: show the configuration, produce, read back, and look at what lies in Kafka."""
+"""The steps that both demos take: show the configuration, produce, read back, and look at what is stored in Kafka."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def produce(config: dict[str, Any], topic: str, records: Iterable[dict[str, Any]
 
 
 def consume(config: dict[str, Any], topic: str, count: int, *, group: str) -> Iterator[Any]:
-    """The first records of a topic, as a consumer gives them.
+    """The first records of a topic, as a consumer returns them.
 
     Args:
         config: The configuration.
@@ -102,7 +102,7 @@ def consume(config: dict[str, Any], topic: str, count: int, *, group: str) -> It
 
 
 def raw_records(config: dict[str, Any], topic: str, *, group: str) -> Iterator[Any]:
-    """The records of a topic's first partition as they lie in Kafka.
+    """The records of a topic's first partition as they are stored in Kafka.
 
     Raises:
         DemoError: They cannot be read.

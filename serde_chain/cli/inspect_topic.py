@@ -1,4 +1,4 @@
-"""``serde-chain inspect``: records as they lie in a topic, without a download."""
+"""``serde-chain inspect``: records as they are stored in a topic, without a download."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def print_records(
 ) -> None:
     """Fetch records as raw bytes and print what they are.
 
-    Offsets that are no records (marks of transactions, what compaction removed) are passed over.
+    Offsets without a record (marks of transactions, what compaction removed) are passed over.
 
     Args:
         path: Client configuration.
@@ -79,7 +79,7 @@ def print_records(
             shown += 1
     if not shown:
         raise RecordUnavailableError(
-            f"from there on there is no record, only marks of transactions and what compaction has left, up to {end}",
+            f"there is no record from this offset on, up to {end}: transaction markers and compaction leave such gaps",
             topic=topic,
             partition=partition,
             offset=start,
@@ -98,11 +98,11 @@ def _range(reader: PartitionReader, topic: str, partition: int, first: int | Non
     if low == high:
         raise RecordUnavailableError("the partition has no records", **where)
     if first is not None and first < low:
-        raise RecordUnavailableError(f"the first record that is still there has the offset {low}", **where)
+        raise RecordUnavailableError(f"the first record still present has the offset {low}", **where)
     if first is not None and first >= high:
         raise RecordUnavailableError(
             f"the partition ends before: its last offset is {high - 1}",
-            hint="Of transactions that are open, isolation.level = read_uncommitted shows the records",
+            hint="To see records of open transactions, set isolation.level = read_uncommitted",
             **where,
         )
     return low if first is None else first, high
@@ -132,7 +132,7 @@ def describe(message: confluent_kafka.Message[Any, Any], formats: Iterable[str] 
 
 
 def table(seen: dict[str, Any]) -> Table:
-    """Lay out what :func:`describe` gives."""
+    """Lay out the result of :func:`describe`."""
     layout = Table(
         title=f"{seen['topic']} / {seen['partition']} / {seen['offset']}", title_justify="left", show_header=False
     )
@@ -169,15 +169,17 @@ def _field(
 def _payload(data: bytes, ctx: RecordContext, field: str, formats: Iterable[str]) -> dict[str, Any]:
     for name in formats:
         try:
-            found = find_format(name).read(data, ctx, is_key=field == KEY)
+            placeholder = find_format(name).read(data, ctx, is_key=field == KEY)
         except ValueError as error:
             return {"is": f"a malformed {name} reference: {error}", "bytes": len(data)}
-        if isinstance(found, Reference):
+        if isinstance(placeholder, Reference):
             offloaded = {
-                "payload bytes": found.size, "payload digest": found.digest, "compression": found.compression,
-            }  # fmt: skip
+                "payload bytes": placeholder.size,
+                "payload digest": placeholder.digest,
+                "compression": placeholder.compression,
+            }
             known = {label: value for label, value in offloaded.items() if value is not None}
-            return {"is": f"a reference ({name})", "bytes": len(data), "reference": found.url, **known}
+            return {"is": f"a reference ({name})", "bytes": len(data), "reference": placeholder.url, **known}
     return {"is": _look(data), "bytes": len(data), "begins with": _text(data[:_PREVIEW_BYTES])}
 
 
@@ -197,7 +199,7 @@ def _pairs(headers: Any) -> list[tuple[str, Any]]:
 
 
 def _text(value: bytes | str | None) -> str | None:
-    """Text where it is text, hexadecimal digits else."""
+    """Text where it is text, hexadecimal digits otherwise."""
     if not isinstance(value, bytes):
         return value
     try:

@@ -1,4 +1,4 @@
-"""All that is wrong with a configuration, for ``serde-chain check-config``: a client stops at the first."""
+"""All mistakes in a configuration, for ``serde-chain check-config``: a client stops at the first one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Chain = type[SerializerChain] | type[DeserializerChain]
 
 
 def mistakes(config: Config) -> list[ContextualError]:
-    """Look for whatever a producer or a consumer would refuse in a configuration.
+    """Look for everything that a producer or a consumer would refuse in a configuration.
 
     Args:
         config: Flat configuration.
@@ -34,8 +34,8 @@ def mistakes(config: Config) -> list[ContextualError]:
         An error for each mistake, each once.
     """
     # One mistake may show in several chains.
-    found = {str(error): error for error in _all(config)}
-    return list(found.values())
+    errors = {str(error): error for error in _all(config)}
+    return list(errors.values())
 
 
 def _all(config: Config) -> Iterator[ContextualError]:
@@ -65,7 +65,7 @@ def _all(config: Config) -> Iterator[ContextualError]:
 
 
 def _of_stages(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """Lists that are none, and stages that are not there."""
+    """Lists that are not lists, and stages that do not exist."""
     try:
         items = configuration.stage_items(config, chain.side, is_key=is_key)
     except ConfigError as error:
@@ -79,9 +79,9 @@ def _of_stages(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Conte
 
 
 def _options(item: StageItem, chain: _Chain, config: Config) -> tuple[Any, ...]:
-    found = stage_type(item, chain.side)
-    if isinstance(found, type) and issubclass(found, Stage):
-        return found.options_for({**config, **item.options})
+    kind = stage_type(item, chain.side)
+    if isinstance(kind, type) and issubclass(kind, Stage):
+        return kind.options_for({**config, **item.options})
     return ()
 
 
@@ -105,7 +105,7 @@ def _of_options(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Cont
 
 
 def _of_chain(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """What stages say together, and what they say to their settings together: opens what a client would open."""
+    """Settings that contradict each other: makes the chain, which opens what a client would open."""
     try:
         chain.from_config(config, is_key=is_key).close()
     except ContextualError as error:
@@ -134,7 +134,7 @@ def _of_client(client: Config) -> Iterator[ContextualError]:
                 continue
             if "No such configuration property" in text:
                 yield ConfigError(
-                    f"{key!r} is a key of neither a stage, a store nor the Kafka client",
+                    f"{key!r} is not a key of a stage, a store or the Kafka client",
                     hint="See docs/configuration.md and librdkafka's CONFIGURATION.md",
                     key=key,
                 )

@@ -31,7 +31,7 @@ def offload_server() -> None:
 @click.argument("name")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input, one line.")
 def add_user(file: Path, name: str, password_stdin: bool) -> None:
-    """Add user NAME to FILE, or give NAME a new password; FILE keeps salted keys, no passwords."""
+    """Add user NAME to FILE, or give NAME a new password; FILE keeps salted keys instead of passwords."""
     from payload_stores.offload_server import add_user as add
 
     if password_stdin:
@@ -68,7 +68,7 @@ def list_users(file: Path) -> None:
 @click.argument("file", type=_FILE)
 @click.argument("name")
 def remove_user(file: Path, name: str) -> None:
-    """Remove user NAME from FILE; it counts with the next request."""
+    """Remove user NAME from FILE; this takes effect with the next request."""
     from payload_stores.offload_server.credentials import remove_user as remove
 
     remove(file, name)
@@ -101,22 +101,24 @@ def remove_token(file: Path, which: str) -> None:
 
 @offload_server.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free one.")
 @click.option("--store", required=True, help="Payload store: local, s3, or a dotted path.")
 @click.option("--config", "file", type=_FILE, required=True, help="The store's keys (.toml or .properties).")
 @click.option("--shared-store", is_flag=True, help="Other programs write to the store's folder or prefix as well.")
 @click.option("--data", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the index.")
 @click.option("--credentials", type=_FILE, required=True, help="Users, as add-user writes them.")
 @click.option("--tokens", type=_FILE, help="Bearer tokens, as add-token writes them.")
-@click.option("--tokens-over-http", is_flag=True, help="Take tokens without TLS, where who listens can copy them.")
+@click.option("--tokens-over-http", is_flag=True, help="Accept tokens without TLS, where any listener can copy them.")
 @click.option("--acl-file", type=_FILE, help="Permissions (TOML), instead of the broker's ACLs.")
 @click.option("--broker-config", type=_FILE, help="Kafka client of the server, for ACLs and --announce.")
-@click.option("--super-user", "super_users", multiple=True, help="May do everything, with the broker's ACLs.")
+@click.option(
+    "--super-user", "super_users", multiple=True, help="With the broker's ACLs: a user who may do everything."
+)
 @click.option("--max-bytes", default=1 << 30, show_default=True, type=click.IntRange(1), help="Largest upload.")
 @click.option("--proxy", "proxies", multiple=True, help="IP address of a reverse proxy: it has no share of its own.")
 @click.option("--tls-cert", type=_FILE, help="Certificate with its chain (PEM).")
 @click.option("--tls-key", type=_FILE, help="Its private key (PEM).")
-@click.option("--url", help="What clients call the server, if not by its address.")
+@click.option("--url", help="The server's URL for clients, if it is not its address.")
 @click.option("--announce", is_flag=True, help="Write the URL to the broker's topic sys.metadata.")
 def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: Path | None, **options: Any) -> None:
     """Run the server until SIGINT or SIGTERM. SIGHUP reads users, tokens, permissions and certificates again."""
@@ -126,15 +128,15 @@ def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: 
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key belong together")
+        raise click.UsageError("set --tls-cert and --tls-key together")
     tls = Tls(tls_cert, tls_key) if tls_cert and tls_key else None
     broker = None if broker_config is None else load(broker_config)
     if options["announce"] and broker is None:
         raise click.UsageError("--announce needs --broker-config")
     if options["tokens"] and tls is None and not options["tokens_over_http"] and not is_loopback(options["host"]):
         raise click.UsageError(
-            "tokens are not taken over plain http: give --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy "
-            "that has TLS, or ask for it with --tokens-over-http"
+            "tokens are not accepted over plain http: set --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy "
+            "that has TLS, or allow it with --tokens-over-http"
         )
     # What this process writes, payloads in a local folder too, is for its owner alone.
     os.umask(0o077)
@@ -171,7 +173,7 @@ def _app(config: dict[str, object], broker: dict[str, object] | None, options: d
     elif broker is not None:
         authorizer = BrokerAcls(broker, super_users=options["super_users"])
     else:
-        raise click.UsageError("give --broker-config, or --acl-file")
+        raise click.UsageError("set --broker-config or --acl-file")
     credentials = FileCredentials(options["credentials"])
     tokens = None if options["tokens"] is None else FileTokens(options["tokens"])
     store = open_store(options["store"], config)

@@ -22,8 +22,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @click.option("--config", "file", type=_FILE, required=True, help="Client configuration (.toml or .properties).")
 @click.option("--from", "source", help="Topic to read.")
-@click.option("--to", "target", help="Topic to write, with as many partitions; nothing else may write to it.")
-@click.option("--until-end", is_flag=True, help="Stop when all that is there is relayed.")
+@click.option("--to", "target", help="Topic to write, with at least as many partitions; nothing else may write to it.")
+@click.option("--until-end", is_flag=True, help="Stop once all present records are relayed.")
 @click.option("--check", "checked", metavar="TOPIC", help="Instead: look for gaps, repeats and time going backwards.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def stamp(  # noqa: PLR0917, click passes them by name
@@ -31,14 +31,14 @@ def stamp(  # noqa: PLR0917, click passes them by name
 ) -> None:
     """Relay a topic, with time stamp and gap-free index in front of each value (PIP-70), exactly once.
 
-    After a stop or a crash, the same command goes on where it was. Exit code 1: --check found something.
+    After a stop or a crash, the same command continues where it was. Exit code 1: --check found a fault.
     """
     if checked is not None:
         if source or target:
-            raise click.UsageError("--check goes without --from and --to")
+            raise click.UsageError("--check cannot be combined with --from and --to")
         return _check(file, checked, as_json=as_json)
     if not source or not target:
-        raise click.UsageError("--from and --to are needed, or --check")
+        raise click.UsageError("set --from and --to, or --check")
     return _relay(file, source, target, until_end=until_end, as_json=as_json)
 
 
@@ -58,19 +58,19 @@ def _check(file: Path, topic: str, *, as_json: bool) -> None:
 
     with _progress(f"checking {topic}") as told:
         report = check_topic(file, topic, progress=told)
-    found = {
+    content = {
         "records": report.records,
         "counts": dict(report.counts),
         "findings": [asdict(finding) for finding in report.findings],
     }
     lines = [*map(str, report.findings), f"{report.records:,} records, {sum(report.counts.values()):,} findings"]
-    _say(found, "\n".join(lines), as_json=as_json)
+    _say(content, "\n".join(lines), as_json=as_json)
     if report.counts:
         sys.exit(1)
 
 
 class _progress:  # noqa: N801, a context manager that reads like a function
-    """Shows a running count on standard error; gives the function that is told it."""
+    """Shows a running count on standard error; entering it returns the function that sets the count."""
 
     def __init__(self, what: str) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} records"), TimeElapsedColumn())
@@ -85,5 +85,5 @@ class _progress:  # noqa: N801, a context manager that reads like a function
         self._bar.stop()
 
 
-def _say(found: dict[str, Any], text: str, *, as_json: bool) -> None:
-    Console().print(json.dumps(found) if as_json else text, soft_wrap=True, highlight=False, markup=False)
+def _say(content: dict[str, Any], text: str, *, as_json: bool) -> None:
+    Console().print(json.dumps(content) if as_json else text, soft_wrap=True, highlight=False, markup=False)

@@ -85,7 +85,7 @@ def deserialize(
     kind = spark_of(field.arrow_type)
 
     def read(data: Column) -> Column:
-        """Have Spark read what came, or what a reference stood for."""
+        """Have Spark read the bytes that came, or those that a reference stood for."""
         return read_natively(choice, data, kind, mode=mode, context=context, field=VALUE)
 
     if choice.before is None:

@@ -1,4 +1,4 @@
-"""What Spark needs beside itself: its Kafka connector and its Avro functions, as Maven names them."""
+"""Maven coordinates of the jars that Spark needs: its Kafka connector and its Avro functions."""
 
 from __future__ import annotations
 

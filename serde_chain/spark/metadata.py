@@ -35,7 +35,7 @@ def entry_metadata(value: ColumnOrName, *, mode: str = "FAILFAST") -> Column:
     """Read the frame of PIP-70 ("raw message metadata") in front of values.
 
     Args:
-        value: The binary column with the values as they lie in the topic. Their payloads are not touched.
+        value: The binary column with the values as they are stored in the topic. Their payloads are not touched.
         mode: ``FAILFAST`` ends the query where a frame is malformed; ``PERMISSIVE`` and ``DROPMALFORMED`` give null.
 
     Returns:

@@ -45,7 +45,8 @@ def resolve(
         topic: Column with the topic. This and the next two say in errors which record it was.
         partition: Column with the partition.
         offset: Column with the offset.
-        mode: ``FAILFAST`` ends the query where a payload cannot be had; ``PERMISSIVE`` and ``DROPMALFORMED`` give null.
+        mode: ``FAILFAST`` ends the query where a payload cannot be retrieved; ``PERMISSIVE`` and ``DROPMALFORMED`` give
+            null.
 
     Returns:
         A binary column.
@@ -100,7 +101,7 @@ def resolve_record(
         partition: As in :func:`resolve`.
         offset: As in :func:`resolve`.
         timestamp: Column with the timestamps, for formats that do not store one.
-        mode: As in :func:`resolve`; null is then the field that cannot be had.
+        mode: As in :func:`resolve`; the field that cannot be retrieved is then null.
 
     Returns:
         A column ``struct<value: binary, headers: array<struct<key: string, value: binary>>, key: binary, timestamp:

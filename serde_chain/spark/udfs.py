@@ -87,7 +87,7 @@ def _result_type(plan: Plan) -> DataType:
 
 
 def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
-    """A column such that Spark can send it.
+    """Make a column one that Spark sends at a bounded cost.
 
     Spark 4.1 looks at the size of a batch for each row that it adds, and for that goes through all lists of the batch
     back to the last one that is not null: without headers, the most usual case, batches would cost their square.
@@ -125,7 +125,7 @@ def _once(udf: Any, run: Callable[..., Any], returns: DataType) -> Callable[...,
     made = udf(run, returns)
     # They would be pickled with the function, and a worker without the package could not even unpickle it.
     run.__annotations__ = {}
-    # As Spark understands it: evaluate it once per row and nowhere else. Spark copies deterministic functions into
+    # To Spark, this means: evaluate it once per row and nowhere else. Spark copies deterministic functions into
     # filters that it pushes down, and every copy would fetch all payloads again.
     function: Callable[..., Any] = made.asNondeterministic()
     return function

@@ -26,10 +26,10 @@ _MOST_FINDINGS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with a record.
+    """A fault of a record.
 
     Attributes:
-        kind: ``gap`` (indexes before it are missing), ``repeat`` (its index was there before), ``time`` (its time is
+        kind: ``gap`` (indexes before it are missing), ``repeat`` (its index occurred before), ``time`` (its time is
             before that of the record before it), ``unframed`` or ``malformed``.
         partition: Its partition.
         offset: Its offset.
@@ -47,10 +47,10 @@ class Finding:
         where = f"partition {self.partition}, offset {self.offset}"
         what = {
             GAP: f"the index is {self.found}, {self.expected} was due",
-            REPEAT: f"the index {self.found} was there before, {self.expected} was due",
+            REPEAT: f"the index {self.found} is a repeat, {self.expected} was due",
             TIME: f"the time is {self.found} ms, after {self.expected} ms",
             UNFRAMED: "the record has no entry metadata",
-            MALFORMED: "the entry metadata are malformed",
+            MALFORMED: "the entry metadata is malformed",
         }
         return f"{where}: {what[self.kind]}"
 
@@ -58,7 +58,7 @@ class Finding:
 class FrameChecker:
     """Looks at records as a consumer gets them; those of one partition in order.
 
-    The first index that it sees of a partition is taken as it is: a topic's retention may have removed what was before.
+    The first index of a partition is taken as it is: a topic's retention may have removed the records before it.
     """
 
     def __init__(self) -> None:
@@ -71,37 +71,37 @@ class FrameChecker:
         Args:
             partition: Its partition.
             offset: Its offset.
-            value: Its value as it lies in the topic; tombstones have no frame and are passed over.
+            value: Its value as it is stored in the topic; tombstones have no frame and are passed over.
 
         Returns:
-            What is wrong with it; usually nothing.
+            Its faults; usually none.
         """
         if value is None:
             return []
         try:
-            found = peek(value)
+            metadata = peek(value)
         except EntryMetadataError:
             return [Finding(MALFORMED, partition, offset)]
-        if found is None:
+        if metadata is None:
             return [Finding(UNFRAMED, partition, offset)]
         findings = []
-        if found.index is not None:
-            due = self._due.get(partition, found.index)
-            if found.index != due:
-                kind = GAP if found.index > due else REPEAT
-                findings.append(Finding(kind, partition, offset, due, found.index))
-            self._due[partition] = max(due, found.index + 1)
-        if found.broker_timestamp is not None:
+        if metadata.index is not None:
+            due = self._due.get(partition, metadata.index)
+            if metadata.index != due:
+                kind = GAP if metadata.index > due else REPEAT
+                findings.append(Finding(kind, partition, offset, due, metadata.index))
+            self._due[partition] = max(due, metadata.index + 1)
+        if metadata.broker_timestamp is not None:
             latest = self._latest_ms.get(partition, 0)
-            if found.broker_timestamp < latest:
-                findings.append(Finding(TIME, partition, offset, latest, found.broker_timestamp))
-            self._latest_ms[partition] = max(latest, found.broker_timestamp)
+            if metadata.broker_timestamp < latest:
+                findings.append(Finding(TIME, partition, offset, latest, metadata.broker_timestamp))
+            self._latest_ms[partition] = max(latest, metadata.broker_timestamp)
         return findings
 
 
 @dataclass(slots=True)
 class Report:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         records: How many records were looked at.
@@ -114,7 +114,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, findings: list[Finding]) -> None:
-        """Count one record and what is wrong with it."""
+        """Count one record and its faults."""
         self.records += 1
         self.counts.update(finding.kind for finding in findings)
         self.findings += findings[: _MOST_FINDINGS - len(self.findings)]
@@ -133,7 +133,7 @@ def check(
         config: Client configuration: a mapping, or the path of a file.
         topic: The topic.
         timeout_s: The longest wait for the broker, in seconds.
-        progress: Told, now and then, how many records were looked at.
+        progress: Called now and then with the number of records read.
 
     Raises:
         StampError: The topic cannot be read.

@@ -55,9 +55,9 @@ def stamp(
         config: Client configuration: a mapping, or the path of a file; what belongs to chains is not used.
         source: Topic to read.
         target: Topic to write, with as many partitions; nothing else may write to it.
-        until_end: Return when all that was there is relayed.
+        until_end: Return once all present records are relayed.
         stop: Set by another thread to end the relay after the transaction under way.
-        progress: Told after each transaction how many records were relayed.
+        progress: Called after each transaction with the number of records relayed.
         timeout_s: The longest wait for the broker, in seconds.
         transactional_id: Name of the relay (default: made of both topics). Two relays of one name never run at the same
             time: the newer one wins.
@@ -67,7 +67,7 @@ def stamp(
 
     Raises:
         ConfigError: The Kafka client refuses its configuration.
-        StampError: A topic is not there or does not fit, another relay has taken over, a record cannot be written, or
+        StampError: A topic does not exist or does not fit, another relay has taken over, a record cannot be written, or
             the broker does not answer.
     """
     if source == target:
@@ -90,7 +90,7 @@ class _State:
     latest_ms: int = 0
 
     def metadata(self) -> str:
-        """What goes into the committed position."""
+        """The metadata of the committed position."""
         return f"serde-chain index={self.index} time={self.latest_ms}"
 
 
@@ -117,10 +117,11 @@ class _Relay:
         count, other = self._reader.count(self._source), self._reader.count(self._target)
         if other < count:
             raise StampError(
-                f"it has {other} partitions, {self._source} has {count}: each is copied to the one of its number",
+                f"it has {other} partitions, fewer than the {count} of {self._source}: each is copied to the one with "
+                "its number",
                 topic=self._target,
             )
-        self._call("the broker begins no transactions", self._producer.init_transactions, self._timeout_s)
+        self._call("the broker does not open a transaction", self._producer.init_transactions, self._timeout_s)
         for place in self._reader.committed(self._source, count):
             self._states[place.partition] = self._recover(place)
         self._assign()
@@ -167,8 +168,8 @@ class _Relay:
             if place.offset < 0:
                 raise StampError(
                     f"{self._target} has records up to index {last.index}, but the offset to go on from is not known",
-                    hint="The group's offsets have expired, or a relay of another name wrote them: relay into a new "
-                    "topic, or commit the offset for the group",
+                    hint="The group's offsets have expired, or a relay of another name wrote the target: relay into a "
+                    "new topic, or commit the offset for the group",
                     topic=self._source,
                     partition=partition,
                 )
@@ -186,7 +187,7 @@ class _Relay:
         return _State(place.offset if place.offset >= 0 else first)
 
     def _last_frame(self, partition: int) -> EntryMetadata | None:
-        """The frame of the last record in a partition of the target that is no tombstone."""
+        """The frame of the last record in a partition of the target that is not a tombstone."""
         low, high = self._reader.bounds(self._target, partition)
         step = _FIRST_LOOK_BACK
         while high > low:
@@ -200,17 +201,17 @@ class _Relay:
 
     def _read_frame(self, value: bytes, partition: int) -> EntryMetadata:
         try:
-            found = peek(value)
+            metadata = peek(value)
         except EntryMetadataError:
-            found = None
-        if found is None or found.index is None:
+            metadata = None
+        if metadata is None or metadata.index is None:
             raise StampError(
                 "its last record has no index",
-                hint="Relay into a topic of its own, to which nothing else writes",
+                hint="Relay into a separate topic, to which nothing else writes",
                 topic=self._target,
                 partition=partition,
             )
-        return found
+        return metadata
 
     def _assign(self) -> None:
         self._reader.assign(self._source, {partition: at.offset for partition, at in self._states.items()})
@@ -259,7 +260,7 @@ class _Relay:
                 break
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise StampError("the broker takes no records", topic=self._target) from None
+                    raise StampError("the broker does not accept records", topic=self._target) from None
                 self._serve(self._producer.poll, _WAIT_S)
         self._states[partition] = state
 

@@ -39,9 +39,9 @@ def offset_at(
 
         def read(start: int, end: int) -> tuple[int, int] | None:
             for message in reader.read(topic, partition, start, end):
-                found = None if message.value() is None else peek(message.value())
-                if found is not None and found.broker_timestamp is not None:
-                    return message.offset(), found.broker_timestamp
+                metadata = None if message.value() is None else peek(message.value())
+                if metadata is not None and metadata.broker_timestamp is not None:
+                    return message.offset(), metadata.broker_timestamp
             return None
 
         return search(read, low, high, timestamp_ms)
@@ -60,14 +60,14 @@ def search(read: Callable[[int, int], tuple[int, int] | None], low: int, high: i
     Returns:
         Offset of the first record of that time or later; ``high`` if there is none.
     """
-    found = high
+    first = high
     while low < high:
         middle = (low + high) // 2
         record = read(middle, high)
         if record is None:
             high = middle
         elif record[1] >= timestamp_ms:
-            found, high = record[0], middle
+            first, high = record[0], middle
         else:
             low = record[0] + 1
-    return found
+    return first

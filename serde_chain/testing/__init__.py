@@ -1,4 +1,4 @@
-"""What authors of stages and stores, and users who test their chains, can use in tests of their own.
+"""Tools for the tests of authors of stages and stores, and of users who test their chains.
 
 A new stage is tested against the whole contract with a few lines; see
 :class:`~serde_chain.testing.serializers.SerializerTests`. It needs pytest and hypothesis, so it is loaded when it

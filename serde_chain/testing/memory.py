@@ -22,7 +22,7 @@ def peak_bytes(process: int | str = "self") -> int:
 
 
 def reset_peak(process: int | str = "self") -> int:
-    """Set the peak of a process to what it takes now; gives that, in bytes."""
+    """Reset the peak of a process to its present memory, and return that, in bytes."""
     Path(f"/proc/{process}/clear_refs").write_text("5", encoding="ascii")  # proc_pid_clear_refs(5)
     return peak_bytes(process)
 

@@ -63,7 +63,7 @@ class SerializerTests:
         misfits: Values that the serializer must refuse with an EncodeError.
         foreign: Bytes that the deserializer must refuse with a DecodeError.
         detects_truncation: Whether the deserializer refuses what is cut off. Where it cannot (a shorter text is a text
-            too), it must still give a value or a SerializationError.
+            too), it must still return a value or a SerializationError.
         expects_type: Exact type of the values that the deserializer gives; None where they differ.
     """
 
@@ -76,7 +76,7 @@ class SerializerTests:
 
     @pytest.fixture
     def config(self) -> Mapping[str, object]:
-        """What a user would configure; override for stages that need keys."""
+        """The configuration of a user; override for stages that need keys."""
         return {}
 
     @pytest.fixture(params=[False, True], ids=[VALUE, KEY])
@@ -155,7 +155,7 @@ class SerializerTests:
     # Round trips
 
     def test_values_come_back(self, stages: Stages) -> None:
-        """What was serialized is deserialized to the same value."""
+        """A serialized value is deserialized to the same value."""
 
         @_SETTINGS
         @given(self.values)
@@ -217,7 +217,7 @@ class SerializerTests:
     def test_plain_serializing_is_the_same(self, stages: Stages, is_key: bool) -> None:
         """What ``plain`` gives, calling the stage gives; where that fails, ``plain`` fails too."""
         serialize, plain = stages[0], _plain(stages[0])
-        varies = getattr(serialize, "varies", None) is not None
+        varies = isinstance(serialize, Serializer) and serialize.varies is not None
 
         @_SETTINGS
         @given(self.values)
@@ -371,7 +371,7 @@ class SerializerTests:
             assert str(caught.value)
 
     def test_foreign_bytes_are_refused(self, stages: Stages) -> None:
-        """What another program wrote is an error, not a value."""
+        """Bytes of another program are an error, not a value."""
         if not self.foreign:
             pytest.skip("no `foreign` bytes are named: what the deserializer must refuse")
         for data in self.foreign:
@@ -379,7 +379,7 @@ class SerializerTests:
                 stages[1](data, self.context())
 
     def test_what_is_cut_off_is_refused(self, stages: Stages) -> None:
-        """Every cut raises a DecodeError, where the format allows to see it."""
+        """Every cut raises a DecodeError, where the format allows detecting it."""
         serialize, deserialize = stages
         for value in self._examples():
             ctx = self.context()

@@ -247,7 +247,7 @@ def test_in_spark_an_id_that_was_registered_after_planning_ends_the_native_query
         rows = [(b"k", value, topic, 0, at, None, None) for at, value in enumerate(values)]
         return spark.createDataFrame(rows, KAFKA).transform(reading).collect()
 
-    with pytest.raises(Exception, match="000000FFFF, which names none of the schemas"):
+    with pytest.raises(Exception, match="000000FFFF, which is not the id of a schema that was known"):
         read(good, other)
     if mode != "FAILFAST":
         left = [row["value"] and row["value"]["n"] for row in read(good, broken)]

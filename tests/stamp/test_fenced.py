@@ -1,6 +1,9 @@
-"""A relay that another one of its name takes over from says so, wherever it was when that happened."""
+"""What happens between two calls of a relay: another relay takes over, a transaction fails, the clock goes back."""
 
+import itertools
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -8,7 +11,7 @@ import pytest
 
 from serde_chain.clients.confluent.partitions import make_client
 from serde_chain.errors import StampError
-from serde_chain.stamp import check, stamp
+from serde_chain.stamp import check, relay, stamp
 from tests.conftest import NewTopic
 from tests.stamp.conftest import Fill
 
@@ -94,3 +97,34 @@ def test_a_relay_that_is_fenced_says_so(
     assert [producer.happened for producer in made] == [1]
     assert relaying() == 3
     assert check(config, target).counts == {}
+
+
+@pytest.mark.parametrize("call", ["produce", "send_offsets_to_transaction", "commit_transaction"])
+def test_a_transaction_that_fails_is_done_again(
+    config: dict[str, Any], new_topic: NewTopic, fill: Fill, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    source, target = new_topic(), new_topic()
+    fill(source, [{"value": b"%d" % number} for number in range(3)])
+
+    def fail() -> None:
+        abortable = confluent_kafka.KafkaError(confluent_kafka.KafkaError._TIMED_OUT, "late", False, False, True)
+        raise confluent_kafka.KafkaException(abortable)
+
+    made = interrupt(monkeypatch, call, fail)
+    assert stamp(config, source, target, until_end=True) == 3
+    assert [producer.happened for producer in made] == [1]
+    report = check(config, target)
+    assert (report.records, report.counts) == (3, {})
+
+
+def test_the_time_of_frames_does_not_go_back_with_the_clock(
+    config: dict[str, Any], new_topic: NewTopic, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = new_topic(), new_topic()
+    backwards = itertools.count(1_700_000_000_000_000_000, -3_600_000_000_000)
+    monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=time.monotonic, time_ns=lambda: next(backwards)))
+    for _ in range(2):  # the second one knows the time of the last frame only
+        fill(source, [{"value": b"%d" % number} for number in range(3)])
+        assert stamp(config, source, target, until_end=True) == 3
+    report = check(config, target)
+    assert (report.records, report.counts) == (6, {})

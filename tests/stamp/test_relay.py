@@ -175,7 +175,7 @@ def test_an_emptied_target_keeps_its_index(config: dict[str, Any], new_topic: Ne
 
 
 class TestWhatIsRefused:
-    def test_a_target_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
+    def test_a_target_with_foreign_records(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
         source, target = new_topic(), new_topic()
         fill(target, [{"value": b"not framed"}])
         with pytest.raises(StampError, match="its last record has no index"):
@@ -188,7 +188,7 @@ class TestWhatIsRefused:
         with pytest.raises(StampError, match="up to index 0, but the offset to go on from is not known"):
             stamp(config, source, target, until_end=True, transactional_id=f"other-{source}")
 
-    def test_an_index_that_somebody_else_wrote(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
+    def test_an_index_of_another_writer(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
         source, target = new_topic(), new_topic()
         fill(source, [{"value": b"1"}])
         stamp(config, source, target, until_end=True)

@@ -37,7 +37,7 @@ def test_a_jar_that_is_another_is_refused(
 ) -> None:
     fetches(monkeypatch, a_jar=b"changed")
     lists(monkeypatch, tmp_path / "sums", **listed)
-    with pytest.raises(ServiceDownloadError, match=r"a\.jar is not the file that was tested with"):
+    with pytest.raises(ServiceDownloadError, match=r"a\.jar is not the file that the project was tested with"):
         jars.jars("kafka")
     assert not list(cache.rglob("*.jar"))
     fetches(monkeypatch, a_jar=b"right")

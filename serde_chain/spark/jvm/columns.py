@@ -120,7 +120,7 @@ _SAFE: Final = frozenset(["null", "boolean", "int", "long", "float", "double"])
 
 
 def message(choice: Choice, value: Column, context: Mapping[str, Column], field: str) -> Column:
-    """What is wrong with a value that could not be read, and where it is, in the words of the other engine."""
+    """The error of a value that could not be read, with its place, in the words of the other engine."""
     if choice.kind == "string":
         problem = functions.lit("the text is not UTF-8")
     else:
@@ -132,8 +132,8 @@ def message(choice: Choice, value: Column, context: Mapping[str, Column], field:
             unknown = functions.concat(
                 functions.lit("the data begins with "),
                 begins,
-                functions.lit(", which names none of the schemas that were known when the query was planned"),
-                functions.lit(": start it again if one was registered since, or use engine='arrow'"),
+                functions.lit(", which is not the id of a schema that was known when the query was planned"),
+                functions.lit(": restart the query if it was registered since, or use engine='arrow'"),
             )
             problem = functions.when(known, problem).otherwise(unknown)
     parts = [problem, functions.lit(" [")]
@@ -156,5 +156,5 @@ def is_bad(value: Column, result: Column) -> Column:
 
 
 def let(column: Column, use: Callable[[Column], Column]) -> Column:
-    """Use a column several times and have it evaluated once: what a name is in other languages."""
+    """Use a column several times and have it evaluated once, as ``let`` does in other languages."""
     return functions.get(functions.transform(functions.array(column), use), functions.lit(0))

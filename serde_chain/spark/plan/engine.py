@@ -1,4 +1,4 @@
-"""Which engine reads a chain, and why: Spark's own ``from_avro`` where it gives the same, else Arrow."""
+"""Which engine reads a chain, and why: Spark's own ``from_avro`` where that gives the same, Arrow otherwise."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Choice:
 
     Attributes:
         engine: ``native`` or ``arrow``.
-        reason: Why.
+        reason: The reason for it, in words.
         kind: What Spark is to do in the native engine: ``avro``, ``string`` or ``bytes``.
         branches: The writers' schemas, for ``avro``.
         reader: The schema that records are read into, as JSON; None if it is the writer's.
@@ -66,7 +66,7 @@ class Choice:
 
 
 class _NotNativeError(Exception):
-    """Why a chain cannot be read natively, or should not."""
+    """The reason why a chain cannot be read natively, or should not."""
 
 
 def choose(
@@ -93,7 +93,7 @@ def choose(
         SchemaRegistryError: The engine is ``native``, and the registry does not answer.
     """
     if engine == ARROW:
-        return Choice(ARROW, "as asked for")
+        return Choice(ARROW, "as requested")
     try:
         with DeserializerChain.from_config(config, is_key=field.is_key) as chain:
             choice = _native(chain, field, strict=engine == NATIVE, mode=mode, topics=topics)
@@ -125,7 +125,9 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, strict: bool, mode: s
     config, is_key = last.configured
     branches, reader = _branches(config, is_key=is_key, strict=strict, topics=topics)
     if mode == PERMISSIVE and required_field(json.loads(reader.text)) is None:
-        raise _NotNativeError("a record without a required field cannot be told from one that from_avro has given up")
+        raise _NotNativeError(
+            "without a required field, a record that from_avro cannot read looks like one whose fields are all null"
+        )
     return Choice(
         NATIVE,
         f"Spark's from_avro reads {label}"
@@ -145,7 +147,7 @@ def _branches(
     own, target = read_schema(config), read_schema(config, READER_SCHEMA)
     reader = target or own
     if reader is None:  # the type of the column would not be known either
-        raise _NotNativeError("there is no schema to read into")
+        raise _NotNativeError("no schema to read into is configured")
     _check(reader)
     if framing in {NONE, SINGLE_OBJECT} and own is not None:
         _check(own)
@@ -156,7 +158,7 @@ def _branches(
     if framing != CONFLUENT:
         raise _NotNativeError("the schema's id is in a header")
     if not strict:
-        raise _NotNativeError("schema ids that the registry gets later would be errors in the native engine")
+        raise _NotNativeError("schema ids that are registered later would be errors in the native engine")
     return _registered(config, reader, is_key=is_key, topics=topics), reader
 
 
@@ -172,7 +174,7 @@ def _registered(
     finally:
         registry.close()
     if not registered:
-        raise _NotNativeError("the topics are not known, and so not their schemas: pass topics=")
+        raise _NotNativeError("the topics, and so their schemas, are not known: pass topics=")
     branches = []
     for key, item in sorted(registered.items(), key=lambda pair: str(pair[0])):
         if item.references:
@@ -190,7 +192,9 @@ def _check(schema: AvroSchema) -> None:
     if not isinstance(schema.parsed, dict) or schema.parsed["type"] != "record":
         raise _NotNativeError("the schema is not a record")
     if schema.unbounded:
-        raise _NotNativeError("a few bytes of this schema may claim unbounded memory, which from_avro does not check")
+        raise _NotNativeError(
+            "a few bytes of this schema may claim unbounded memory, and from_avro does not check for that"
+        )
 
 
 def _try(choice: Choice, field: FieldPlan, mode: str, session: SparkSession | None) -> None:
@@ -203,7 +207,7 @@ def _try(choice: Choice, field: FieldPlan, mode: str, session: SparkSession | No
     except Exception as error:  # noqa: BLE001, whatever Spark raises, the other engine does not need it
         first = str(error).strip().partition("\n")[0]
         raise _NotNativeError(
-            f"Spark does not take from_avro with this schema; is the jar spark-avro there? ({first})"
+            f"Spark does not accept from_avro with this schema; is the jar spark-avro installed? ({first})"
         ) from None
     if kind != (as_nullable(expected) if mode == PERMISSIVE else expected):
-        raise _NotNativeError("from_avro has another type for this schema")
+        raise _NotNativeError("from_avro gives this schema another type")

@@ -1,4 +1,4 @@
-"""What the driver tells the workers: built and checked once per call, pickled into the function that Spark ships.
+"""The driver's instructions to the workers: checked once per call, pickled into the function that Spark ships.
 
 The configuration, secrets included, travels in here and nowhere else: a query's plan shows names of columns only.
 """
@@ -44,7 +44,7 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one function does in the workers.
+    """The work of one function in the workers.
 
     Attributes:
         config: The whole configuration, flat.
@@ -86,7 +86,7 @@ def changed_columns(
 
 
 def pickled(plan: Plan) -> bytes:
-    """Pickle what the workers are to know.
+    """Pickle a plan for the workers.
 
     Raises:
         ConfigError: Something in the configuration cannot be pickled.

@@ -1,4 +1,4 @@
-"""What Spark needs around this package, checked on the driver so that a sentence says what is missing."""
+"""The packages and interpreters that Spark needs, checked on the driver: one sentence names what is missing."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def check_packages() -> None:
         MissingDependencyError: One is missing, too old or too new; says what to install.
     """
     for package, lowest, end in _VERSIONS:
-        found = str(require(package, "spark").__version__)
-        version = tuple(int(part) for part in found.split(".")[:2])
+        installed = str(require(package, "spark").__version__)
+        version = tuple(int(part) for part in installed.split(".")[:2])
         if version < lowest:
             raise MissingDependencyError(
-                f"{package} {found} is too old, at least {_dotted(lowest)} is needed", hint=f"{_INSTALL} --upgrade"
+                f"{package} {installed} is too old, at least {_dotted(lowest)} is needed", hint=f"{_INSTALL} --upgrade"
             )
         if end is not None and version >= end:
             raise MissingDependencyError(
-                f"{package} {found} does not work with {'this version' if package == 'pyspark' else 'pyspark 4'}",
+                f"{package} {installed} does not work with {'this version' if package == 'pyspark' else 'pyspark 4'}",
                 hint=f"pip install '{package}<{end[0]}'",
             )
 
@@ -79,19 +79,19 @@ def _python_path(context: Any) -> str:
         A ``PYTHONPATH``: files added by ``addPyFile`` or ``--py-files``, then what the context and this process's
         environment name.
     """
-    found = []
+    places = []
     if context.listFiles:
         added = {Path(unquote(urlsplit(file).path)).name for file in context.listFiles}
         packages = sorted(name for name in added if name.lower().endswith(context.PACKAGE_EXTENSIONS))
         # Single modules lie in the folder itself.
-        found = [*map(SparkFiles.get, packages), SparkFiles.getRootDirectory()]
-    found += [paths["PYTHONPATH"] for paths in (context.environment, os.environ) if paths.get("PYTHONPATH")]
-    return os.pathsep.join(found)
+        places = [*map(SparkFiles.get, packages), SparkFiles.getRootDirectory()]
+    places += [paths["PYTHONPATH"] for paths in (context.environment, os.environ) if paths.get("PYTHONPATH")]
+    return os.pathsep.join(places)
 
 
 @cache
 def _probe(python: str, path: str) -> str:
-    """What an interpreter says when it loads the worker's modules; empty when it can.
+    """Load the worker's modules in an interpreter: the end of its error, or an empty text if it can.
 
     Args:
         python: The interpreter.

@@ -57,8 +57,8 @@ def _as_strict(schema: DataType, kind: Any) -> DataType:
         fields = zip(schema, kind, strict=True)
         return StructType(
             [
-                StructField(field.name, _as_strict(field.dataType, found.type), field.nullable, field.metadata)
-                for field, found in fields
+                StructField(field.name, _as_strict(field.dataType, arrow_field.type), field.nullable, field.metadata)
+                for field, arrow_field in fields
             ]
         )
     if isinstance(schema, ArrayType):

@@ -1,6 +1,6 @@
-"""What a worker process holds open: chains by configuration, so that a registry is asked once per id, and decoders.
+"""Chains and decoders that a worker process holds open: a registry is asked once per id, not once per query.
 
-Spark's workers live longer than queries. So both are bounded: what was not used for longest is closed.
+Spark's workers live longer than queries. So both are bounded: the least recently used is closed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T", bound=Closeable)
 
 @dataclass
 class _Entry:
-    found: Any
+    held: Any
     users: int = 0
 
 
@@ -67,12 +67,12 @@ def use(key: bytes, make: Callable[[bytes], T]) -> Iterator[T]:
     _decoders.move_to_end(key)
     entry.users += 1
     try:
-        yield entry.found
+        yield entry.held
     finally:
         entry.users -= 1
-        idle = [name for name, found in _decoders.items() if not found.users]
+        idle = [name for name, entry in _decoders.items() if not entry.users]
         for name in idle[: max(len(_decoders) - _MOST, 0)]:
-            _decoders.pop(name).found.close()
+            _decoders.pop(name).held.close()
 
 
 def chain(config: Mapping[str, object], *, is_key: bool) -> DeserializerChain:
@@ -82,17 +82,17 @@ def chain(config: Mapping[str, object], *, is_key: bool) -> DeserializerChain:
     if entry is None:
         entry = _chains[key] = _Entry(DeserializerChain.from_config(config, is_key=is_key))
     entry.users += 1
-    found: DeserializerChain = entry.found
-    return found
+    opened: DeserializerChain = entry.held
+    return opened
 
 
 def let_go(unused: DeserializerChain) -> None:
     """Say that a plan does not use a chain any more."""
     for key, entry in list(_chains.items()):
-        if entry.found is unused:
+        if entry.held is unused:
             entry.users -= 1
             if not entry.users:
-                _chains.pop(key).found.close()
+                _chains.pop(key).held.close()
 
 
 # pyspark's daemon ends its workers without this; what they hold is then released by the operating system.
@@ -101,4 +101,4 @@ def close_all() -> None:
     """Close everything."""
     while _decoders:
         with suppress(Exception):  # the others must be closed too
-            _decoders.popitem()[1].found.close()
+            _decoders.popitem()[1].held.close()

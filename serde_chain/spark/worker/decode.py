@@ -1,6 +1,6 @@
-"""What runs in Spark's Python workers: Kafka's columns in Arrow through the chains, part by part.
+"""The work of Spark's Python workers: Kafka's columns in Arrow pass through the chains, part by part.
 
-Chains are opened once per process and configuration (:mod:`.chains`), since opening one may mean to connect to a store
+Chains are opened once per process and configuration (:mod:`.chains`), since opening one may connect to a store
 or a registry.
 """
 
@@ -195,19 +195,19 @@ class _Decoder:
         return milliseconds.cast(self._arrow.timestamp("ms", "UTC")).cast(self._arrow.timestamp("us", "UTC"))
 
     def _output(self, result: _Result, columns: Mapping[str, Any]) -> Any:
-        gives, found, count = self._plan.gives, dict(result.fields), len(result)
+        gives, given, count = self._plan.gives, dict(result.fields), len(result)
         if not gives:
-            return found[VALUE]
+            return given[VALUE]
         came = {name: column.slice(result.start, count) for name, column in columns.items()}
-        if "headers" in found:
+        if "headers" in given:
             # What cannot be read keeps what could help to read it.
             kept = {row: came["headers"].slice(row, 1) for row in sorted(result.errors)}
-            found["headers"] = _null_where_empty(replaced(found["headers"], kept))
+            given["headers"] = _null_where_empty(replaced(given["headers"], kept))
         if "error" in gives:
             texts = ["; ".join(map(str, result.errors[row])) if row in result.errors else None for row in range(count)]
-            found["error"] = self._arrow.array(texts, type=self._arrow.string())
-        fields = [self._arrow.field(name, found[name].type) for name in gives]
-        arrays = [found[name] for name in gives]
+            given["error"] = self._arrow.array(texts, type=self._arrow.string())
+        fields = [self._arrow.field(name, given[name].type) for name in gives]
+        arrays = [given[name] for name in gives]
         return self._arrow.StructArray.from_arrays(arrays, fields=fields, mask=self._mask(came))
 
     def _mask(self, came: Mapping[str, Any]) -> Any:

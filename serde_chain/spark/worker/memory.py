@@ -18,9 +18,9 @@ _LARGE: Final = 1 << 20
 def give_back_at_once() -> None:
     """Have allocators return large blocks to the system as soon as they are freed.
 
-    glibc stops to do so once a large block was freed: it then keeps blocks of up to 32 MiB, in one heap per thread, and
+    glibc stops doing so once a large block was freed: it then keeps blocks of up to 32 MiB, in one heap per thread, and
     payloads are downloaded by many threads. The Avro reader's own allocator, mimalloc, waits for a while. Together they
-    would keep several payloads that nobody uses.
+    would keep several payloads that are not used any more.
     """
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")  # read when the library is loaded, at the first batch
     try:

@@ -1,4 +1,4 @@
-"""What a pandas UDF has around the functions on Arrow arrays: Series in, a DataFrame out.
+"""The edge of a pandas UDF around functions on Arrow arrays: Series in, a DataFrame out.
 
 The DataFrame's columns are such that pyspark turns them into the very Arrow arrays that they were made of.
 """
@@ -22,7 +22,7 @@ def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
     """
     arrow = require("pyarrow", "spark")
     header = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
-    # Named, since a Series of nothing but None does not tell.
+    # Named, since a Series of nothing but None has no type.
     types = {
         "value": arrow.binary(),
         "headers": arrow.list_(header),

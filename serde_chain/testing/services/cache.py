@@ -13,7 +13,7 @@ from serde_chain.testing.services.errors import ServiceError
 
 
 def cache_folder() -> Path:
-    """The cache: ``$SERDE_CHAIN_CACHE``, else ``~/.cache/serde-chain``."""
+    """The cache: ``$SERDE_CHAIN_CACHE``, or ``~/.cache/serde-chain``."""
     configured = os.environ.get("SERDE_CHAIN_CACHE")
     return Path(configured).expanduser() if configured else Path.home() / ".cache" / "serde-chain"
 

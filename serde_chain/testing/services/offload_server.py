@@ -95,7 +95,7 @@ class OffloadServer(Service):
         return self._printed() > self._before
 
     def _printed(self) -> int:
-        """How often the server has said that it listens: once more after each restart."""
+        """How often the server has announced that it listens: once more after each restart."""
         log = self.folder / f"{self.name}.log"
         return log.read_text(errors="replace").count("Listening on") if log.exists() else 0
 

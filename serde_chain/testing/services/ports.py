@@ -22,12 +22,12 @@ def free_ports(count: int) -> list[int]:
     Raises:
         ServiceStartError: No free port was found.
     """
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.sample(_RANGE, k=len(_RANGE)):
-        if len(found) == count:
-            return found
+        if len(ports) == count:
+            return ports
         if _can_bind(port):
-            found.append(port)
+            ports.append(port)
     message = f"no {count} free TCP ports on {HOST} between {_RANGE.start} and {_RANGE.stop}"
     raise ServiceStartError(message)
 

@@ -40,7 +40,7 @@ class ServiceProcess:
         """Start the server; it may not be ready yet, see `wait_until`.
 
         Args:
-            name: What it is called in messages.
+            name: Its name in messages.
             command: The program, with its arguments.
             folder: Its working folder, where its log is written too.
             environment: Variables to add to those of this process.
@@ -133,7 +133,7 @@ class Service(ABC):
     """A server with ports on 127.0.0.1 and a temporary folder, as a context manager."""
 
     name: ClassVar[str]
-    """What it is called in messages."""
+    """Its name in messages."""
     port_count: ClassVar[int] = 1
     """How many ports it listens on."""
     start_seconds: ClassVar[float] = 60

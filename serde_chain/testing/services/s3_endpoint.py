@@ -1,4 +1,4 @@
-"""What the S3 servers have in common: an address, credentials, buckets."""
+"""The common part of the S3 servers: an address, credentials, buckets."""
 
 import uuid
 from typing import TYPE_CHECKING, Protocol
