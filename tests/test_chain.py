@@ -207,6 +207,10 @@ def test_nothing_in_a_chain_shows_secrets() -> None:
         with pytest.raises(SerializationError) as caught:
             chain({"id": "text"}, context())
         assert "hush" not in str(caught.value)
+    assert "hush" not in repr(resolve(config))
+    setup = ClientSetup.of({**config, "sasl.password": "hush"}, SerializerChain, MAX_BLOCK)
+    assert "hush" not in repr(setup)
+    setup.close()
 
 
 # Threads and processes
