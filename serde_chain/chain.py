@@ -267,9 +267,10 @@ class _Chain(Stage):
         """
         if data is None:
             return None
-        if self.plain is not None and (ctx is None or not ctx.headers):
+        plain = self.plain
+        if plain is not None and (ctx is None or not ctx.headers):
             try:
-                result = self.plain(data)
+                result = plain(data)
             except Exception:  # noqa: BLE001, S110  raised again below if it is an error, with its place
                 pass
             else:

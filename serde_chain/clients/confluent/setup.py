@@ -24,76 +24,25 @@ MAX_POLL_INTERVAL: Final = Option("max.poll.interval.ms", integer(1), 300_000, d
 _DEFAULT_TIMEOUT_MS: Final = 60_000
 
 # What librdkafka knows in one kind of client only and warns of in the other: one configuration serves both.
-_CONSUMERS_ONLY: Final = frozenset(
-    [
-        "allow.auto.create.topics",
-        "auto.commit.enable",
-        "auto.commit.interval.ms",
-        "auto.offset.reset",
-        "check.crcs",
-        "consume.callback.max.messages",
-        "coordinator.query.interval.ms",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.partition.eof",
-        "fetch.error.backoff.ms",
-        "fetch.max.bytes",
-        "fetch.message.max.bytes",
-        "fetch.min.bytes",
-        "fetch.queue.backoff.ms",
-        "fetch.wait.max.ms",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.protocol.type",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "isolation.level",
-        "max.partition.fetch.bytes",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "offset.store.method",
-        "offset.store.path",
-        "offset.store.sync.interval.ms",
-        "on_commit",
-        "partition.assignment.strategy",
-        "queued.max.messages.kbytes",
-        "queued.min.messages",
-        "session.timeout.ms",
-        "share.acknowledgement.mode",
-    ]
-)
-_PRODUCERS_ONLY: Final = frozenset(
-    [
-        "acks",
-        "batch.num.messages",
-        "batch.size",
-        "compression.codec",
-        "compression.level",
-        "compression.type",
-        "delivery.report.only.error",
-        "delivery.timeout.ms",
-        "enable.gapless.guarantee",
-        "enable.idempotence",
-        "linger.ms",
-        "message.send.max.retries",
-        "message.timeout.ms",
-        "on_delivery",
-        "partitioner",
-        "produce.offset.report",
-        "queue.buffering.backpressure.threshold",
-        "queue.buffering.max.kbytes",
-        "queue.buffering.max.messages",
-        "queue.buffering.max.ms",
-        "queuing.strategy",
-        "request.required.acks",
-        "request.timeout.ms",
-        "retries",
-        "sticky.partitioning.linger.ms",
-        "transaction.timeout.ms",
-        "transactional.id",
-    ]
-)
+_CONSUMERS_ONLY: Final = frozenset({
+    "allow.auto.create.topics", "auto.commit.enable", "auto.commit.interval.ms", "auto.offset.reset", "check.crcs",
+    "consume.callback.max.messages", "coordinator.query.interval.ms", "enable.auto.commit",
+    "enable.auto.offset.store", "enable.partition.eof", "fetch.error.backoff.ms", "fetch.max.bytes",
+    "fetch.message.max.bytes", "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms", "group.id",
+    "group.instance.id", "group.protocol", "group.protocol.type", "group.remote.assignor", "heartbeat.interval.ms",
+    "isolation.level", "max.partition.fetch.bytes", "max.poll.interval.ms", "max.poll.records",
+    "offset.store.method", "offset.store.path", "offset.store.sync.interval.ms", "on_commit",
+    "partition.assignment.strategy", "queued.max.messages.kbytes", "queued.min.messages", "session.timeout.ms",
+    "share.acknowledgement.mode",
+})  # fmt: skip
+_PRODUCERS_ONLY: Final = frozenset({
+    "acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type",
+    "delivery.report.only.error", "delivery.timeout.ms", "enable.gapless.guarantee", "enable.idempotence",
+    "linger.ms", "message.send.max.retries", "message.timeout.ms", "on_delivery", "partitioner",
+    "produce.offset.report", "queue.buffering.backpressure.threshold", "queue.buffering.max.kbytes",
+    "queue.buffering.max.messages", "queue.buffering.max.ms", "queuing.strategy", "request.required.acks",
+    "request.timeout.ms", "retries", "sticky.partitioning.linger.ms", "transaction.timeout.ms", "transactional.id",
+})  # fmt: skip
 
 ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
