@@ -36,7 +36,7 @@ from typing import (
     runtime_checkable,
 )
 
-from payload_stores.base import Buffer
+from payload_stores.buffers import Buffer
 from payload_stores.options import Option
 from serde_chain.record import Context
 from serde_chain.transfer import Transfer

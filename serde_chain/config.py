@@ -13,10 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from payload_stores.base import PayloadStore
 from payload_stores.options import Option, boolean, nearest
 from payload_stores.plugins import import_object, require
-from payload_stores.registry import STORES
 from serde_chain import bakdata
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
@@ -305,6 +303,9 @@ def is_secret(key: str, options: Iterable[Option[Any]]) -> bool:
 
 @cache
 def _builtin_options() -> tuple[Option[Any], ...]:
+    from payload_stores.base import PayloadStore
+    from payload_stores.registry import STORES
+
     paths = [*SERIALIZERS.builtins.values(), *DESERIALIZERS.builtins.values(), *STORES.builtins.values()]
     classes = [PayloadStore, *(import_object(path) for path in dict.fromkeys(paths))]
     return tuple(dict.fromkeys(option for cls in classes for option in cls.options))  # type: ignore[attr-defined]

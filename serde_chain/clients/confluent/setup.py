@@ -14,7 +14,6 @@ from serde_chain.catalogue import SERIALIZE, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
-from serde_chain.stages.large_message.options import TIMEOUT
 
 __all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup"]
 
@@ -84,6 +83,8 @@ class ClientSetup(Generic[ChainT]):
         limit_ms = limit.read(config)
         has_key, has_value = (_moves_payloads(chain, resolved, is_key=is_key) for is_key in (True, False))
         if has_key or has_value:
+            from serde_chain.stages.large_message.options import TIMEOUT
+
             config.setdefault(TIMEOUT.name, min(_DEFAULT_TIMEOUT_MS, limit_ms) // (has_key + has_value))
         key = chain.from_config(resolved, is_key=True)
         try:
@@ -119,6 +120,10 @@ class ClientSetup(Generic[ChainT]):
             ConfigError: They could; names both figures.
         """
         moving = self._moving
+        if not moving:
+            return
+        from serde_chain.stages.large_message.options import TIMEOUT
+
         # Key and value are stored one after the other, each within its own deadline.
         for what, time_ms, cure in (
             (TIMEOUT.name, sum(stage.timeout_ms for stage in moving), f"Lower {TIMEOUT.name}"),
