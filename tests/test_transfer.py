@@ -167,6 +167,7 @@ def test_a_described_chain_gives_its_transfers(store: Watched) -> None:
     placeholder = SerializerChain.from_config(settings)(LARGE, ctx)
     step = DeserializerChain.from_config(settings).begin(placeholder, ctx)
     assert isinstance(step, Transfer)
+    assert (step.size, step.key is not None) == (len(LARGE), True)
     assert "serde-chain" in dict(ctx.headers or [])
     assert step.resume(step.run()) == LARGE
     assert ctx.headers == [("user", b"1")]

@@ -152,6 +152,18 @@ def test_nothing_can_be_offloaded(store: Shelf) -> None:
     assert chain("x" * 200, RecordContext("t", "value")), "the chain of others is as it was"
 
 
+@pytest.mark.parametrize(("threshold", "is_offloaded"), [(None, False), ("auto", False), (100, True)])
+def test_a_threshold_that_is_set_counts_beside_the_limit(
+    store: Shelf, threshold: object, *, is_offloaded: bool
+) -> None:
+    settings = config(store)
+    settings.pop("large.message.threshold.bytes", None)
+    if threshold is not None:
+        settings["large.message.threshold.bytes"] = threshold
+    limited = SerializerChain.from_config(settings).with_limits(ClientLimits(10_000, 0, None, is_key=False))
+    assert (b"shelf://" in limited("x" * 200, RecordContext("t", "value"))) == is_offloaded
+
+
 def test_what_was_refused_is_offloaded_whatever_the_store_says(store: Shelf) -> None:
     store.reason = "the broker announces no endpoint"
     stage = SerializerChain.from_config(config(store)).stages[1]
