@@ -113,7 +113,7 @@ class _Chain(Stage):
         self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
         self.plain = _composed([_plain(stage) for stage in stages])
         # A header, which any writer can add, must not lead around these.
-        self._authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
+        self.authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
         if stages and isinstance(stages[0], Stage):
             self.takes = stages[0].takes
@@ -315,8 +315,9 @@ class _Chain(Stage):
 
     def _fail(self, at: int, error: Exception, ctx: Context | None) -> Any:
         """Raise the error of a stage with its place; return the data where it only says that they are not for it."""
-        if isinstance(error, ForeignFormatError):
-            if not self._authenticates:
+        # Without data, a chain within this one has refused to hand them over.
+        if isinstance(error, ForeignFormatError) and error.data is not None:
+            if not self.authenticates:
                 return error.data
             error.data = None
         failure = self._error(at, error, ctx)
@@ -556,11 +557,11 @@ def _plain(stage: object) -> Callable[[Any], Any] | None:
 
 
 def _is_same_work(stage: object, name: str) -> bool:
-    """Whether a member does what calling the stage does; not so if a subclass overrides ``__call__`` alone."""
+    """Whether a member does what calling the stage does; not so if a subclass overrides ``__call__`` or ``begin``."""
     for cls in type(stage).__mro__:
         if name in vars(cls) or name in inspect.get_annotations(cls):
             return True
-        if "__call__" in vars(cls):
+        if not vars(cls).keys().isdisjoint({"__call__", "begin"}):
             return False
     return True
 

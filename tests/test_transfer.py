@@ -11,6 +11,7 @@ from payload_stores import PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
 from serde_chain import DeserializerChain, EncodeError, RecordContext, SerializationError, Serializer, SerializerChain
 from serde_chain.clients.limits import ClientLimits, TopicLimit
+from serde_chain.stages.large_message.write import LargeMessageSerializer
 from serde_chain.transfer import Transfer, finish, then
 
 LARGE = b"x" * 2000
@@ -214,6 +215,18 @@ def test_a_subclass_that_overrides_the_call_is_called() -> None:
             return b"other"
 
     assert SerializerChain([Other()])(b"a", record()) == b"other"
+
+
+def test_a_subclass_that_overrides_begin_is_asked_of_small_records_too(store: Watched) -> None:
+    class Marking(LargeMessageSerializer):
+        def begin(self, data: Any, ctx: Any, /) -> Any:
+            return then(super().begin(data, ctx), lambda given: given + b"!")
+
+    stage = Marking()
+    stage.configure(config(store), is_key=False)
+    chain = SerializerChain([stage])
+    assert chain.plain is None
+    assert chain(b"small", RecordContext("t", "value")) == stage(b"small") == b"small!"
 
 
 def test_then_goes_on_now_or_later() -> None:
