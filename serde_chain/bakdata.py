@@ -35,7 +35,7 @@ _RENAMED: Final = {
     "large.message.s3.path.style.access": "s3.path.style.access",
     "large.message.s3.request.checksum.calculation": "s3.checksum.calculation",
 }
-_ROLES: Final = "boto3 takes roles from its own places: AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, or a profile"
+_ROLES: Final = "boto3 finds roles in its own places: AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, or a profile"
 _REFUSED: Final = {
     "large.message.s3.sts.role.arn": _ROLES,
     "large.message.s3.role.external.id": _ROLES,
@@ -53,7 +53,7 @@ _GENERATORS: Final = {
     "com.bakdata.kafka.MurmurHashIdGenerator": "murmur3",
 }
 _SCHEMES: Final = (
-    "The only store of bakdata's that there is here is S3; name others in large.message.payload.store.class"
+    "Of bakdata's stores, only S3 is available here; name another store in large.message.payload.store.class"
 )
 _THRESHOLD: Final = 1_000_000
 _KAFKA: Final = "org.apache.kafka.common.serialization."

@@ -191,8 +191,8 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
         last = last_record(consumer, until)
     except kafka.KafkaException as error:
         raise PayloadStoreUnavailableError(
-            f"the broker did not say where its offload endpoint is: {error.args[0]}",
-            hint="Check that the broker is there, set hop.offload.url, or switch this off with automatic_offload = "
+            f"the broker did not report its offload endpoint: {error.args[0]}",
+            hint="Check that the broker is running, set hop.offload.url, or switch this off with automatic_offload = "
             "false, and fetch_external = false for a consumer",
             store="hop",
         ) from error

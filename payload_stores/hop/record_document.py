@@ -190,7 +190,7 @@ def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> 
         return messages[0], bson.decode(struct.pack("<i", len(elements) + 5) + elements + b"\0", _CODEC)
     except BSONError:
         # Without the cause, which may hold what it could not read.
-        raise ValueError(f"what it says of its message ({', '.join(sorted(_FIELDS))}) is malformed") from None
+        raise ValueError(f"its fields about the message ({', '.join(sorted(_FIELDS))}) are malformed") from None
 
 
 class _Source:
@@ -271,7 +271,7 @@ class _Source:
     def finish(self) -> None:
         """Nothing may follow."""
         if self.left or self._chunk or any(self._chunks):
-            raise ValueError("bytes follow the document, or it is shorter than it says")
+            raise ValueError("bytes follow the document, or it is shorter than it declares")
 
     def _within(self, size: int) -> None:
         if not 0 <= size <= self.left:

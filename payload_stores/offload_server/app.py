@@ -150,9 +150,9 @@ class OffloadApp:
         try:
             removed = self._store.remove_leftovers(0)
         except PayloadStoreError as error:
-            _log.warning("what a server that was killed has left in the store cannot be removed: %s", error)
+            _log.warning("the unfinished uploads of a killed server cannot be deleted from the store: %s", error)
         else:
-            _log.info("the last server was killed: %d uploads that it left unfinished were removed", removed)
+            _log.info("the last server was killed: %d uploads that it left unfinished were deleted", removed)
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whether the index answers, and what says who may do what. Asking the store would cost a request to it.
@@ -278,7 +278,7 @@ async def _nothing_here(scope: Scope, _receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1000})
         return
-    raise RefusedError("there is nothing here", status=404)
+    raise RefusedError("nothing is served at this path", status=404)
 
 
 def _check(limits: Limits, store: PayloadStore) -> None:

@@ -159,7 +159,7 @@ def _meaning(error: Exception) -> tuple[int, str]:
     if isinstance(error, RefusedError):
         return error.status or 400, error.message
     if isinstance(error, PayloadStoreUnavailableError):
-        return 503, "the payload store, or what says who may do what, is not available; try again later"
+        return 503, "the payload store or the source of permissions is not available; try again later"
     if isinstance(error, PayloadStoreError):
         return 500, "the payload store failed"
     return 500, "the server failed"

@@ -311,4 +311,6 @@ class S3Store(PayloadStore):
                 ),
             )
         except (BotoCoreError, ValueError) as error:
-            raise ConfigError(f"boto3 cannot make an S3 client of this: {error}", key=self.ENDPOINT.name) from error
+            raise ConfigError(
+                f"boto3 cannot create an S3 client from these settings: {error}", key=self.ENDPOINT.name
+            ) from error

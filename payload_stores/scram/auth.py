@@ -230,7 +230,8 @@ class ScramAuth(httpx2.Auth):
             ) from None
         if iterations > MAX_ITERATIONS:
             raise PayloadAccessDeniedError(
-                f"the server asks for {iterations} SCRAM iterations, more than the {MAX_ITERATIONS} that are computed"
+                f"the server asks for {iterations} SCRAM iterations, more than the {MAX_ITERATIONS} that this client "
+                "computes"
             )
         ttl, sr = challenge.get("ttl", ""), challenge.get("sr", "")
         if not (ttl.isascii() and ttl.isdigit() and len(ttl) < 10 and 0 < len(sr) <= _MAX_SR and _is_nonce(sr)):

@@ -134,7 +134,7 @@ def _finish(stage: Any, objects: list[Any], batch: Batch) -> Any:
         return arrow.array(objects)
     except (arrow.ArrowException, OverflowError) as error:
         raise DecodeError(
-            f"what the stage gives has no common Arrow type: {error}",
+            f"the stage's results have no common Arrow type: {error}",
             hint="Give the stage a method arrow_type, or a batch form (serde_chain.base.Deserializer)",
         ) from error
 

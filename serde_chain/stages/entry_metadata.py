@@ -111,7 +111,7 @@ def _partition(ctx: Context | None) -> tuple[str, int]:
 def _missing(head: bytes) -> DecodeError:
     if head[:1] == wire.MAGIC[:1] and len(head) == 2:
         return DecodeError(
-            f"the entry metadata have the unknown version {head.hex().upper()}, known is {wire.MAGIC.hex().upper()}",
+            f"the entry metadata has the unknown version {head.hex().upper()}, known is {wire.MAGIC.hex().upper()}",
             hint="Read it with a newer release of serde-chain",
         )
     return DecodeError(

@@ -34,7 +34,7 @@ TYPE: Final = Option("compression.type", choice(*CODECS), "zstd", doc="codec: zs
 LEVEL: Final = Option("compression.level", integer(), None, doc="compression level, in the codec's own range")
 MIN_BYTES: Final = Option("compression.min.bytes", integer(0), 0, doc="smaller payloads pass uncompressed")
 MAX_OUTPUT: Final = Option(
-    "compression.max.output.bytes", integer(1), 256 << 20, doc="largest payload that decompression may give"
+    "compression.max.output.bytes", integer(1), 256 << 20, doc="largest payload that decompression may return"
 )
 
 

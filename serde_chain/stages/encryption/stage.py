@@ -43,10 +43,8 @@ _KEY_BYTES: Final = {GCM: 32, SIV: 64}
 _RECORDS_PER_SALT: Final = 1 << 20
 _REMEMBERED: Final = 256
 
-MODE: Final = Option("encryption.mode", choice(*_MODES), "gcm", doc="gcm, or siv: equal payloads give equal bytes")
-TOPIC: Final = Option(
-    "encryption.topic", text, None, doc="topic that is authenticated, if records are copied from there"
-)
+MODE: Final = Option("encryption.mode", choice(*_MODES), "gcm", doc="gcm, or siv: equal payloads become equal bytes")
+TOPIC: Final = Option("encryption.topic", text, None, doc="topic that is authenticated, if records are copied from it")
 
 
 class _Encryption(Stage):
