@@ -128,7 +128,7 @@ class HopClient:
 
         def attempt(number: int) -> None:
             with self._request("POST", url, self._auth, reference, _Body(document)) as response:
-                # What an attempt whose answer was lost has stored is in the way of the next one.
+                # The record that an attempt whose answer was lost has stored is in the way of the next one.
                 taken = response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (repeatable or number > 1)
                 if not taken:
                     _check(response, reference, _UPLOADING)

@@ -41,7 +41,7 @@ _URL: Final = re.compile(
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _PORTS: Final = {"http": 80, "https": 443}
 
-# What a consumer needs to connect as the client itself does.
+# Settings that a consumer needs to connect as the client itself does.
 _CONNECTION: Final = ("bootstrap.servers", "metadata.broker.list", "client.id", "oauth_cb", "broker.address.family")
 _CONNECTION_PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.ssl.", "socket.", "https.", "client.dns.")
 

@@ -155,7 +155,7 @@ class OffloadApp:
             _log.info("the last server was killed: %d uploads that it left unfinished were deleted", removed)
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whether the index answers, and what says who may do what. Asking the store would cost a request to it.
+        """Whether the index and the source of permissions answer. Asking the store would cost a request to it.
 
         Every client may ask: those that do so at the same time share one look, or they would take all threads for
         short calls.
@@ -213,8 +213,8 @@ class OffloadApp:
     def _readable(self, text: str, sender: Sender) -> Entry:
         """The message of an id, if the sender may read it; called in a thread, once for all that is asked.
 
-        Who may not is not told whether there is one. A user without any permission to read gets 403, whatever the id:
-        that is a mistake in the permissions, and not a message that is gone.
+        A user who may not read it does not learn whether there is one. A user without any permission to read gets 403,
+        whatever the id: that is a mistake in the permissions, and not a message that is gone.
         """
         permissions = self._authorizer
         if isinstance(permissions, SupportsAnyTopic) and not self._asked(

@@ -30,7 +30,7 @@ __all__ = [
     "translated",
 ]
 
-# Error codes as they stand in answers; HEAD requests have no body, there botocore gives the HTTP status as code.
+# Error codes as they stand in answers; HEAD requests have no body, there botocore has the HTTP status as code.
 # Source: "Error responses" in the Amazon S3 API Reference.
 MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 FORBIDDEN: Final = frozenset(
@@ -157,7 +157,7 @@ def _other_error(error: Exception) -> _Meaning:
         return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and the server's certificate"
     if isinstance(error, (ResponseParserError, ValueError)):
         return PayloadStoreUnavailableError, message, "If this persists, s3.endpoint.url is not the URL of an S3 server"
-    # All that is left of OSError and urllib3 is the network.
+    # What remains of OSError and urllib3 is the network.
     network = (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError)
     if isinstance(error, network) or not isinstance(error, boto.BotoCoreError):
         return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and that the server is running"
