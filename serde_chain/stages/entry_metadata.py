@@ -32,7 +32,7 @@ class EntryMetadataSerializer(Serializer[Buffer]):
 
     The time never goes backwards within one stage, whatever the clock does. The index counts from 0 what this stage has
     framed for a partition; it starts anew with the producer, and a record that is not delivered leaves a gap. The relay
-    ``serde-chain stamp`` gives an index that survives both.
+    ``serde-chain stamp`` writes an index that survives both.
     """
 
     takes = Data.BYTES

@@ -53,7 +53,7 @@ def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan 
 
 
 def plan_first_stages(chain: DeserializerChain, count: int, *, is_key: bool) -> FieldPlan:
-    """Plan the first stages of a chain, which give bytes.
+    """Plan the first stages of a chain, which return bytes.
 
     Args:
         chain: The chain.

@@ -1,4 +1,4 @@
-"""``encrypt``: authenticated encryption with AES-256-GCM, or with AES-SIV, which gives equal bytes for equal payloads.
+"""``encrypt``: authenticated encryption with AES-256-GCM, or with AES-SIV, which makes equal bytes of equal payloads.
 
 Keys are never used as they are: each mode has its own, derived with HKDF-SHA-256 (RFC 5869). For GCM (NIST SP 800-38D)
 the derivation has a random salt of 16 bytes, which travels with the record and is new for every stage and after 2^20
