@@ -13,9 +13,9 @@ The tree::
         ├── PayloadTooLargeError             larger than the configured or the store's own limit
         └── UntrustedReferenceError          outside the configured store, bucket, prefix or folder
 
-``error.transient`` tells what may work when it is tried again from what will not. ``error.about_record`` tells what is
-wrong with one record from what is wrong with the world around it: only the first is ever passed over, skipped or made
-null. Both are facts about one error, not about its class alone, and survive copies and pickling.
+``error.transient`` separates what may work when it is tried again from what will not. ``error.about_record`` separates
+faults of one record from faults of the world around it: only the first are ever passed over, skipped or made null. Both
+are facts about one error, not about its class alone, and survive copies and pickling.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ContextualError(Exception):
     """
 
     context_fields: ClassVar[tuple[str, ...]] = ()
-    # What most errors of a class are; one error says otherwise by an attribute of its own.
+    # The default of a class; one error differs by an attribute of its own.
     transient: bool = False
     about_record: bool = False
 
@@ -183,7 +183,7 @@ class UntrustedReferenceError(PayloadStoreError):
 
 
 def drop_data(error: BaseException) -> None:
-    """Drop the data that an error of Python's own decoders holds; what it says stays.
+    """Drop the data that an error of Python's own decoders holds; its message stays.
 
     Args:
         error: What becomes the cause of an error of ours. Errors are kept, logged and sent between processes.

@@ -71,7 +71,7 @@ _ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class")
 
 @dataclass(frozen=True)
 class Resolved:
-    """A configuration with what it says of chains, worked out once for all who ask.
+    """A configuration and the chains in it, resolved once for all callers.
 
     Attributes:
         settings: Flat mapping of dotted keys.
