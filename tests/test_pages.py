@@ -149,6 +149,7 @@ EXTRAS = {
         **{
             "large.message.payload.store.class": "memory",
             "large.message.format": "bakdata-flag",
+            "large.message.accept": "bakdata-flag",
             "large.message.id": "murmur3",
         },
     ),
