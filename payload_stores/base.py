@@ -60,7 +60,7 @@ class PublishContext:
 
 @dataclass(frozen=True, slots=True)
 class PayloadInfo:
-    """One stored payload, as listings give it.
+    """One stored payload, as listings return it.
 
     Attributes:
         reference: Full reference.
@@ -91,7 +91,7 @@ class StoredRecord:
 
 
 class PayloadStore(ABC):
-    """Keeps payloads that are too large for a record, and gives a reference for each.
+    """Keeps payloads that are too large for a record, and returns a reference for each.
 
     References are URLs ``<scheme>://…/<topic>/<id>`` and never change. A store reads only below its own prefix;
     anything else is an :class:`~payload_stores.errors.UntrustedReferenceError`. Stores are used by several threads at
@@ -192,8 +192,8 @@ class PayloadStore(ABC):
         """Whether a reference lies below the store's own prefix or a trusted one, so that this store is to follow it.
 
         A reader with several stores asks them in order, so that two may have the same scheme. The answer costs no I/O
-        and never raises; what is wrong with a reference that a store owns, :meth:`download` says. Stores with a prefix
-        override this (:class:`payload_stores.references.Roots`); by default the scheme decides.
+        and never raises; :meth:`download` raises what is wrong with a reference that the store owns. Stores with a
+        prefix override this (:class:`payload_stores.references.Roots`); by default the scheme decides.
 
         Args:
             reference: The reference as it came from the wire.
@@ -305,7 +305,7 @@ class SupportsRecords(Protocol):
 
 @runtime_checkable
 class SupportsTopics(Protocol):
-    """A store whose references tell the topic for which a payload was published."""
+    """A store whose references contain the topic for which a payload was published."""
 
     def topic_of(self, reference: str) -> str:
         """The topic in a reference; below a trusted prefix, the first segment is taken for it.

@@ -13,15 +13,14 @@ The tree::
         ├── PayloadTooLargeError             larger than the configured or the store's own limit
         └── UntrustedReferenceError          outside the configured store, bucket, prefix or folder
 
-``error.transient`` tells what may work when it is tried again from what will not. ``error.about_record`` tells what is
-wrong with one record from what is wrong with the world around it: only the first is ever passed over, skipped or made
-null. Both are facts about one error, not about its class alone, and survive copies and pickling.
+``error.transient`` separates what may work when it is tried again from what will not. ``error.about_record`` separates
+faults of one record from faults of the world around it: only the first are ever passed over, skipped or made null. Both
+are facts about one error, not about its class alone, and survive copies and pickling.
 """
 
 from __future__ import annotations
 
-import json
-import pickle
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -60,7 +59,7 @@ class ContextualError(Exception):
     """
 
     context_fields: ClassVar[tuple[str, ...]] = ()
-    # What most errors of a class are; one error says otherwise by an attribute of its own.
+    # The default of a class; one error differs by an attribute of its own.
     transient: bool = False
     about_record: bool = False
 
@@ -121,6 +120,8 @@ def _picklable(cause: BaseException | None) -> BaseException | None:
     if cause is None or isinstance(cause, ContextualError):
         return cause
     try:
+        import pickle  # errors are rarely sent anywhere
+
         pickle.loads(pickle.dumps(cause))  # noqa: S301, our own bytes
     except Exception:  # noqa: BLE001, a foreign exception may fail in its own __reduce__ or __init__ in any way it likes
         return RuntimeError(f"{type(cause).__name__}: {cause}")
@@ -182,7 +183,7 @@ class UntrustedReferenceError(PayloadStoreError):
 
 
 def drop_data(error: BaseException) -> None:
-    """Drop the data that an error of Python's own decoders holds; what it says stays.
+    """Drop the data that an error of Python's own decoders holds; its message stays.
 
     Args:
         error: What becomes the cause of an error of ours. Errors are kept, logged and sent between processes.
@@ -190,7 +191,7 @@ def drop_data(error: BaseException) -> None:
     if isinstance(error, (UnicodeDecodeError, UnicodeEncodeError)):
         error.object = error.object[:0]
         error.args = (error.encoding, error.object, error.start, error.end, error.reason)
-    elif isinstance(error, json.JSONDecodeError):
+    elif (json := sys.modules.get("json")) is not None and isinstance(error, json.JSONDecodeError):
         error.doc = ""
 
 

@@ -183,7 +183,7 @@ class Deadline(Middleware):
         where = {"reference": subject} if "://" in subject else {"topic": subject}
         return PayloadStoreUnavailableError(
             f"the payload store did not finish within {self.timeout_ms} ms",
-            hint=f"Check that the store is there and how fast it is, or raise {self._setting}",
+            hint=f"Check that the store is up and how fast it answers, or raise {self._setting}",
             store=self.scheme,
             **where,
         )

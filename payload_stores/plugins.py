@@ -52,7 +52,7 @@ class Catalogue:
             The object.
 
         Raises:
-            ConfigError: Nothing is known by that name, or two things are.
+            ConfigError: The name is unknown, or ambiguous.
         """
         name = self.aliases.get(name, name)
         registered = [point for point in _entry_points(self.group, tuple(sys.path)) if point.name == name]
@@ -114,7 +114,7 @@ class Item:
 
     @classmethod
     def of(cls, item: object, key: str | None = None) -> Self:
-        """Read an item as the configuration gives it; a mapping names the plug-in under ``class``.
+        """Read an item as the configuration has it; a mapping names the plug-in under ``class``.
 
         Args:
             item: The item.
@@ -167,7 +167,7 @@ def _entry_points(group: str, path: tuple[str, ...]) -> Iterable[EntryPoint]:
     """The entry points of a group; looking through all installed packages takes some milliseconds, so once a path."""
     if not any(_may_register(group, folder or ".") for folder in path):
         return ()
-    from importlib.metadata import entry_points  # takes longer to import than all else that a chain needs
+    from importlib.metadata import entry_points  # takes longer to import than everything else that a chain needs
 
     return entry_points(group=group)
 

@@ -178,7 +178,7 @@ def slices(view: memoryview, most_parts: int) -> Iterator[memoryview]:
 
 
 def read_parts(reader: BinaryIO, most_parts: int) -> Iterator[memoryview]:
-    """Read a file in parts; raw files, sockets and pipes may give less at a time than they are asked for.
+    """Read a file in parts; raw files, sockets and pipes may return less at a time than they are asked for.
 
     Args:
         reader: The file.
@@ -241,7 +241,7 @@ def put_parts(
 
 
 def stream_digest(reader: BinaryIO) -> str:
-    """Digest of what a reader will give, which can then be read again.
+    """Digest of what a reader will return, which can then be read again.
 
     Returns:
         ``sha256:<hex>``.
@@ -286,10 +286,10 @@ def download_ranges(
         threads: Where the ranges are downloaded.
         size: Size of the payload in bytes.
         fill: Downloads the range that begins at a position into its part of the buffer.
-        first: Reads the beginning in the caller's thread, where the answer that told the size has it already.
+        first: Reads the beginning in the caller's thread, where the answer with the size has it already.
         first_bytes: How many bytes that is.
     """
-    # In CPython, BytesIO takes and gives its bytes without a copy while nothing else holds them.
+    # In CPython, BytesIO accepts and returns its bytes without a copy while nothing else holds them.
     buffer = io.BytesIO(bytes(size))
     with buffer.getbuffer() as view:
 

@@ -35,7 +35,7 @@ _RENAMED: Final = {
     "large.message.s3.path.style.access": "s3.path.style.access",
     "large.message.s3.request.checksum.calculation": "s3.checksum.calculation",
 }
-_ROLES: Final = "boto3 takes roles from its own places: AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, or a profile"
+_ROLES: Final = "boto3 finds roles in its own places: AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, or a profile"
 _REFUSED: Final = {
     "large.message.s3.sts.role.arn": _ROLES,
     "large.message.s3.role.external.id": _ROLES,
@@ -53,7 +53,7 @@ _GENERATORS: Final = {
     "com.bakdata.kafka.MurmurHashIdGenerator": "murmur3",
 }
 _SCHEMES: Final = (
-    "The only store of bakdata's that there is here is S3; name others in large.message.payload.store.class"
+    "Of bakdata's stores, only S3 is available here; name another store in large.message.payload.store.class"
 )
 _THRESHOLD: Final = 1_000_000
 _KAFKA: Final = "org.apache.kafka.common.serialization."
@@ -154,10 +154,10 @@ def _check_serdes(given: Mapping[str, object], forms: Iterable[str]) -> None:
 
 
 def _settings(given: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """What each key means in ours."""
-    found: dict[str, dict[str, object]] = {key: {name: given[key]} for key, name in _RENAMED.items() if key in given}
+    """Translate each key into this project's own."""
+    settings: dict[str, dict[str, object]] = {key: {name: given[key]} for key, name in _RENAMED.items() if key in given}
     if _BASE_PATH in given:
-        found[_BASE_PATH] = _store(given[_BASE_PATH])
+        settings[_BASE_PATH] = _store(given[_BASE_PATH])
     generator = given.get(_ID_GENERATOR)
     if generator is not None:
         if not isinstance(generator, str) or generator not in _GENERATORS:
@@ -166,8 +166,8 @@ def _settings(given: Mapping[str, object]) -> dict[str, dict[str, object]]:
                 hint=f"Known are {', '.join(_GENERATORS)}",
                 key=_ID_GENERATOR,
             )
-        found[_ID_GENERATOR] = {"large.message.id": _GENERATORS[generator]}
-    return found
+        settings[_ID_GENERATOR] = {"large.message.id": _GENERATORS[generator]}
+    return settings
 
 
 def _store(base_path: object) -> dict[str, object]:
@@ -183,8 +183,8 @@ def _store(base_path: object) -> dict[str, object]:
             f"s3://{url.netloc}/",
             key=_BASE_PATH,
         )
-    found: dict[str, object] = {"large.message.payload.store.class": "s3", "s3.bucket": url.netloc}
-    return {**found, "s3.prefix": prefix} if prefix else found
+    settings: dict[str, object] = {"large.message.payload.store.class": "s3", "s3.bucket": url.netloc}
+    return {**settings, "s3.prefix": prefix} if prefix else settings
 
 
 def _set(ours: dict[str, object], name: str, value: object, key: str) -> None:

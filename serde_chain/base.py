@@ -36,7 +36,7 @@ from typing import (
     runtime_checkable,
 )
 
-from payload_stores.base import Buffer
+from payload_stores.buffers import Buffer
 from payload_stores.options import Option
 from serde_chain.record import Context
 from serde_chain.transfer import Transfer
@@ -73,21 +73,21 @@ Out = TypeVar("Out", covariant=True)
 
 
 class Data(StrEnum):
-    """What a stage takes or gives."""
+    """Kinds of data that a stage takes or gives."""
 
     OBJECT = "object"
     BYTES = "bytes"
 
 
 class Stage(ABC):
-    """What serializers and deserializers share.
+    """The base of serializers and deserializers.
 
     A stage is configured once and then called by several threads at once. ``None`` (a tombstone) is never passed to a
     stage by a chain.
 
     Attributes:
         takes: What the stage takes. A stage that takes objects can only be the first serializer. An order is checked
-            before stages are made, so what the class says holds; None there if only ``configure`` finds out.
+            before stages are made, so the class's value counts; None there if only ``configure`` can tell.
         gives: What the stage gives, likewise. A stage that gives objects can only be the last deserializer.
         options: The configuration keys that the stage reads, for misspelling checks and documentation.
         moves_payloads: Whether the stage puts placeholders in place of payloads or follows them, as ``large-message``
@@ -156,7 +156,7 @@ def _reconfigure(cls: type[Stage], config: Mapping[str, object], is_key: bool) -
 
 
 def is_stage(item: object) -> TypeGuard[Stage | type[Stage]]:
-    """Whether an item of a chain says what it takes and gives: a stage, or the class of one."""
+    """Whether an item of a chain declares what it takes and gives: a stage, or the class of one."""
     return isinstance(item, Stage) or (isinstance(item, type) and issubclass(item, Stage))
 
 
@@ -168,8 +168,8 @@ class Serializer(Stage, Generic[In]):
             must leave the record below the broker's limit. None for stages that may not.
         message_format: What the bytes are, for formats of large messages that say so in a header (hop's ``_format``):
             ``json``, ``avro``; None for what needs this project to be read.
-        varies: Of stages that may give different bytes for equal data, what to do about it. Key chains refuse them:
-            partitions and compaction go by the bytes of a key. None for all others.
+        varies: Of stages that may return different bytes for equal data, the advice for the user. Key chains refuse
+            them: partitions and compaction go by the bytes of a key. None for all others.
     """
 
     takes: Data | None = Data.OBJECT
@@ -217,7 +217,7 @@ class Deserializer(Stage, Generic[Out]):
         """Deserialize one key or value.
 
         Args:
-            data: What the stage before gave, or what came from the broker.
+            data: What the stage before returned, or what came from the broker.
             ctx: The record around it.
 
         Returns:
@@ -229,7 +229,7 @@ class Deserializer(Stage, Generic[Out]):
         """
 
     def arrow_type(self) -> Any | None:
-        """The ``pyarrow.DataType`` of what the stage gives, for stages without a batch form.
+        """The ``pyarrow.DataType`` of the stage's results, for stages without a batch form.
 
         Returns:
             The type; None for one that pyarrow infers from the values.
@@ -265,7 +265,7 @@ class SupportsPlainCalls(Protocol):
         plain: ``data -> data``, made by ``configure`` over local names; None where the stage needs the record, as it is
             configured. Called with data that is not None, of records without headers, by several threads at once.
             It may raise anything, also where it only cannot tell: the chain then calls the stages themselves, with the
-            context, and what these give or raise counts. So it must not have done anything before.
+            context, and what these return or raise counts. So it must not have done anything before.
     """
 
     plain: Callable[[Any], Any] | None
@@ -298,7 +298,7 @@ class PlainDeserializer(Deserializer[Out]):
 
 @runtime_checkable
 class SupportsArrowType(Protocol):
-    """A deserializer, or a foreign callable, that may know the Arrow type of what it gives."""
+    """A deserializer, or a foreign callable, that may know the Arrow type of its results."""
 
     def arrow_type(self) -> Any | None:
         """The ``pyarrow.DataType``; None for one that pyarrow infers from the values."""
@@ -316,12 +316,12 @@ class SupportsTransfers(Protocol):
             ctx: The record around it.
 
         Returns:
-            What the stage gives, or a :class:`~serde_chain.transfer.Transfer` that leads there.
+            The stage's result, or a :class:`~serde_chain.transfer.Transfer` that leads to it.
         """
 
 
 class RecordLimits(Protocol):
-    """What a client says about the records that it sends; for stages that can make a record smaller.
+    """Limits that a client puts on the records that it sends; for stages that can make a record smaller.
 
     Attributes:
         most: Bytes of the largest value that the client sends at all.
@@ -381,7 +381,7 @@ class SupportsOffload(Protocol):
         """
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
-        """Whether what the stage gave is what it was given: neither a placeholder nor marked in its bytes."""
+        """Whether the stage returned what it was given: neither a placeholder nor marked in its bytes."""
 
     def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
         """Offload a payload, whatever its size."""
@@ -437,7 +437,7 @@ class SupportsClusterId(Protocol):
     """A foreign callable that wants to know the cluster, as Confluent's serializers do."""
 
     def set_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
-        """Take a function that gives the cluster's id."""
+        """Take a function that returns the cluster's id."""
 
 
 @runtime_checkable
@@ -445,7 +445,7 @@ class SupportsAsyncClusterId(Protocol):
     """The same, of Confluent's asyncio serializers."""
 
     def set_async_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
-        """Take a coroutine function that gives the cluster's id."""
+        """Take a coroutine function that returns the cluster's id."""
 
 
 class StagePair(NamedTuple):

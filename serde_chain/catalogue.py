@@ -152,16 +152,16 @@ def stage_type(item: StageItem, side: Side) -> object:
     if isinstance(item.target, str) and item.target in side.other_catalogue.aliases:
         raise _wrong_side(item, side)
     try:
-        found = side.catalogue.find(item.target) if isinstance(item.target, str) else item.target
+        target = side.catalogue.find(item.target) if isinstance(item.target, str) else item.target
     except ConfigError as error:
         error.add_context(key=item.key)
         raise
-    if isinstance(found, tuple) and len(found) == 2:
-        found = found[side.pair_index]
-    kind = found if isinstance(found, type) else type(found)
+    if isinstance(target, tuple) and len(target) == 2:
+        target = target[side.pair_index]
+    kind = target if isinstance(target, type) else type(target)
     if issubclass(kind, side.other) and not issubclass(kind, side.base):
         raise _wrong_side(item, side)
-    return found
+    return target
 
 
 def _wrong_side(item: StageItem, side: Side) -> ConfigError:
@@ -183,29 +183,29 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
         ConfigError: The stage is unknown, of the wrong direction, or refuses its configuration.
         MissingDependencyError: Its extra is not installed.
     """
-    found = stage_type(item, side)
+    stage = stage_type(item, side)
     merged = {**config, **item.options}
-    if isinstance(found, type):
-        if issubclass(found, Stage):
-            item.check(found.options_for(merged))
+    if isinstance(stage, type):
+        if issubclass(stage, Stage):
+            item.check(stage.options_for(merged))
         # What does not know our configuration takes its options as arguments, as Confluent's serializers do.
-        arguments = {} if issubclass(found, SupportsConfigure) else item.options
+        arguments = {} if issubclass(stage, SupportsConfigure) else item.options
         try:
-            found = found(**arguments)
+            stage = stage(**arguments)
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"{item.label} cannot be made with{' these' if arguments else 'out'} arguments: {error}",
                 hint="Pass an instance, or a class that takes its settings in configure(config, is_key)",
             ) from error
-        if isinstance(found, SupportsConfigure):
-            found.configure(merged, is_key)
+        if isinstance(stage, SupportsConfigure):
+            stage.configure(merged, is_key)
     elif item.options:
         raise ConfigError(f"{item.label} is made already, so it takes no options", hint="Pass its class instead")
-    if not callable(found):
+    if not callable(stage):
         raise ConfigError(
             f"{item.label} is not a {side.word}", hint="Give a name, a class, or a callable that takes (data, ctx)"
         )
-    return found
+    return stage
 
 
 _ADD_STAGE: Final = (

@@ -1,6 +1,6 @@
 """Compression codecs: each a thin, bounded use of its library, told apart by the magic number of its own format.
 
-Every format frames itself and detects truncation. Decompression never gives more than a limit, however much a frame
+Every format frames itself and detects truncation. Decompression never returns more than a limit, however much a frame
 claims or expands to; trailing bytes are refused.
 
 ========  ====================  ===============================================================================
@@ -8,8 +8,8 @@ codec     magic number          format
 ========  ====================  ===============================================================================
 zstd      28 B5 2F FD           RFC 8878, content size in the frame
 lz4       04 22 4D 18           LZ4 frame format, independent blocks, content size and checksum
-gzip      1F 8B                 RFC 1952, time stamp 0, so that equal payloads give equal bytes
-snappy    FF 06 00 00 sNaPpY    Snappy framing format; a skippable chunk 0x80 gives the length (see below)
+gzip      1F 8B                 RFC 1952, time stamp 0, so that equal payloads become equal bytes
+snappy    FF 06 00 00 sNaPpY    Snappy framing format; a skippable chunk 0x80 has the length (see below)
 ========  ====================  ===============================================================================
 
 Snappy's framing has no end mark, so a stream cut between two chunks would read as a shorter payload. We write the
@@ -67,7 +67,7 @@ class Codec(ABC):
     def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
         """Make a function that decompresses one frame, safe for concurrent calls.
 
-        The function raises DecodeError for anything but one whole frame that gives at most ``limit`` bytes.
+        The function raises DecodeError for anything but one whole frame of at most ``limit`` bytes, decompressed.
         """
 
     def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
@@ -75,13 +75,13 @@ class Codec(ABC):
 
         Args:
             data: The frame, and what follows it.
-            limit: The most bytes that it may give.
+            limit: The most bytes that it may decompress to.
 
         Returns:
             The payload, and what follows the frame; of a format whose frames have no end, nothing.
 
         Raises:
-            DecodeError: It is not a whole frame, or gives more.
+            DecodeError: It is not a whole frame, or decompresses to more.
         """
         return self.decompressor(limit)(data), memoryview(b"")
 
@@ -104,7 +104,7 @@ class Codec(ABC):
         return payload
 
     def too_large(self, limit: int) -> DecodeError:
-        """The error for a frame that gives more than it may."""
+        """The error for a frame that decompresses to more than it may."""
         return DecodeError(
             f"the {self.name} frame decompresses to more than {limit} bytes",
             hint="Raise compression.max.output.bytes if this is expected",
@@ -192,7 +192,7 @@ class Zstd(Codec):
 
     def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
         """Piece by piece, also for frames of streaming writers, which do not say what they hold."""
-        step = 1024  # of input; bounds what one step may give, as a block of 4 bytes can stand for 128 KiB
+        step = 1024  # of input; bounds what one step may return, as a block of 4 bytes can stand for 128 KiB
         view = memoryview(data)
         if view[: len(self.magic)] != self.magic:  # the library takes skippable frames for an empty payload
             raise self.corrupt("it does not begin with a frame")
@@ -338,7 +338,7 @@ class Snappy(Codec):
 
 
 def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:
-    """Where the chunks of a Snappy stream end, and what they declare that they give; ValueError if a chunk is cut."""
+    """Where the chunks of a Snappy stream end, and the sizes that they declare; ValueError if a chunk is cut."""
     at = 0
     while at < len(stream):
         kind, length = stream[at], int.from_bytes(stream[at + 1 : at + 4], "little")

@@ -13,7 +13,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         │   └── ForeignFormatError           of another format, by a header; chains hand the bytes over instead
         │   └── DecryptionError              they cannot be decrypted: another key, topic or field, or changed bytes
         │       └── UnknownKeyError          the key that they name is not configured
-        ├── TopicLimitError                  the broker does not say how large records of a topic may be
+        ├── TopicLimitError                  the broker does not report how large records of a topic may be
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
         └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
                                              store's own kind, so that either ``except`` clause catches it
@@ -136,7 +136,7 @@ class SchemaRegistryError(SerializationError):
 
 
 class TopicLimitError(SerializationError):
-    """The broker did not say how large the records of a topic may be; the same call may work later."""
+    """The broker did not report how large the records of a topic may be; the same call may work later."""
 
     transient = True
 
@@ -157,7 +157,7 @@ class StampError(ContextualError):
 
 
 class _StoreErrorInChain(SerializationError):  # noqa: N818, the combined classes have names of their own
-    """What a store's error gains inside a chain; combined with the error's own class by :func:`in_chain`."""
+    """Context that a store's error gains inside a chain; combined with the error's own class by :func:`in_chain`."""
 
     context_fields = (*SerializationError.context_fields, "store", "reference")
 
@@ -211,7 +211,7 @@ _NOT_THERE: Final = (
 # What they raise where it is there and refuses, by where the error has the status.
 _ANSWERED: Final = (("httpx", "HTTPStatusError"), ("httpx2", "HTTPStatusError"), ("requests", "HTTPError"))
 _ANSWERED_URLLIB: Final = (("urllib.error", "HTTPError"),)
-# Of HTTP (RFC 9110): about who asks, how often, or the server; those from 500 on as well.
+# Of HTTP (RFC 9110): about the client, its rate, or the server; those from 500 on as well.
 _REFUSED: Final = frozenset({401, 403, 407, 408, 429})
 _REGISTRY_CLIENT: Final = (("confluent_kafka.schema_registry.error", "SchemaRegistryError"),)
 # A registry's own codes: it knows no such subject, version or schema.
@@ -240,7 +240,7 @@ def is_about_record(error: BaseException) -> bool:
         status = _http_status(cause)
         if status is not None and (status in _REFUSED or status >= 500):
             return False
-        # Without a number the system did not say it: gzip, bz2 and Pillow call corrupt data an OSError.
+        # Without a number it did not come from the system: gzip, bz2 and Pillow raise OSError for corrupt data.
         if isinstance(cause, OSError) and cause.errno is not None:
             return False
         seen.append(cause)
@@ -251,8 +251,8 @@ def is_about_record(error: BaseException) -> bool:
 def _http_status(error: Any) -> int | None:
     """The status of the answer that an error of an HTTP client is about."""
     if isinstance(error, _kinds(_ANSWERED_URLLIB)):
-        found: int = error.code  # type: ignore[attr-defined]
-        return found
+        status: int = error.code  # type: ignore[attr-defined]
+        return status
     answer: Any = error.response if isinstance(error, _kinds(_ANSWERED)) else None  # type: ignore[attr-defined]
     return None if answer is None else int(answer.status_code)
 

@@ -1,4 +1,4 @@
-"""What a stage knows about the record around its data, and how headers are read and written."""
+"""The record around a stage's data, as the stage knows it, and how headers are read and written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Headers: TypeAlias = list[Header] | dict[str, Any]
 
 
 class Context(Protocol):
-    """What every stage gets beside the data: ours, or ``confluent_kafka.serialization.SerializationContext``."""
+    """The context that every stage gets: ours, or ``confluent_kafka.serialization.SerializationContext``."""
 
     topic: Any
     field: Any
@@ -83,7 +83,7 @@ def topic_of(ctx: Context | None, stage: str) -> str:
 
 
 def key_of(ctx: Context | None) -> bytes | None:
-    """The record's encoded key; None where the context does not tell it, as those of confluent_kafka."""
+    """The record's encoded key; None where the context does not have it, as those of confluent_kafka."""
     return ctx.key if isinstance(ctx, RecordContext) else None
 
 

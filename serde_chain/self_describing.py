@@ -94,7 +94,7 @@ class AutoDeserializer(Deserializer[Any]):
 
     Fails closed: an unknown version, a stage that is not allowed, an order that cannot be, and a record without the
     header are errors; the last is read with ``serde.chain.default`` if that is set. Every writer of the
-    topic chooses among the allowed stages, so it takes a fixed list to refuse, say, what is not encrypted.
+    topic chooses among the allowed stages, so it takes a fixed list to refuse, for instance, what is not encrypted.
     """
 
     options = (ALLOW, DEFAULT)
@@ -108,7 +108,7 @@ class AutoDeserializer(Deserializer[Any]):
         return (*cls.options, *(option for kind in stages for option in kind.options_for(config)))
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Make all stages that may be needed: what is wrong with their settings is said now."""
+        """Make all stages that may be needed: what is wrong with their settings is raised now."""
         super().configure(config, is_key)
         self._header = header_name(is_key=is_key)
         self._default = DEFAULT.read(config)

@@ -1,6 +1,6 @@
 """I/O that a record waits for: a payload to be published or fetched, a topic's limit to be asked for.
 
-A chain does no I/O of its own accord. ``chain.begin(data, ctx)`` gives the result, or a :class:`Transfer` that says
+A chain does no I/O of its own accord. ``chain.begin(data, ctx)`` returns the result, or a :class:`Transfer` that says
 what has to be done first. The caller does it where it likes: on the spot, in a pool, on an event loop's executor, ahead
 of a reader. So the protocol is written once and driven in several ways, as httpx's ``auth_flow`` is.
 """
@@ -20,8 +20,8 @@ class Transfer(ABC, Generic[T]):
     """One step of I/O between two steps of a chain.
 
     Attributes:
-        size: Bytes that the transfer holds or will give; None where nothing says so. For bounds on memory.
-        key: Transfers with equal keys give equal results, so one run can serve them all; None where that is not so.
+        size: Bytes that the transfer holds or will return; None where that is not known. For bounds on memory.
+        key: Transfers with equal keys have equal results, so one run can serve them all; None otherwise.
 
     Example:
         >>> step = chain.begin(data, ctx)  # doctest: +SKIP
@@ -53,7 +53,7 @@ class Transfer(ABC, Generic[T]):
         """Go on with the record, in the thread to which it belongs: headers are written here.
 
         Args:
-            result: What :meth:`run` gave.
+            result: What :meth:`run` returned.
 
         Returns:
             The data; or another transfer.
@@ -67,8 +67,8 @@ def then(step: Any, go_on: Callable[[Any], Any]) -> Any:
     """Go on with data: now, or once the transfers that lead to them are done.
 
     Args:
-        step: What a ``begin`` or a ``resume`` gave.
-        go_on: Called with the data; gives data or another transfer.
+        step: What a ``begin`` or a ``resume`` returned.
+        go_on: Called with the data; returns data or another transfer.
     """
     return _Then(step, go_on) if isinstance(step, Transfer) else go_on(step)
 
@@ -95,7 +95,7 @@ def finish(step: Any) -> Any:
     """Run transfers on the spot until the data is there.
 
     Args:
-        step: What a ``begin`` or a ``resume`` gave.
+        step: What a ``begin`` or a ``resume`` returned.
 
     Example:
         >>> finish(b"data")

@@ -144,6 +144,15 @@ EXTRAS = {
     "arrow": "from serde_chain import DeserializerChain\n"
     "DeserializerChain.from_config({'value.deserializer': 'string'}).to_arrow([b'a'], topic='t')\n"
     "import datafusion",
+    "bakdata": stages(
+        "large-message",
+        **{
+            "large.message.payload.store.class": "memory",
+            "large.message.format": "bakdata-flag",
+            "large.message.accept": "bakdata-flag",
+            "large.message.id": "murmur3",
+        },
+    ),
     "s3": opening("s3", **{"s3.bucket": "bucket"}),
     "hop": opening("hop", **{"hop.offload.url": "http://127.0.0.1:1", "hop.username": "u", "hop.password": "p"}),
     "offload-server": "import payload_stores.offload_server, payload_stores.offload_server.runner\n"

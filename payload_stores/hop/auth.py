@@ -50,7 +50,7 @@ def tokens(static: str, config: Mapping[str, object]) -> Callable[[], str]:
 
     Args:
         static: A token that stays the same (``hop.token``), or nothing.
-        config: The client's configuration; otherwise its ``oauth_cb`` or its settings for OpenID Connect give one.
+        config: The client's configuration; otherwise its ``oauth_cb`` or its settings for OpenID Connect provide one.
 
     Raises:
         ConfigError: There are neither.
@@ -86,7 +86,7 @@ class _Kept:
 
 
 def _from_callback(callback: Callable[[str], Any], setting: str) -> tuple[str, float]:
-    """confluent_kafka's ``oauth_cb``: gives the token and the time, in seconds since the epoch, when it expires."""
+    """confluent_kafka's ``oauth_cb``: returns the token and the time, in seconds since the epoch, when it expires."""
     try:
         token, until, *_ = callback(setting)
         return str(token), float(until)

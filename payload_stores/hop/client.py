@@ -52,16 +52,20 @@ _KINDS: Final[_Kinds] = {
     HTTPStatus.NOT_FOUND: (PayloadNotFoundError, "the offload server has no such record", None),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (
         PayloadTooLargeError,
-        "the record is larger than the offload server takes",
+        "the record is larger than the offload server accepts",
         "Ask its operator for the limit, or send less",
     ),
-    HTTPStatus.UNPROCESSABLE_ENTITY: (PayloadStoreError, "the offload server refused the record, or has its id", None),
+    HTTPStatus.UNPROCESSABLE_ENTITY: (
+        PayloadStoreError,
+        "the offload server refused the record, or has its id already",
+        None,
+    ),
 }
 # Where a 404 is about the address: nothing is known of the record yet.
 _UPLOADING: Final = _KINDS | {
     HTTPStatus.NOT_FOUND: (
         PayloadNotFoundError,
-        "the offload server takes no records at this address",
+        "the offload server does not accept records at this address",
         "Check hop.offload.url, or what the broker announces",
     )
 }
@@ -124,7 +128,7 @@ class HopClient:
 
         def attempt(number: int) -> None:
             with self._request("POST", url, self._auth, reference, _Body(document)) as response:
-                # What an attempt whose answer was lost has stored is in the way of the next one.
+                # The record that an attempt whose answer was lost has stored is in the way of the next one.
                 taken = response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (repeatable or number > 1)
                 if not taken:
                     _check(response, reference, _UPLOADING)

@@ -41,7 +41,7 @@ _URL: Final = re.compile(
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _PORTS: Final = {"http": 80, "https": 443}
 
-# What a consumer needs to connect as the client itself does.
+# Settings that a consumer needs to connect as the client itself does.
 _CONNECTION: Final = ("bootstrap.servers", "metadata.broker.list", "client.id", "oauth_cb", "broker.address.family")
 _CONNECTION_PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.ssl.", "socket.", "https.", "client.dns.")
 
@@ -191,8 +191,8 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
         last = last_record(consumer, until)
     except kafka.KafkaException as error:
         raise PayloadStoreUnavailableError(
-            f"the broker did not say where its offload endpoint is: {error.args[0]}",
-            hint="Check that the broker is there, set hop.offload.url, or switch this off with automatic_offload = "
+            f"the broker did not report its offload endpoint: {error.args[0]}",
+            hint="Check that the broker is running, set hop.offload.url, or switch this off with automatic_offload = "
             "false, and fetch_external = false for a consumer",
             store="hop",
         ) from error

@@ -96,7 +96,7 @@ def frame(record: StoredRecord) -> Frame:
             timestamp is the server's to set.
 
     Raises:
-        ValueError: The document would be larger than BSON can say, or a header's name is not Unicode text.
+        ValueError: The document would be larger than BSON allows, or a header's name is not Unicode text.
     """
     payload = memoryview(record.value).cast("B")
     fields: dict[str, object] = {"headers": [[name, value or b""] for name, value in record.headers]}
@@ -114,7 +114,7 @@ def around(size: int, fields: Mapping[str, object]) -> tuple[bytes, bytes]:
         fields: The other fields.
 
     Raises:
-        ValueError: The document would be larger than BSON can say, or a text is not Unicode.
+        ValueError: The document would be larger than BSON allows, or a text is not Unicode.
     """
     document = bson.encode({"message": b"", **fields})
     whole = len(document) + size
@@ -190,7 +190,7 @@ def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> 
         return messages[0], bson.decode(struct.pack("<i", len(elements) + 5) + elements + b"\0", _CODEC)
     except BSONError:
         # Without the cause, which may hold what it could not read.
-        raise ValueError(f"what it says of its message ({', '.join(sorted(_FIELDS))}) is malformed") from None
+        raise ValueError(f"its fields about the message ({', '.join(sorted(_FIELDS))}) are malformed") from None
 
 
 class _Source:
@@ -214,7 +214,7 @@ class _Source:
         """A binary value that may be large."""
         size = self._payload_size()
         check(size)
-        # In CPython, BytesIO takes and gives its bytes without a copy while nothing else holds them.
+        # In CPython, BytesIO accepts and returns its bytes without a copy while nothing else holds them.
         buffer = io.BytesIO(bytes(size))
         for view in self._views(size):
             buffer.write(view)
@@ -271,7 +271,7 @@ class _Source:
     def finish(self) -> None:
         """Nothing may follow."""
         if self.left or self._chunk or any(self._chunks):
-            raise ValueError("bytes follow the document, or it is shorter than it says")
+            raise ValueError("bytes follow the document, or it is shorter than it declares")
 
     def _within(self, size: int) -> None:
         if not 0 <= size <= self.left:

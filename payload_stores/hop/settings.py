@@ -1,7 +1,7 @@
 """The switches that hop's users know: ``automatic_offload`` and ``fetch_external``.
 
-What the client's configuration says comes first, then the environment (``HOP_AUTOMATIC_OFFLOAD``,
-``HOP_FETCH_EXTERNAL``), then hop's own ``config.toml``. Both are on where nothing is said.
+The client's configuration comes first, then the environment (``HOP_AUTOMATIC_OFFLOAD``,
+``HOP_FETCH_EXTERNAL``), then hop's own ``config.toml``. Both are on by default.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def switch(name: str, configured: bool | None) -> bool:
 
     Args:
         name: ``automatic_offload`` or ``fetch_external``.
-        configured: What the client's configuration says, if it does.
+        configured: The value in the client's configuration, if it is set.
 
     Raises:
-        ConfigError: The environment or the file says neither yes nor no.
+        ConfigError: The value in the environment or in the file is neither true nor false.
     """
     if configured is not None:
         return configured

@@ -170,7 +170,7 @@ def _open(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
-        # Which error a link gives differs with the flags and between systems, so look.
+        # Which error a link raises differs with the flags and between systems, so look.
         if _is_link(name, folder):
             raise NotAFileError(errno.ELOOP, "a symbolic link") from error
         raise
@@ -218,7 +218,7 @@ def temporary_file(folder: int) -> Iterator[tuple[int, str]]:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file's name is one of those that :func:`temporary_file` gives."""
+    """Whether a file's name is one of those that :func:`temporary_file` makes."""
     return name.startswith(".") and name.endswith(_SUFFIX)
 
 

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 _STREAM_BLOCK: Final = 1 << 20
 _DAY_MS: Final = 86_400_000
 
-# What may be better in a moment: a full or busy disk, a network file system that is away, too many open files.
+# Errors that may pass in a moment: a full or busy disk, a network file system that is away, too many open files.
 _TRANSIENT: Final = frozenset(
     {
         errno.EAGAIN, errno.EBUSY, errno.EDQUOT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EINTR, errno.EIO,
@@ -56,7 +56,7 @@ _TRANSIENT: Final = frozenset(
     }
 )  # fmt: skip
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-# Of what no payload can be called.
+# Errors for names that no payload can have.
 _NO_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ})
 _NOT_THERE: Final = (
     "Mount its file system, or correct local.path; a store has a folder .payload-store, which its first payload makes"

@@ -84,7 +84,7 @@ class SupportsCheck(Protocol):
     """An authorizer that may be out of order."""
 
     def check(self) -> None:
-        """Raise unless it can say who may do what.
+        """Raise unless it can answer questions about permissions.
 
         Raises:
             PayloadStoreUnavailableError: It cannot.
@@ -187,7 +187,7 @@ class BrokerAcls:
         return user in self._super_users or decide_any(self._current(), user, operation, address)
 
     def refresh(self) -> None:
-        """See :class:`SupportsRefresh`: a permission that was just given counts at once."""
+        """See :class:`SupportsRefresh`: a permission that was just granted counts at once."""
         with self._lock:
             if self._clock() >= self._until - self._seconds + _FRESH_SECONDS:
                 self._until = -float("inf")
@@ -203,7 +203,7 @@ class BrokerAcls:
                 try:
                     self._rules, seconds = self._ask(), self._seconds
                 except PayloadStoreUnavailableError as error:
-                    # Else all requests that wait for this one would each wait as long again.
+                    # Otherwise all requests that wait for this one would each wait as long again.
                     self._rules, seconds = error, _FAILED_SECONDS
                 self._until = self._clock() + seconds
             if isinstance(self._rules, PayloadStoreUnavailableError):

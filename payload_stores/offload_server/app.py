@@ -150,12 +150,12 @@ class OffloadApp:
         try:
             removed = self._store.remove_leftovers(0)
         except PayloadStoreError as error:
-            _log.warning("what a server that was killed has left in the store cannot be removed: %s", error)
+            _log.warning("the unfinished uploads of a killed server cannot be deleted from the store: %s", error)
         else:
-            _log.info("the last server was killed: %d uploads that it left unfinished were removed", removed)
+            _log.info("the last server was killed: %d uploads that it left unfinished were deleted", removed)
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whether the index answers, and what says who may do what. Asking the store would cost a request to it.
+        """Whether the index and the source of permissions answer. Asking the store would cost a request to it.
 
         Every client may ask: those that do so at the same time share one look, or they would take all threads for
         short calls.
@@ -213,8 +213,8 @@ class OffloadApp:
     def _readable(self, text: str, sender: Sender) -> Entry:
         """The message of an id, if the sender may read it; called in a thread, once for all that is asked.
 
-        Who may not is not told whether there is one. A user without any permission to read gets 403, whatever the id:
-        that is a mistake in the permissions, and not a message that is gone.
+        A user who may not read it does not learn whether there is one. A user without any permission to read gets 403,
+        whatever the id: that is a mistake in the permissions, and not a message that is gone.
         """
         permissions = self._authorizer
         if isinstance(permissions, SupportsAnyTopic) and not self._asked(
@@ -278,7 +278,7 @@ async def _nothing_here(scope: Scope, _receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1000})
         return
-    raise RefusedError("there is nothing here", status=404)
+    raise RefusedError("nothing is served at this path", status=404)
 
 
 def _check(limits: Limits, store: PayloadStore) -> None:

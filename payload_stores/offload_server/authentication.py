@@ -21,7 +21,7 @@ __all__ = ["HEALTH", "LIVE", "USER", "Authentication"]
 
 _log = logging.getLogger(__name__)
 
-#: Where the name of who sent a request is found in its scope.
+#: Key of the sender's name in a request's scope.
 USER: Final = "offload.user"
 
 #: Answered without authentication: they say nothing about any user.
@@ -31,7 +31,7 @@ _OPEN: Final = frozenset({HEALTH, LIVE, METRICS})
 
 _BEARER: Final = "bearer "
 _LONGEST_TOKEN: Final = 8192
-# Of those who come with a token that belongs to no user.
+# For requests with a token that belongs to no user.
 _NO_NAME: Final = ""
 
 Call = Callable[..., Awaitable[Any]]
@@ -148,7 +148,7 @@ class Authentication:
         user = await self._call(tokens.verify, token) if 0 < len(token) <= _LONGEST_TOKEN else None
         if user is not None:
             return Outcome(user, {})
-        # Whose it would be is not known: afterwards, so that those with good ones do not wait.
+        # Its user is not known: afterwards, so that users with good tokens do not wait.
         await self._refusals.turn(_NO_NAME, address)
         self._refuse(_NO_NAME, address, "the token is not known")
         return Outcome(None, {"WWW-Authenticate": "Bearer"})
@@ -159,7 +159,7 @@ def _meaning(error: Exception) -> tuple[int, str]:
     if isinstance(error, RefusedError):
         return error.status or 400, error.message
     if isinstance(error, PayloadStoreUnavailableError):
-        return 503, "the payload store, or what says who may do what, is not available; try again later"
+        return 503, "the payload store or the source of permissions is not available; try again later"
     if isinstance(error, PayloadStoreError):
         return 500, "the payload store failed"
     return 500, "the server failed"

@@ -68,7 +68,7 @@ class Connections:
                 connection, name = await loop.sock_accept(listener)
             except OSError as error:
                 if self._rarely.due("accept") is not None:
-                    _log.error("no connection can be taken in: %s", error.strerror)
+                    _log.error("no connection can be accepted: %s", error.strerror)
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
             address = str(name[0])

@@ -18,7 +18,7 @@ _WORTHWHILE: Final = 256 << 10
 
 
 class PipeClosedError(PayloadStoreError):
-    """The reader has gone: what it ended with says why."""
+    """The reader has gone: its error says why."""
 
 
 class Pipe:

@@ -16,10 +16,10 @@ _MOST: Final = 10_000
 
 
 class Rarely:
-    """Remembers what was said lately; bounded, the oldest is forgotten first. For one thread.
+    """Remembers what was logged lately; bounded, the oldest is forgotten first. For one thread.
 
     Args:
-        seconds: How long a thing is not said again.
+        seconds: How long the same line is not logged again.
         clock: Seconds that never go back; for tests.
     """
 
@@ -29,10 +29,10 @@ class Rarely:
         self._said: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
 
     def due(self, occasion: Hashable) -> int | None:
-        """Whether to say it now.
+        """Whether to log it now.
 
         Returns:
-            How often it was left out since it was said last; None if it is to be left out now.
+            How often it was left out since it was logged last; None if it is to be left out now.
         """
         now = self._clock()
         until, omitted = self._said.get(occasion, (now, 0))

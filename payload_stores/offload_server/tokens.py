@@ -31,7 +31,7 @@ class TokenVerifier(Protocol):
 class FileTokens:
     """Tokens of a TOML file, which is read again when it changes.
 
-    The file holds SHA-256 digests, so that it gives no token away: ``[tokens]`` with lines
+    The file holds SHA-256 digests, so that it reveals no token: ``[tokens]`` with lines
     ``"sha256:<hex>" = "user"``. That is sound for random tokens only, not for chosen ones. This does not check OAuth
     tokens: for tokens with a signature and an end, give the server a verifier of your identity provider.
 

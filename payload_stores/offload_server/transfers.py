@@ -228,10 +228,10 @@ class Transfers:
             raise
 
     async def _given_up(self, publishing: Future[str], error: PayloadStoreError) -> None:
-        """Wait until a store has given up a payload that was not right, or that it could not take.
+        """Wait until a store has discarded a payload that was not right, or that it could not accept.
 
         Raises:
-            PayloadStoreError: It could not take it, and says why.
+            PayloadStoreError: It could not store it; the message says why.
         """
         try:
             reference = await self._finished(publishing)

@@ -98,7 +98,7 @@ class UploadParser:
 
         Raises:
             MalformedUploadError: This is not an upload.
-            TooLargeError: It says that it is too large.
+            TooLargeError: Its declared size is too large.
         """
         if not chunk:
             return []

@@ -30,7 +30,7 @@ __all__ = [
     "translated",
 ]
 
-# Error codes as they stand in answers; HEAD requests have no body, there botocore gives the HTTP status as code.
+# Error codes as they stand in answers; HEAD requests have no body, there botocore has the HTTP status as code.
 # Source: "Error responses" in the Amazon S3 API Reference.
 MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 FORBIDDEN: Final = frozenset(
@@ -58,7 +58,7 @@ NOT_IMPLEMENTED: Final = frozenset({"NotImplemented", "501"})
 NO_UPLOAD: Final = frozenset({"NoSuchUpload"})
 EMPTY: Final = frozenset({"InvalidRange", "416", "RequestedRangeNotSatisfiable"})
 
-_CREDENTIALS: Final = "Check s3.access.key, s3.secret.key, s3.session.token, or where boto3 finds credentials otherwise"
+_CREDENTIALS: Final = "Check s3.access.key, s3.secret.key, s3.session.token, or boto3's other sources of credentials"
 
 
 def error_code(error: BaseException) -> str:
@@ -110,11 +110,11 @@ _Meaning = tuple[type[PayloadStoreError], str, str | None]
 # The first row that has the code decides.
 _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None], ...]] = (
     (frozenset({"NoSuchBucket"}), PayloadStoreError, "Check s3.bucket and s3.endpoint.url"),
-    (MISSING, PayloadNotFoundError, "It was deleted, or the bucket's lifecycle ended it before the record"),
+    (MISSING, PayloadNotFoundError, "It was deleted, or the bucket's lifecycle expired it before the record"),
     (
         FORBIDDEN,
         PayloadAccessDeniedError,
-        f"{_CREDENTIALS}, and what they may do. Without s3:ListBucket S3 also answers so for what is gone",
+        f"{_CREDENTIALS}, and their permissions. Without s3:ListBucket, S3 also answers this for deleted objects",
     ),
     (KEY_TOO_LONG, UntrustedReferenceError, "No payload can lie there; if it was to be published, shorten s3.prefix"),
     (TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
@@ -156,9 +156,9 @@ def _other_error(error: Exception) -> _Meaning:
     if isinstance(error, boto.SSLError):
         return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and the server's certificate"
     if isinstance(error, (ResponseParserError, ValueError)):
-        return PayloadStoreUnavailableError, message, "If this stays, s3.endpoint.url is not that of an S3 server"
-    # All that is left of OSError and urllib3 is the network.
+        return PayloadStoreUnavailableError, message, "If this persists, s3.endpoint.url is not the URL of an S3 server"
+    # What remains of OSError and urllib3 is the network.
     network = (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError)
     if isinstance(error, network) or not isinstance(error, boto.BotoCoreError):
-        return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and that the server is there"
+        return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and that the server is running"
     return PayloadStoreError, message, None

@@ -2,7 +2,7 @@
 
 Objects lie under ``<s3.prefix><topic>/<id>``, references are ``s3://<s3.bucket>/<s3.prefix><topic>/<id>``.
 
-Requests that got no answer, or one that says "later", are repeated by botocore (its "standard" mode), at most
+Requests that got no answer, or a temporary refusal, are repeated by botocore (its "standard" mode), at most
 ``s3.retry.attempts`` times in all. With the defaults a request takes less than a minute in the worst case, and so less
 than Kafka's default ``max.block.ms`` (KIP-1159).
 """
@@ -311,4 +311,6 @@ class S3Store(PayloadStore):
                 ),
             )
         except (BotoCoreError, ValueError) as error:
-            raise ConfigError(f"boto3 cannot make an S3 client of this: {error}", key=self.ENDPOINT.name) from error
+            raise ConfigError(
+                f"boto3 cannot create an S3 client from these settings: {error}", key=self.ENDPOINT.name
+            ) from error

@@ -103,7 +103,7 @@ class ScramAuth(httpx2.Auth):
     may read. Nothing signs that, so it is taken where TLS vouches for the server, and elsewhere on request. An unsigned
     success of anything else is refused: it would say that the empty first request has been carried out.
 
-    The keys that a password gives with a server's salt take some milliseconds of processor time, in the event loop for
+    The keys derived from a password and a server's salt take some milliseconds of processor time, in the event loop for
     asynchronous clients; they are derived once, and remembered as long as this object. Objects may be used by several
     threads and clients at once, and be pickled; what is remembered is not.
 
@@ -133,7 +133,7 @@ class ScramAuth(httpx2.Auth):
             self._password = Password(password, known)
             self._exchange()
         except (ScramException, TypeError):
-            # Without the cause, which may quote what it could not take.
+            # Without the cause, which may quote what it could not accept.
             raise ConfigError("the user name or the password has characters that SCRAM does not allow") from None
 
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
@@ -230,7 +230,8 @@ class ScramAuth(httpx2.Auth):
             ) from None
         if iterations > MAX_ITERATIONS:
             raise PayloadAccessDeniedError(
-                f"the server asks for {iterations} SCRAM iterations, more than the {MAX_ITERATIONS} that are computed"
+                f"the server asks for {iterations} SCRAM iterations, more than the {MAX_ITERATIONS} that this client "
+                "computes"
             )
         ttl, sr = challenge.get("ttl", ""), challenge.get("sr", "")
         if not (ttl.isascii() and ttl.isdigit() and len(ttl) < 10 and 0 < len(sr) <= _MAX_SR and _is_nonce(sr)):

@@ -1,7 +1,7 @@
 """One SCRAM exchange from the client's side (RFC 5802), with keys that are derived once.
 
 The messages are scramp's, save for the proof: scramp derives the salted password anew for each exchange, thousands of
-rounds of HMAC, where the same password, salt and iteration count always give the same keys.
+rounds of HMAC, where the same password, salt and iteration count always yield the same keys.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class FaultyStore(Middleware):
-    """A store that fails as it is told to, for tests of what stands on a store.
+    """A store that fails on request, for tests of the layers above a store.
 
     Args:
         store: The store that does the work.
@@ -45,7 +45,7 @@ class FaultyStore(Middleware):
         self._errors += [error] * times
 
     def damage(self, change: Callable[[bytes], bytes] = lambda data: data[:-1]) -> None:
-        """Let the next download give other bytes.
+        """Let the next download return other bytes.
 
         Args:
             change: Makes the damaged payload of the real one; by default, the last byte is missing.
@@ -53,7 +53,7 @@ class FaultyStore(Middleware):
         self._changes.append(change)
 
     def flip_bit(self, position: int = 0) -> None:
-        """Let the next download give a payload with one bit changed.
+        """Let the next download return a payload with one bit changed.
 
         Args:
             position: In which byte.
@@ -70,7 +70,7 @@ class FaultyStore(Middleware):
             self._open.set()
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
-        """Do what the test asked for, then the real thing."""
+        """Do what the test asked for, then call the real store."""
         self.calls.append(operation.__name__)
         self._open.wait()
         if self._errors:

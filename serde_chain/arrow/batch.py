@@ -1,4 +1,4 @@
-"""Batches of records as Arrow columns: what a stage's batch form is given, and what it has to give.
+"""Batches of records as Arrow columns: what a stage's batch form is given, and what it has to return.
 
 A stage may offer a batch form (:meth:`serde_chain.base.Deserializer.batch_form`); one that does not is called record by
 record. A batch form never has rules of its own: it finds the records that need work, and what it cannot do a column at
@@ -48,7 +48,7 @@ class BatchForm(ABC):
             most_bytes: About how many bytes a part may have; None for one part.
 
         Yields:
-            The batch's parts (:meth:`Batch.part`), in order, each with what the stage gives as its column.
+            The batch's parts (:meth:`Batch.part`), in order, each with the stage's results as its column.
         """
         for piece in batch.pieces(most_bytes):
             piece.take(self(piece))
@@ -56,7 +56,7 @@ class BatchForm(ABC):
 
 
 class Untouched(BatchForm):
-    """The form of a stage that gives bytes as they are: the column as it came."""
+    """The form of a stage that returns bytes as they are: the column as it came."""
 
     def __call__(self, batch: Batch, /) -> Any:
         """Return the column."""
@@ -202,7 +202,7 @@ class Batch:
     def collect(
         self, values: list[Any], make: Callable[[list[Any]], Any], row: Callable[[int], int] = lambda at: at
     ) -> Any:
-        """Put Python values into an array; those that do not fit its type are given up.
+        """Put Python values into an array; those that do not fit its type are failed.
 
         Args:
             values: The values, or None.
@@ -224,7 +224,7 @@ class Batch:
             return make(values)
 
     def take(self, column: Any) -> None:
-        """Go on with the array that a batch form gave.
+        """Go on with the array that a batch form returned.
 
         Raises:
             DecodeError: It does not have a row for each record.
@@ -234,7 +234,7 @@ class Batch:
         self._column, self._objects = column, None
 
     def take_objects(self, objects: list[Any]) -> None:
-        """Go on with what a stage gave record by record."""
+        """Go on with what a stage returned record by record."""
         self._objects = objects
 
     def prepare(self) -> None:

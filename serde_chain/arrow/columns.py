@@ -1,4 +1,4 @@
-"""Kafka's columns in Arrow: bytes and headers, as users and Spark give them, looked into without an object per row."""
+"""Kafka's columns in Arrow: bytes and headers, as users and Spark pass them, inspected without an object per row."""
 
 from __future__ import annotations
 

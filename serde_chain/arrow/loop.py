@@ -1,6 +1,6 @@
 """The loop that runs a chain over a batch, part by part.
 
-What a stage gives may be many times what it was given: ten thousand references may stand for gigabytes. So a batch can
+A stage's output may be many times its input: ten thousand references may stand for gigabytes. So a batch can
 go through a chain in parts, each of which is through before the next one is begun.
 """
 
@@ -24,7 +24,7 @@ def find_form(stage: object) -> BatchForm | None:
 
 
 def declared_type(stage: object) -> Any | None:
-    """The ``pyarrow.DataType`` that a stage declares for what it gives, before its first record; or None."""
+    """The ``pyarrow.DataType`` that a stage declares for its results, before its first record; or None."""
     form = find_form(stage)
     if form is not None and form.arrow_type is not None:
         return form.arrow_type
@@ -52,7 +52,7 @@ def run(
         most_bytes: About how many bytes go from stage to stage at once; None for all.
 
     Yields:
-        The batch's parts, in order, each with a column of the type that the last stage gives.
+        The batch's parts, in order, each with a column of the last stage's type.
     """
     if not stages:
         yield from batch.pieces(most_bytes)
@@ -115,7 +115,7 @@ def _record_by_record(
     """Call a stage for each record.
 
     Raises:
-        Exception: ``place`` gave an error that is not a record's, as a missing dependency.
+        Exception: ``place`` raised an error that is not a record's, such as a missing dependency.
     """
     batch.prepare()
     given: list[Any] = []
@@ -158,7 +158,7 @@ def _finish(stage: Any, objects: list[Any], batch: Batch) -> Any:
         return arrow.array(objects)
     except (arrow.ArrowException, OverflowError) as error:
         raise DecodeError(
-            f"what the stage gives has no common Arrow type: {error}",
+            f"the stage's results have no common Arrow type: {error}",
             hint="Give the stage a method arrow_type, or a batch form (serde_chain.base.Deserializer)",
         ) from error
 

@@ -81,7 +81,7 @@ OPTIONS: Final[tuple[Option[Any], ...]] = (
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema as the registry gives it.
+    """A schema as the registry returns it.
 
     Attributes:
         key: Its id or GUID.
@@ -147,7 +147,7 @@ class SchemaRegistry:
             subject: The subject.
             schema: Text of the configured schema; None if the latest is to be used.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-            references: What :meth:`reference` gave for the schemas to which it refers.
+            references: What :meth:`reference` returned for the schemas to which it refers.
 
         Raises:
             SchemaRegistryError: The registry is down or refuses, or does not know the schema.
@@ -231,7 +231,7 @@ class SchemaRegistry:
         self._client.close()
 
     def _is_there(self) -> bool:
-        """Whether there is a registry at its address: it says itself that it has no schema of the highest number."""
+        """Whether there is a registry at its address: it answers that it has no schema of the highest number."""
         try:
             self._ask("a schema that is not there", self._client.get_schema, _NO_SCHEMA)
         except SchemaRegistryError as error:

@@ -44,8 +44,8 @@ def deserialize(
 
     Args:
         value: The binary column with the values.
-        headers: The column with the headers, as Spark's Kafka source gives it with ``includeHeaders``; None if no stage
-            needs any.
+        headers: The column with the headers, as Spark's Kafka source returns it with ``includeHeaders``; None if no
+            stage needs any.
         config: The configuration: a mapping, or the path of a TOML or Java ``.properties`` file.
         topic: Column with the topic. This and the next two say in errors which record it was.
         partition: Column with the partition.
@@ -53,7 +53,7 @@ def deserialize(
         key: Column with the keys as they came, for stages that need them.
         schema: Spark type, or its DDL string, in place of the one that the chain has. Values are fitted to it by the
             names of fields. JSON without it stays text.
-        mode: ``FAILFAST`` ends the query with an error; ``PERMISSIVE`` and ``DROPMALFORMED`` give null for a record
+        mode: ``FAILFAST`` ends the query with an error; ``PERMISSIVE`` and ``DROPMALFORMED`` return null for a record
             that cannot be read (:func:`serde_chain.spark.decode` also drops rows, and says what was wrong).
         engine: As in :func:`serde_chain.spark.decode`.
         topics: As in :func:`serde_chain.spark.decode`.

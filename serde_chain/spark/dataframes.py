@@ -122,7 +122,7 @@ def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | N
                 f"the DataFrame has no column {name}",
                 hint='Read it with .option("includeHeaders", "true"): the chain needs the headers'
                 if name == "headers"
-                else "decode() takes what Spark's Kafka source gives",
+                else "decode() takes what Spark's Kafka source returns",
                 key=name,
             )
         if as_nullable(kind) != expected:

@@ -36,11 +36,11 @@ def entry_metadata(value: ColumnOrName, *, mode: str = "FAILFAST") -> Column:
 
     Args:
         value: The binary column with the values as they are stored in the topic. Their payloads are not touched.
-        mode: ``FAILFAST`` ends the query where a frame is malformed; ``PERMISSIVE`` and ``DROPMALFORMED`` give null.
+        mode: ``FAILFAST`` ends the query where a frame is malformed; ``PERMISSIVE`` and ``DROPMALFORMED`` return null.
 
     Returns:
         A column ``struct<broker_timestamp: bigint (ms since the epoch), index: bigint>``, as
-        :func:`serde_chain.wire.entry_metadata.peek` gives it; null where there is no frame.
+        :func:`serde_chain.wire.entry_metadata.peek` returns it; null where there is no frame.
 
     Raises:
         ConfigError: There is no such mode.

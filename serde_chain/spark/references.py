@@ -39,7 +39,7 @@ def resolve(
 
     Args:
         value: The binary column with the values.
-        headers: The column with the headers, as Spark's Kafka source gives it with ``includeHeaders``.
+        headers: The column with the headers, as Spark's Kafka source returns it with ``includeHeaders``.
         config: The configuration of a consumer with ``large-message`` in ``value.deserializers``: a mapping, or the
             path of a TOML or Java ``.properties`` file. Stages after ``large-message`` are not run.
         topic: Column with the topic. This and the next two say in errors which record it was.
@@ -65,7 +65,7 @@ def resolve(
 
 
 def read_bytes(columns: Mapping[str, Column], config: dict[str, object], plan: FieldPlan, *, mode: str) -> Column:
-    """Run the first stages of a chain, which give bytes, on the records that they are for.
+    """Run the first stages of a chain, which return bytes, on the records that they are for.
 
     Args:
         columns: The columns of Spark's Kafka source, value and headers among them.

@@ -1,1 +1,1 @@
-"""Stages: one entry for each name that a configuration can give, with both directions in it."""
+"""Stages: one entry for each name that a configuration can use, with both directions in it."""

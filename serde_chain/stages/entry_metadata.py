@@ -32,7 +32,7 @@ class EntryMetadataSerializer(Serializer[Buffer]):
 
     The time never goes backwards within one stage, whatever the clock does. The index counts from 0 what this stage has
     framed for a partition; it starts anew with the producer, and a record that is not delivered leaves a gap. The relay
-    ``serde-chain stamp`` gives an index that survives both.
+    ``serde-chain stamp`` writes an index that survives both.
     """
 
     takes = Data.BYTES
@@ -111,7 +111,7 @@ def _partition(ctx: Context | None) -> tuple[str, int]:
 def _missing(head: bytes) -> DecodeError:
     if head[:1] == wire.MAGIC[:1] and len(head) == 2:
         return DecodeError(
-            f"the entry metadata have the unknown version {head.hex().upper()}, known is {wire.MAGIC.hex().upper()}",
+            f"the entry metadata has the unknown version {head.hex().upper()}, known is {wire.MAGIC.hex().upper()}",
             hint="Read it with a newer release of serde-chain",
         )
     return DecodeError(

@@ -167,7 +167,8 @@ class _Relay:
         if last is not None and last.index is not None:
             if place.offset < 0:
                 raise StampError(
-                    f"{self._target} has records up to index {last.index}, but the offset to go on from is not known",
+                    f"{self._target} has records up to index {last.index}, but the offset to continue from "
+                    "is not known",
                     hint="The group's offsets have expired, or a relay of another name wrote the target: relay into a "
                     "new topic, or commit the offset for the group",
                     topic=self._source,

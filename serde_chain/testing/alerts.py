@@ -77,7 +77,7 @@ def alert(number: int, size: int) -> dict[str, Any]:
     """Make one alert.
 
     Args:
-        number: Which one; the same number and size give the same alert.
+        number: Which one; the same number and size make the same alert.
         size: About how many bytes it takes in Avro.
 
     Returns:

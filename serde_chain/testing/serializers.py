@@ -64,7 +64,7 @@ class SerializerTests:
         foreign: Bytes that the deserializer must refuse with a DecodeError.
         detects_truncation: Whether the deserializer refuses what is cut off. Where it cannot (a shorter text is a text
             too), it must still return a value or a SerializationError.
-        expects_type: Exact type of the values that the deserializer gives; None where they differ.
+        expects_type: Exact type of the values that the deserializer returns; None where they differ.
     """
 
     stage: ClassVar[str | StagePair]
@@ -93,11 +93,11 @@ class SerializerTests:
         _close(serializer, deserializer)
 
     def equal(self, given_: Any, got: Any) -> bool:
-        """Whether a value came back; override where ``==`` does not say so."""
+        """Whether a value came back; override where ``==`` cannot decide it."""
         return bool(given_ == got)
 
     def from_column(self, value: Any) -> Any:
-        """What a column of the batch form holds, as the stage itself gives it; override where these differ."""
+        """Values of a column of the batch form, as the stage itself returns them; override where these differ."""
         return value
 
     def context(self, *, is_key: bool = False) -> RecordContext:
@@ -215,7 +215,7 @@ class SerializerTests:
                 assert self.equal(value, deserialize(bytes(serialize(kind(value), again)), again))
 
     def test_plain_serializing_is_the_same(self, stages: Stages, is_key: bool) -> None:
-        """What ``plain`` gives, calling the stage gives; where that fails, ``plain`` fails too."""
+        """Calling the stage returns what ``plain`` returns; where it fails, ``plain`` fails too."""
         serialize, plain = stages[0], _plain(stages[0])
         varies = isinstance(serialize, Serializer) and serialize.varies is not None
 
@@ -234,7 +234,7 @@ class SerializerTests:
                 plain(misfit)
 
     def test_plain_deserializing_is_the_same(self, stages: Stages, is_key: bool) -> None:
-        """What ``plain`` gives, calling the stage gives; where that fails, ``plain`` fails too."""
+        """Calling the stage returns what ``plain`` returns; where it fails, ``plain`` fails too."""
         plain = _plain(stages[1])
 
         @_SETTINGS
@@ -273,7 +273,7 @@ class SerializerTests:
     # Whole columns
 
     def test_a_batch_is_its_records(self, stages: Stages) -> None:
-        """A batch form gives what calling the stage for each record gives, and null for null."""
+        """A batch form returns what calling the stage for each record returns, and null for null."""
         chain, records = _chain_with_form(stages[1]), self._records(stages[0])
         for rows in (records, records[:1], []):
             result = chain.read_batch(_batch([None, *rows, None]))

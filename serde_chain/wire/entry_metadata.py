@@ -132,11 +132,11 @@ def _payload_start(data: Buffer) -> int:
     if data[:2] != MAGIC:
         return 0
     if len(data) < _HEAD.size:
-        raise EntryMetadataError(f"the entry metadata are cut off after {len(data)} bytes")
+        raise EntryMetadataError(f"the entry metadata is cut off after {len(data)} bytes")
     _, size = _HEAD.unpack_from(data)
     if not 0 <= size <= len(data) - _HEAD.size:
         raise EntryMetadataError(
-            f"the entry metadata have a size of {size} bytes, and {len(data) - _HEAD.size} bytes follow"
+            f"the entry metadata has a size of {size} bytes, and {len(data) - _HEAD.size} bytes follow"
         )
     return _HEAD.size + int(size)
 
@@ -154,7 +154,7 @@ def _read_fields(fields: bytes) -> EntryMetadata:
         tag, at = _varint(fields, at)
         number, kind = tag >> 3, tag & 7
         if not 0 < number < 1 << 29:
-            raise EntryMetadataError(f"the entry metadata have a field with the number {number}")
+            raise EntryMetadataError(f"the entry metadata has a field with the number {number}")
         if kind == 0:
             numbers[tag], at = _varint(fields, at)
         elif kind == 2:
@@ -163,7 +163,7 @@ def _read_fields(fields: bytes) -> EntryMetadata:
         elif kind in {1, 5}:
             at += 8 if kind == 1 else 4
         else:
-            raise EntryMetadataError(f"the entry metadata have a field of the wire type {kind}")
+            raise EntryMetadataError(f"the entry metadata has a field of the wire type {kind}")
     if at > len(fields):
         raise EntryMetadataError("a field of the entry metadata is cut off")
     return EntryMetadata(numbers.get(_TIMESTAMP), numbers.get(_INDEX))

@@ -1,4 +1,4 @@
-"""What a large-message format is: how a reference and its marker stand in a record.
+"""Formats of large messages: how a reference and its marker stand in a record.
 
 The ``large-message`` stage knows formats by this protocol only. A new one is a file beside this one and a row in
 :mod:`serde_chain.catalogue`.
@@ -22,7 +22,7 @@ class Reference:
     """Where a payload lies and what it must be.
 
     Attributes:
-        url: Full reference, as the store gave it.
+        url: Full reference, as the store returned it.
         size: Size in bytes, if the format carries it.
         digest: ``sha256:<hex>``, if the format carries it.
         whole_record: Whether headers, key and timestamp lie there too.
@@ -64,7 +64,7 @@ class ReferenceFormat(Protocol):
         Args:
             data: What is stored.
             strategy: One of ``id_strategies``.
-            digest: Of the data, ``sha256:<hex>``.
+            digest: Of the data, ``sha256:<hex>``; ``murmur3:<hex>`` where that is the strategy.
             is_key: Whether it is a record's key.
         """
         return None
@@ -74,7 +74,7 @@ class ReferenceFormat(Protocol):
 
         Args:
             ctx: The record.
-            content: What the stage before gives, by its ``message_format``; None if it does not say.
+            content: The format of what the stage before returns, its ``message_format``; None if it declares none.
             sender: The user as whom the store publishes.
             is_key: Whether the record's key is about to be written.
 
@@ -115,7 +115,7 @@ class ReferenceFormat(Protocol):
         return None
 
     def content(self, ctx: Context | None) -> str | None:
-        """What a record's value is, by the headers of this format.
+        """Kind of a record's value, by the headers of this format.
 
         Such as ``json`` and ``avro``; ``blob`` is what needs the writer's own chain; None where the headers do not say.
         """

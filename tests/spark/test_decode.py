@@ -294,5 +294,5 @@ def test_configurations_are_checked_on_the_driver(make: Callable[..., object]) -
         make({"value.deserializer": "string"}, mode="PERMISIVE")
     with pytest.raises(ConfigError, match=r"value\.deserializers"):
         make({"value.serializer": "string"})
-    with pytest.raises(ConfigError, match="does not say what it gives"):
+    with pytest.raises(ConfigError, match="does not declare its type"):
         make({"value.deserializers": [lambda data, _ctx: data]})

@@ -185,7 +185,7 @@ class TestWhatIsRefused:
         source, target = new_topic(), new_topic()
         fill(source, [{"value": b"1"}])
         stamp(config, source, target, until_end=True)
-        with pytest.raises(StampError, match="up to index 0, but the offset to go on from is not known"):
+        with pytest.raises(StampError, match="up to index 0, but the offset to continue from is not known"):
             stamp(config, source, target, until_end=True, transactional_id=f"other-{source}")
 
     def test_an_index_of_another_writer(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:

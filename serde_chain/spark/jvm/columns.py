@@ -31,9 +31,9 @@ def read_natively(
 
     Args:
         choice: What to do.
-        value: What the stages before gave. It is used several times.
+        value: The output of the stages before. It is used several times.
         kind: Type of the result.
-        mode: The mode; all but ``FAILFAST`` give null for what cannot be read.
+        mode: The mode; all but ``FAILFAST`` return null for what cannot be read.
         context: Columns by name that say which record it is.
         field: ``key`` or ``value``.
     """
@@ -80,7 +80,7 @@ def _avro(choice: Choice, value: Column, mode: str, *, has_context: bool) -> Col
         read = from_avro(data, branch.schema, choice.reader, mode)
         conditions = [functions.startswith(value, functions.lit(branch.prefix))] if branch.prefix else []
         if mode == PERMISSIVE:
-            # It gives a record of nothing but nulls for what it cannot read.
+            # It returns a record of nothing but nulls for what it cannot read.
             read = _or_null(read, str(required_field(json.loads(choice.reader or branch.schema))))
         elif mode == DROPMALFORMED or has_context:
             probe = _probe(json.loads(choice.reader or branch.schema), whole=mode == DROPMALFORMED)

@@ -75,7 +75,7 @@ def decode_natively(
 def _run_before(
     frame: DataFrame, config: dict[str, object], plans: Mapping[str, FieldPlan], columns: dict[str, Column], mode: str
 ) -> tuple[DataFrame, dict[str, Column], list[Column]]:
-    """Run the stages before the last: the DataFrame with what they gave, what to read now, and errors."""
+    """Run the stages before the last: the DataFrame with their output, what to read now, and errors."""
     value, key = plans.get(VALUE), plans.get(KEY)
     crossing = marked(functions.col("headers"), plans.values())
     gives = changed_columns(columns, value, key, mode)

@@ -1,4 +1,4 @@
-"""Which engine reads a chain, and why: Spark's own ``from_avro`` where that gives the same, Arrow otherwise."""
+"""Which engine reads a chain, and why: Spark's own ``from_avro`` where it returns the same, Arrow otherwise."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _check(schema: AvroSchema) -> None:
 
 
 def _try(choice: Choice, field: FieldPlan, mode: str, session: SparkSession | None) -> None:
-    """Try without a record whether Spark has from_avro, takes the schemas, and gives the types of the other engine."""
+    """Try without a record whether Spark has from_avro, accepts the schemas, and has the types of the other engine."""
     if session is None:
         raise _NotNativeError("there is no Spark session yet in which from_avro could be tried")
     expected = spark_of(field.arrow_type)

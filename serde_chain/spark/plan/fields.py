@@ -53,7 +53,7 @@ def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan 
 
 
 def plan_first_stages(chain: DeserializerChain, count: int, *, is_key: bool) -> FieldPlan:
-    """Plan the first stages of a chain, which give bytes.
+    """Plan the first stages of a chain, which return bytes.
 
     Args:
         chain: The chain.
@@ -95,7 +95,7 @@ def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
     needs_schema = isinstance(last, AvroDeserializer)
     raise ConfigError(
         f"the type of the {'keys' if is_key else 'values'} is not known before they are read: {chain.labels[-1]} does "
-        "not say what it gives",
+        "not declare its type",
         hint=f"Set {READER_SCHEMA.name} to the schema that all of them are read into"
         if needs_schema
         else "Pass schema= to deserialize(), with the Spark type of the column",

@@ -46,7 +46,7 @@ def as_column(given: ColumnOrName) -> Column:
 
 
 def typed_columns(**given: ColumnOrName | None) -> dict[str, Column]:
-    """The columns that a user gave, by what they are in the source, cast to the types that they have there.
+    """The columns that a user passed, by what they are in the source, cast to the types that they have there.
 
     Args:
         **given: Columns by their names in :data:`KAFKA`; None for those that were not given.

@@ -17,7 +17,7 @@ __all__ = ["load"]
 def load(source: Config | str | Path) -> dict[str, object]:
     """Load a configuration, with the content of files in place of their paths.
 
-    Which files is said by the options of the stages and stores that the configuration uses
+    The files are named by the options of the stages and stores that the configuration uses
     (:attr:`payload_stores.options.Option.file`).
 
     Raises:

@@ -33,7 +33,7 @@ def from_avro(value: Column, schema: str, reader: str | None, mode: str) -> Colu
 
 
 def type_of_from_avro(session: SparkSession, schemas: Sequence[str], reader: str | None, mode: str) -> DataType:
-    """Try ``from_avro`` without a record: the type of the column that it would give.
+    """Try ``from_avro`` without a record: the type of the column that it would return.
 
     Args:
         session: Where to try it.

@@ -15,7 +15,7 @@ __all__ = ["arrow_of", "as_nullable", "parse", "signed", "spark_of"]
 
 
 def arrow_of(schema: DataType | str) -> Any:
-    """The Arrow type for a Spark type that the user gave.
+    """The Arrow type for a Spark type that the user passed.
 
     Args:
         schema: A Spark type, or its DDL string.
@@ -70,7 +70,7 @@ def _as_strict(schema: DataType, kind: Any) -> DataType:
 
 
 def as_nullable(schema: DataType) -> DataType:
-    """A type with all that is in it nullable, as ``from_avro`` gives it in the mode PERMISSIVE."""
+    """A type with everything in it nullable, as ``from_avro`` returns it in the mode PERMISSIVE."""
     if isinstance(schema, StructType):
         return StructType(
             [StructField(field.name, as_nullable(field.dataType), True, field.metadata) for field in schema]

@@ -59,7 +59,7 @@ def _open(pickled: bytes) -> _Decoder:
 
 
 class _Typed(Deserializer[Any]):
-    """A chain's last stage with its values in a type that the user gave.
+    """A chain's last stage with its values in a type that the user passed.
 
     Args:
         stage: The stage.
@@ -74,7 +74,7 @@ class _Typed(Deserializer[Any]):
         self._type = arrow_type
 
     def arrow_type(self) -> Any:
-        """The type that the user gave."""
+        """The type that the user passed."""
         return self._type
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
@@ -136,7 +136,7 @@ class _Decoder:
         self._arrow = require("pyarrow", "spark")
         self._fail_fast = plan.mode == FAILFAST
         self._key, self._value = (
-            None if found is None else _Field(found, plan.config) for found in (plan.key, plan.value)
+            None if field is None else _Field(field, plan.config) for field in (plan.key, plan.value)
         )
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Python values into values of a given Arrow type, for schemas that the user gave.
+"""Python values into values of a given Arrow type, for schemas that the user passed.
 
-What a stage gives (JSON's objects, Avro's dictionaries) fits a declared type by field names: missing fields are null,
+A stage's result (JSON's objects, Avro's dictionaries) fits a declared type by field names: missing fields are null,
 further ones are left out. Nothing is converted that would lose something.
 """
 

@@ -29,7 +29,7 @@ def readable(parsed: Any) -> Any:
     """A schema with which fastavro reads decimals by the rules here.
 
     Args:
-        parsed: A schema as ``fastavro.parse_schema`` gives it.
+        parsed: A schema as ``fastavro.parse_schema`` returns it.
 
     Returns:
         The same object where it has no decimals.

@@ -95,7 +95,7 @@ class AvroSchema:
         """CRC-64-AVRO of the canonical form, 8 bytes, little-endian, as single-object encoding carries it."""
         fastavro: Any = require("fastavro", "avro")
         canonical = fastavro.schema.to_parsing_canonical_form(self.parsed)
-        # fastavro gives the bytes in the order in which they travel.
+        # fastavro returns the bytes in the order in which they travel.
         return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
 
 

@@ -144,7 +144,7 @@ class AvroReader:
 
 
 class AvroSerializer(UsesRegistry, Serializer[Any]):
-    """Writes objects (dictionaries, lists, primitives) as Avro. Equal keys give equal bytes, maps included.
+    """Writes objects (dictionaries, lists, primitives) as Avro. Equal keys become equal bytes, maps included.
 
     Without ``avro.schema``, ``use.latest.version`` takes the subject's latest schema from the registry.
     """
@@ -235,7 +235,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     ``avro.reader.schema``, or ``avro.schema`` where a registry knows the writers' schemas, is what records of all
     schemas are resolved into (Avro specification, "Schema Resolution").
 
-    A container file of one record gives that record, any other a list.
+    A container file of one record is read as that record, any other as a list.
     """
 
     options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, ARROW_READER, *schema_registry.OPTIONS)
@@ -450,7 +450,7 @@ def _unreadable(error: Exception) -> DecodeError:
 
 
 def _in_order(data: Any) -> Any:
-    """A key with its maps in one order, so that equal keys give equal bytes."""
+    """A key with its maps in one order, so that equal keys become equal bytes."""
     if isinstance(data, dict):
         return {name: _in_order(data[name]) for name in sorted(data)}
     return type(data)(map(_in_order, data)) if type(data) in {list, tuple} else data

@@ -34,14 +34,14 @@ TYPE: Final = Option("compression.type", choice(*CODECS), "zstd", doc="codec: zs
 LEVEL: Final = Option("compression.level", integer(), None, doc="compression level, in the codec's own range")
 MIN_BYTES: Final = Option("compression.min.bytes", integer(0), 0, doc="smaller payloads pass uncompressed")
 MAX_OUTPUT: Final = Option(
-    "compression.max.output.bytes", integer(1), 256 << 20, doc="largest payload that decompression may give"
+    "compression.max.output.bytes", integer(1), 256 << 20, doc="largest payload that decompression may return"
 )
 
 
 class CompressionSerializer(PlainSerializer[Buffer]):
     """Compresses bytes.
 
-    Equal payloads give equal bytes for one version of the codec's library, so content ids stay stable.
+    Equal payloads become equal bytes for one version of the codec's library, so content ids stay stable.
     """
 
     takes = Data.BYTES
@@ -77,7 +77,7 @@ class CompressionDeserializer(Deserializer[Buffer]):
         self._limit = MAX_OUTPUT.read(config)
         self._pass_through = MIN_BYTES.read(config) > 0
         self._codec = CODECS[self.codec_name or TYPE.read(config)]
-        self._codec.load()  # a missing library is said now, not at the first record
+        self._codec.load()  # a missing library is reported now, not at the first record
         self._decompress = self._codec.decompressor(self._limit)
         # Other codecs are rare enough to be left to a call of the stage; uncompressed payloads are not.
         self.plain = self._read if self._pass_through else self._decompress

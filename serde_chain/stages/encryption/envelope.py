@@ -101,7 +101,7 @@ def split(data: Buffer) -> Envelope:
 
 
 def key_of(head: bytes) -> tuple[str, bytes]:
-    """The key id and the salt of a head that :func:`split` gave.
+    """The key id and the salt of a head that :func:`split` returned.
 
     Raises:
         ValueError: It is not a key id.

@@ -127,7 +127,7 @@ class ConfiguredKeys:
 
 
 class RememberedKeys:
-    """A reader's memory of what a provider gave and refused.
+    """A reader's memory of the keys that a provider returned or refused.
 
     Ids come from records: any number of them may name one key with salts of their own, or one that is not there.
 

@@ -1,4 +1,4 @@
-"""``encrypt``: authenticated encryption with AES-256-GCM, or with AES-SIV, which gives equal bytes for equal payloads.
+"""``encrypt``: authenticated encryption with AES-256-GCM, or with AES-SIV, which makes equal bytes of equal payloads.
 
 Keys are never used as they are: each mode has its own, derived with HKDF-SHA-256 (RFC 5869). For GCM (NIST SP 800-38D)
 the derivation has a random salt of 16 bytes, which travels with the record and is new for every stage and after 2^20
@@ -43,10 +43,8 @@ _KEY_BYTES: Final = {GCM: 32, SIV: 64}
 _RECORDS_PER_SALT: Final = 1 << 20
 _REMEMBERED: Final = 256
 
-MODE: Final = Option("encryption.mode", choice(*_MODES), "gcm", doc="gcm, or siv: equal payloads give equal bytes")
-TOPIC: Final = Option(
-    "encryption.topic", text, None, doc="topic that is authenticated, if records are copied from there"
-)
+MODE: Final = Option("encryption.mode", choice(*_MODES), "gcm", doc="gcm, or siv: equal payloads become equal bytes")
+TOPIC: Final = Option("encryption.topic", text, None, doc="topic that is authenticated, if records are copied from it")
 
 
 class _Encryption(Stage):

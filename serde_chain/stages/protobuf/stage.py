@@ -54,7 +54,7 @@ _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MES
 class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     """Writes messages, or dictionaries of their fields.
 
-    Equal messages give equal bytes, maps included, for one version of the library.
+    Equal messages become equal bytes, maps included, for one version of the library.
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, *schema_registry.OPTIONS)

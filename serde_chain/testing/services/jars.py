@@ -19,7 +19,7 @@ from serde_chain.testing.services.tool import run_tool
 _DOWNLOAD_SECONDS = 900
 _HERE = files("serde_chain.testing.services")
 _CHECKSUMS = _HERE / "jars.sha256"
-# Of these, both the connector and spark-avro can be had.
+# For these versions, both the connector and spark-avro exist.
 _SPARK_VERSIONS = ("4.0.1", "4.1.1")
 _WHAT = {
     "kafka": "the Kafka broker (45 MB)",

@@ -187,7 +187,10 @@ def test_nobody_there(opened: Any) -> None:
 
 
 def test_nothing_here_takes_records(serve: Any, opened: Any) -> None:
-    with serve(Server(says(404))) as url, pytest.raises(PayloadNotFoundError, match="takes no records") as caught:
+    with (
+        serve(Server(says(404))) as url,
+        pytest.raises(PayloadNotFoundError, match="does not accept records") as caught,
+    ):
         opened(url).publish("t", b"1")
     assert not caught.value.about_record
 

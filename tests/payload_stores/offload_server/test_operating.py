@@ -190,7 +190,7 @@ def test_what_a_killed_server_leaves(new_message: NewMessage, shared: bool) -> N
             assert eventually(lambda: not Path("/proc", str(process)).exists())
             server.restart()
             assert client.get(message.path).status_code == 200
-        assert log_of(server).count("were removed") == (0 if shared else 1)
+        assert log_of(server).count("were deleted") == (0 if shared else 1)
 
 
 def test_files_are_for_their_owner_alone(message: Message) -> None:

@@ -305,7 +305,7 @@ class _Grouping:
         return self._compute.indices_nonzero(mask).cast(self._arrow.int64())
 
     def _by_header(self, rows: Any, column: Any) -> tuple[Any, Any]:
-        """Group the records that name their schema in a header; gives the others."""
+        """Group the records that name their schema in a header; return the others."""
         named = self._batch.rows_with_header((self._stage.header_name,))
         if not named:
             return rows, column
@@ -347,7 +347,7 @@ class _Grouping:
                 self._group(places, rows, column)
 
     def _group(self, places: Any, rows: Any, column: Any) -> None:
-        """Take the records at some places, which all name the same schema; or give them up."""
+        """Take the records at some places, which all name the same schema; or fail them."""
         values = column if places is None else column.take(places)
         if places is not None:
             rows = places if rows is None else rows.take(places)

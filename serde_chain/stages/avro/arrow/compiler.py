@@ -25,7 +25,7 @@ class FastSchema:
     """How the fast reader reads records of a pair of schemas.
 
     Args:
-        writer: The writer's schema, as ``rewritten`` gives it.
+        writer: The writer's schema, as ``rewritten`` returns it.
         reader: The reader's, likewise; None where they are read as they were written.
         type_: The ``pyarrow.DataType`` into which they are read, with timestamps in the unit in which they are written.
 

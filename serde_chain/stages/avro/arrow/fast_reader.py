@@ -71,7 +71,7 @@ def read(schema: Any, kind: Any, values: Any, start: int) -> Any:
 
     Args:
         schema: Their schema as JSON, without references to named types.
-        kind: The ``pyarrow.Field`` that the reader gives for it, named :data:`VALUE`.
+        kind: The ``pyarrow.Field`` that the reader returns for it, named :data:`VALUE`.
         values: ``pyarrow`` array of the records with their framing, without nulls.
         start: Length of the framing in bytes.
 
@@ -133,7 +133,7 @@ def _decode(schema: Any, kind: Any, data: list[memoryview | bytes], count: int) 
     fields = [kind, arrow.field(_CHECK, arrow.float64(), nullable=False)]
     session = _open()
     # One more record than there is: the reader never ends if bytes are left when it has all that a block is to have.
-    # So it is stopped as soon as it has given as many as there are, which are one batch to it.
+    # So it is stopped as soon as it has returned as many as there are, which are one batch to it.
     with _file((_head(_record(schema), count + 1, sum(map(len, data))), *data, _SYNC)) as path:
         with _lock:  # the frame keeps the settings of the moment in which it is made
             session.sql(f"SET datafusion.execution.batch_size = {count}")

@@ -80,7 +80,7 @@ class ArrowColumn:
 
 
 def _in_microseconds(array: Any, kind: Any, arrow: Any) -> Any:
-    """An array cast part by part: pyarrow 26 gives columns of nulls in lists and maps a wrong length otherwise."""
+    """An array cast part by part: otherwise pyarrow 26 gives columns of nulls in lists and maps a wrong length."""
     if array.type == kind:
         return array
     if arrow.types.is_struct(kind):
