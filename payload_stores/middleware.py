@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
-from inspect import get_annotations, isfunction
+from inspect import get_annotations, isfunction, signature
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -115,18 +115,22 @@ def _with_capabilities(cls: type[Middleware], capabilities: tuple[type, ...]) ->
     members: dict[str, Any] = {}
     for protocol in capabilities:
         members |= {name: _of_inner(name) for name in get_annotations(protocol)}
-        members |= {name: _handed_on(name) for name, item in vars(protocol).items() if isfunction(item)}
+        members |= {name: _handed_on(name, item) for name, item in vars(protocol).items() if isfunction(item)}
     # What Python puts into a protocol is not part of it, and what the class does by itself is not handed on.
     missing = {name: item for name, item in members.items() if not name.startswith("_") and not hasattr(cls, name)}
     return type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **missing})
 
 
-def _handed_on(name: str) -> Callable[..., Any]:
+def _handed_on(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of a protocol that is the inner store's; through :meth:`Middleware.call` where it is ``wrapped``."""
+    in_order = signature(method).bind
 
     def run(self: Middleware, *args: Any, **kwargs: Any) -> Any:
         operation = getattr(self.store, name)
-        return self.call(operation, *args, **kwargs) if name in self.wrapped else operation(*args, **kwargs)
+        if name not in self.wrapped:
+            return operation(*args, **kwargs)
+        # By position, as `call` has it: the topic or the reference is the first.
+        return self.call(operation, *(in_order(self, *args, **kwargs).args[1:] if kwargs else args))
 
     run.__doc__ = f"``{name}`` of the inner store."
     return run

@@ -135,6 +135,20 @@ def test_arguments_by_name_reach_the_inner_store(tmp_path: Path) -> None:
     assert store.remove_leftovers(older_than_ms=0) == 0
 
 
+@pytest.mark.parametrize("wrap", [Retry, lambda store: Deadline(store, 10_000)])
+def test_so_do_those_of_operations_that_are_wrapped(tmp_path: Path, wrap: type[Middleware]) -> None:
+    store = wrap(open_store("local", {"local.path": str(tmp_path)}))
+    assert isinstance(store, SupportsStreaming)
+    assert isinstance(store, SupportsDelete)
+    reference = store.publish_stream("topic", reader=io.BytesIO(b"data"), context=PublishContext(payload_id="one"))
+    assert reference.endswith("/topic/one")
+    with store.open(reference=reference) as payload:
+        assert payload.read() == b"data"
+    store.delete(reference=reference)
+    with pytest.raises(PayloadNotFoundError):
+        store.download(reference=reference)
+
+
 def test_a_wrapped_store_has_the_scheme_and_the_worst_case_of_the_inner_one() -> None:
     class Slow(PlainStore):
         def worst_case_ms(self) -> int:

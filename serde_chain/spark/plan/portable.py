@@ -24,24 +24,24 @@ def load(source: Config | str | Path) -> dict[str, object]:
         ConfigError: The configuration, or a file that it names, cannot be read.
     """
     resolved = configuration.resolve(source)
-    files = [option for option in resolved.options if option.file]
-    config = dict(resolved.settings)
-    for name in [form + plural for form in resolved.items for plural in ("", "s")]:
-        items = config.get(name)
-        if isinstance(items, (list, tuple)):
-            config[name] = [_with_contents(item, files) if isinstance(item, Mapping) else item for item in items]
-        elif isinstance(items, Mapping):
-            config[name] = _with_contents(items, files)
-    return _with_contents(config, files)
+    return _with_contents(resolved.settings, [option for option in resolved.options if option.file])
 
 
 def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> dict[str, object]:
-    loaded = dict(options)
+    loaded = {name: _nested(value, files) for name, value in options.items()}
     for option in files:
-        path = option.read(options)
+        # What is required may be an option of another item.
+        path = option.read(options) if option.name in options else None
         if isinstance(path, str):
             try:
                 loaded[option.name] = Path(path).read_bytes()
             except (OSError, ValueError) as error:
                 raise ConfigError(f"{option.name} = {path!r} cannot be read: {error}", key=option.name) from error
     return loaded
+
+
+def _nested(value: object, files: list[Option[Any]]) -> object:
+    """A value in which stages or stores may have options of their own: ``{"class": …}``, by itself or in a list."""
+    if isinstance(value, Mapping) and "class" in value:
+        return _with_contents(value, files)
+    return [_nested(item, files) for item in value] if isinstance(value, (list, tuple)) else value

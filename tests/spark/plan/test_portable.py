@@ -1,6 +1,7 @@
 """Files of the driver: which ones is said by the options of the stages, those of third parties included."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from payload_stores.memory import MemoryStore
 from payload_stores.options import Option, path_or_content
 from serde_chain import ConfigError
 from serde_chain.base import Buffer, Deserializer
@@ -79,3 +81,40 @@ def test_a_key_that_no_stage_declares_is_no_file(alphabet: Path) -> None:
 def test_a_path_that_is_its_content_already_stays() -> None:
     config = {"value.deserializer": Substitution, ALPHABET.name: b"zyxwvutsrqponmlkjihgfedcba"}
     assert load(config) == config
+
+
+class Required(Substitution):
+    options = (replace(ALPHABET, required=True),)
+
+
+class TableStore(MemoryStore):
+    """A store with a file of its own."""
+
+    options = (replace(ALPHABET, required=True),)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda option: {"key.deserializers": [{"class": Required, **option}], "value.deserializer": "string"},
+        lambda option: {"value.deserializers": [{"class": Required}], **option},
+        lambda option: {
+            "value.deserializers": "large-message, string",
+            "large.message.payload.store.class": {"class": TableStore, **option},
+        },
+        lambda option: {
+            "value.deserializers": "large-message, string",
+            "large.message.payload.store.class": "memory",
+            "large.message.payload.store.classes": ["memory", {"class": TableStore, **option}],
+        },
+        lambda option: {
+            "value.deserializers": [
+                {"class": "large-message", "large.message.payload.store.class": {"class": TableStore, **option}},
+                "string",
+            ],
+        },
+    ],
+    ids=["item", "required elsewhere", "store", "stores", "store of an item"],
+)
+def test_files_are_read_wherever_the_option_stands(alphabet: Path, place: Callable[[object], Any]) -> None:
+    assert load(place({ALPHABET.name: str(alphabet)})) == place({ALPHABET.name: alphabet.read_bytes()})
