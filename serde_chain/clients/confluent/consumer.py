@@ -50,6 +50,9 @@ class Consumer:
     Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
     ``assign``, ``unsubscribe``, ``close``), never that of a record that was not: a process that stops at it meets it
     again. Whatever a signal handler raises during a call, the next one hands the same records over.
+
+    Not thread-safe, unlike the original: of threads that poll or consume at the same time, several may get the same
+    record, or none. Give each a consumer of its own, or put a lock around the calls.
     """
 
     def __init__(
