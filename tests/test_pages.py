@@ -101,7 +101,7 @@ def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> N
 
 def test_authors(installed: Installed, tmp_path: Path) -> None:
     files = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGES["authors.md"], re.DOTALL)
-    names = [f"{test}{name}.py" for name in ("reverse", "seconds", "shelf") for test in ("", "test_")]
+    names = [f"{test}{name}.py" for name in ("reverse", "seconds", "shelf", "link") for test in ("", "test_")]
     assert [name for name, _ in files] == names
     for name, code in files:
         (tmp_path / name).write_text(code, encoding="utf-8")
