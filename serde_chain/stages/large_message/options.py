@@ -16,7 +16,7 @@ from serde_chain.base import Buffer, Stage
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError
 from serde_chain.record import Context
-from serde_chain.stages.large_message import codecs as offload_codecs
+from serde_chain.stages.large_message import offload_codecs
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 KIP_THRESHOLD_BYTES: Final = 1048576
