@@ -12,6 +12,7 @@ SupportsArrowType           knows the type of the column that its results are
 SupportsTransfers           has to publish or fetch something before some records can go on
 SupportsOffload             puts payloads elsewhere, and placeholders in their place
 SupportsFetch               reads such placeholders
+SupportsConfigure           classes that are no stages, and are configured like one
 SupportsClose, …AsyncClose  foreign callables that hold something
 SupportsClusterId, …Async…  foreign callables that want to know the cluster
 ==========================  ======================================================================================
