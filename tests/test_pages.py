@@ -47,8 +47,7 @@ def test_readme_commands(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "client.properties").write_text(
         re.findall(r"```properties\n(.*?)```", PAGES["README.md"], re.DOTALL)[0]
     )
-    with (tmp_path / "client.properties").open("a") as file:
-        file.write('avro.schema = "string"\n')
+    (tmp_path / "alert.avsc").write_text('"string"')
     environment = installed(install_line(PAGES["README.md"]))
     assert "large-message" in environment.serde_chain("check-config", "client.properties", folder=tmp_path)
     assert "--offset" in environment.serde_chain("inspect", "--help", folder=tmp_path)

@@ -78,7 +78,12 @@ COMPRESSION: Final = Option(
     "none",
     doc="of what is offloaded in bakdata's formats: none, gzip, snappy, lz4 or zstd",
 )
-FORMAT: Final = Option("large.message.format", text, "kip1159", doc="how references are written")
+FORMAT: Final = Option(
+    "large.message.format",
+    text,
+    "kip1159",
+    doc="how references are written: kip1159, hop, bakdata-flag, bakdata-headers, or a format of your own",
+)
 ACCEPT: Final[Option[tuple[str, ...]]] = Option(
     "large.message.accept",
     listing,
