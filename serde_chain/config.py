@@ -8,7 +8,7 @@ untouched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -79,7 +79,7 @@ class Resolved:
         options: The options of all these stages, their stores included.
     """
 
-    settings: dict[str, object]
+    settings: dict[str, object] = field(repr=False)
     items: Mapping[str, list[StageItem]]
     options: list[Option[Any]]
 
