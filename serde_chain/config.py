@@ -1,4 +1,4 @@
-"""Configurations: a mapping, a Java ``.properties`` file or TOML, and what in it belongs to whom.
+"""Configurations: a mapping, a Java ``.properties`` file or TOML, and the owners of its keys.
 
 A client's configuration holds keys of the chains (``value.serializers``), of stages (``avro.schema``), of stores
 (``s3.bucket``), and of the Kafka client. The first three are declared as options; the rest goes to the client
@@ -119,7 +119,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
         source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file.
             Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``) and
             stores (``large.message.payload.store.class = {class = "s3", …}``).
-            Keys and class names of bakdata's Java library are put into ours.
+            Keys and class names of bakdata's Java library are translated.
 
     Returns:
         A new dictionary.
