@@ -44,6 +44,10 @@ class PublishContext:
         digest: ``sha256:<hex>`` of the payload if it is known already, so that it is not computed twice.
         is_key: Whether the payload is a record's key rather than its value.
         payload_id: The id itself, where the reference's format makes it.
+
+    Example:
+        >>> PublishContext("content").deterministic
+        True
     """
 
     id_strategy: IdStrategy = "random"
@@ -66,6 +70,13 @@ class PayloadInfo:
         reference: Full reference.
         size: Size in bytes.
         modified: When it was written, with time zone.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> reference = store.publish("listed", b"payload")
+        >>> [info.size for info in store.list("listed") if info.reference == reference]
+        [7]
     """
 
     reference: str
@@ -82,6 +93,11 @@ class StoredRecord:
         headers: The record's headers, in order.
         key: The record's encoded key.
         timestamp: When the record was made, in ms since the epoch; stores may set it by themselves.
+
+    Example:
+        >>> record = StoredRecord(b"payload", headers=(("telescope", b"blanco"),), key=b"M 51")
+        >>> dict(record.headers)["telescope"]
+        b'blanco'
     """
 
     value: Buffer
@@ -102,6 +118,13 @@ class PayloadStore(ABC):
         options: The configuration keys that the store reads beside those all stores share.
         trusted_references: Further reference prefixes that may be read (``large.message.trusted.references``).
         max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> reference = store.publish("alerts", b"payload")
+        >>> store.download(reference)
+        b'payload'
     """
 
     scheme: str
@@ -122,13 +145,20 @@ class PayloadStore(ABC):
     max_payload_bytes: int = 1 << 30
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Take the client's configuration.
+        """Read the client's configuration.
 
         Args:
             config: Flat mapping of dotted keys; keys of other stores and of the client are ignored.
 
         Raises:
             ConfigError: A required key is missing or a value is wrong.
+
+        Example:
+            >>> from payload_stores.memory import MemoryStore
+            >>> store = MemoryStore()
+            >>> store.configure({"large.message.max.payload.bytes": "1000"})
+            >>> store.max_payload_bytes
+            1000
         """
         self.trusted_references = self.TRUSTED.read(config)
         self.max_payload_bytes = self.MAX_PAYLOAD.read(config)
@@ -147,6 +177,11 @@ class PayloadStore(ABC):
 
         Raises:
             PayloadStoreError: It could not be stored; nothing half-written can be read.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).publish("alerts", b"payload", PublishContext(payload_id="1"))
+            'memory:///alerts/1'
         """
 
     @abstractmethod
@@ -164,6 +199,12 @@ class PayloadStore(ABC):
             PayloadNotFoundError: The payload is gone.
             PayloadTooLargeError: It is larger than ``max_payload_bytes``.
             PayloadStoreError: It could not be fetched.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> store = open_store("memory", {})
+            >>> store.download(store.publish("alerts", b"payload"))
+            b'payload'
         """
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
@@ -175,6 +216,11 @@ class PayloadStore(ABC):
 
         Returns:
             The id, a relative URL path.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).id(b"payload", PublishContext("content"))
+            '239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5'
         """
         context = context or PublishContext()
         if context.payload_id is not None:
@@ -185,6 +231,11 @@ class PayloadStore(ABC):
         """Longest time in ms that one request may take by the store's own timeouts and retries; None if unbounded.
 
         Compared with ``max.block.ms`` and ``max.poll.interval.ms`` when a client's configuration is read (KIP-1159).
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).worst_case_ms() is None
+            True
         """
         return None
 
@@ -197,6 +248,12 @@ class PayloadStore(ABC):
 
         Args:
             reference: The reference as it came from the wire.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> store = open_store("memory", {})
+            >>> store.owns("memory:///alerts/1"), store.owns("s3://bucket/alerts/1")
+            (True, False)
         """
         return reference.startswith(f"{self.scheme}://")
 
@@ -208,16 +265,27 @@ class PayloadStore(ABC):
 
         Raises:
             PayloadStoreError: It is not.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).check_topic("../alerts")
+            Traceback (most recent call last):
+                ...
+            payload_stores.errors.PayloadStoreError: '../alerts' is not a Kafka topic name [store=memory]
         """
         if topic in {".", ".."} or not _TOPIC.fullmatch(topic):
             raise PayloadStoreError(f"{topic!r} is not a Kafka topic name", store=self.scheme)
         return topic
 
     def check_size(self, size: int, reference: str) -> None:
-        """Refuse a download above ``max_payload_bytes``, before memory is taken for it.
+        """Refuse a download above ``max_payload_bytes``, before memory is allocated for it.
 
         Raises:
             PayloadTooLargeError: It is larger.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).check_size(1000, "memory:///alerts/1")
         """
         if size > self.max_payload_bytes:
             raise PayloadTooLargeError(
@@ -233,6 +301,11 @@ class PayloadStore(ABC):
         Args:
             reference: The reference, as it came from the wire.
             why: What is wrong with it.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> print(open_store("memory", {}).untrusted("s3://bucket/alerts/1", "its scheme is not memory").message)
+            the reference is not followed: its scheme is not memory
         """
         return UntrustedReferenceError(
             f"the reference is not followed: {why}",
@@ -244,7 +317,14 @@ class PayloadStore(ABC):
 
 @runtime_checkable
 class SupportsDelete(Protocol):
-    """A store that can delete a payload."""
+    """A store that can delete a payload.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> if isinstance(store, SupportsDelete):
+        ...     store.delete(store.publish("alerts", b"payload"))
+    """
 
     def delete(self, reference: str) -> None:
         """Delete a payload; deleting one that is gone already succeeds.
@@ -257,7 +337,14 @@ class SupportsDelete(Protocol):
 
 @runtime_checkable
 class SupportsList(Protocol):
-    """A store that can list a topic's payloads."""
+    """A store that can list a topic's payloads.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> isinstance(store, SupportsList) and list(store.list("empty"))
+        []
+    """
 
     def list(self, topic: str) -> Iterator[PayloadInfo]:
         """Yield the payloads of a topic, in no particular order, a page at a time."""
@@ -265,7 +352,14 @@ class SupportsList(Protocol):
 
 @runtime_checkable
 class SupportsLeftovers(Protocol):
-    """A store in which writers that are killed leave something behind that no listing shows."""
+    """A store in which writers that are killed leave something behind that no listing shows.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("s3", {"s3.bucket": "payloads"})  # doctest: +SKIP
+        >>> store.remove_leftovers(older_than_ms=3_600_000)  # doctest: +SKIP
+        2
+    """
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         """Remove what writers have left behind: temporary files, parts of uploads that were never completed.
@@ -283,10 +377,17 @@ class SupportsLeftovers(Protocol):
 
 @runtime_checkable
 class SupportsStreaming(Protocol):
-    """A store that stores and returns payloads piece by piece, in constant memory."""
+    """A store that stores and returns payloads piece by piece, in constant memory.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("local", {"local.path": "/srv/payloads"})  # doctest: +SKIP
+        >>> with open("image.fits", "rb") as file:  # doctest: +SKIP
+        ...     reference = store.publish_stream("images", file)
+    """
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Store all that a binary reader returns; as :meth:`PayloadStore.publish` otherwise."""
+        """Store all that a binary reader returns. In all else as :meth:`PayloadStore.publish`."""
 
     def open(self, reference: str) -> BinaryIO:
         """Open a payload for reading; the caller closes it. Errors as in :meth:`PayloadStore.download`."""
@@ -294,21 +395,35 @@ class SupportsStreaming(Protocol):
 
 @runtime_checkable
 class SupportsRecords(Protocol):
-    """A store that keeps whole records: headers and key beside the payload."""
+    """A store that keeps whole records: headers and key beside the payload.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("hop", {"hop.offload.url": "https://offload.example.org"})  # doctest: +SKIP
+        >>> store.download_record(reference).key  # doctest: +SKIP
+        b'M 51'
+    """
 
     def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
-        """Store a record; as :meth:`PayloadStore.publish` otherwise."""
+        """Store a record. In all else as :meth:`PayloadStore.publish`."""
 
     def download_record(self, reference: str) -> StoredRecord:
-        """Fetch a record; as :meth:`PayloadStore.download` otherwise."""
+        """Fetch a record. In all else as :meth:`PayloadStore.download`."""
 
 
 @runtime_checkable
 class SupportsTopics(Protocol):
-    """A store whose references contain the topic for which a payload was published."""
+    """A store whose references contain the topic for which a payload was published.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> store.topic_of("memory:///alerts/1")
+        'alerts'
+    """
 
     def topic_of(self, reference: str) -> str:
-        """The topic in a reference; below a trusted prefix, the first segment is taken for it.
+        """The topic in a reference; below a trusted prefix, it is the first segment.
 
         Raises:
             UntrustedReferenceError: The reference is not this store's.
@@ -323,6 +438,13 @@ class SupportsOptOut(Protocol):
         sender: Name of the user as which the store publishes, for formats that write it down; None if it has none.
         offloads: Whether payloads are to be published; if not, records stay as they are.
         fetches: Whether references are to be followed; if not, readers get the references themselves.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> config = {"hop.offload.url": "https://offload.example.org", "automatic_offload": False}
+        >>> store = open_store("hop", config)  # doctest: +SKIP
+        >>> store.why_not()  # doctest: +SKIP
+        'automatic_offload is off'
     """
 
     sender: str | None

@@ -56,6 +56,11 @@ class ContextualError(Exception):
         message: What happened, one sentence without a full stop.
         hint: What the user can do about it.
         **context: Values for some of ``context_fields``.
+
+    Example:
+        >>> error = ConfigError("local.path is required", hint="Name a folder", key="local.path")
+        >>> error.key, error.hint, error.about_record
+        ('local.path', 'Name a folder', False)
     """
 
     context_fields: ClassVar[tuple[str, ...]] = ()
@@ -136,7 +141,7 @@ class ConfigError(ContextualError, ValueError):
 
 
 class MissingDependencyError(ContextualError, ImportError):
-    """A third-party package that an extra brings is not installed."""
+    """A third-party package that belongs to an extra is not installed."""
 
 
 class PayloadStoreError(ContextualError):
@@ -171,7 +176,7 @@ class PayloadIntegrityError(PayloadStoreError):
 
 
 class PayloadTooLargeError(PayloadStoreError):
-    """The payload is larger than the configured limit or than the store takes."""
+    """The payload is larger than the configured limit or than the store accepts."""
 
     about_record = True
 
@@ -199,7 +204,7 @@ def release(error: BaseException) -> None:
     """Drop all data that an error and its causes hold, for errors that are kept, as those of a batch.
 
     That is the traceback above all: its frames, and those that called them, have the payload that was refused among
-    their local variables. To clear them does not do, since those that still run cannot be cleared.
+    their local variables. Clearing them is not enough, since those that still run cannot be cleared.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

@@ -23,7 +23,12 @@ DIGEST_PREFIX: Final = "sha256:"
 
 
 def sha256_digest(data: Buffer) -> str:
-    """Digest of a payload as it travels in headers: ``sha256:`` and 64 lower-case hexadecimal digits."""
+    """Digest of a payload as it travels in headers: ``sha256:`` and 64 lower-case hexadecimal digits.
+
+    Example:
+        >>> sha256_digest(b"payload")
+        'sha256:239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5'
+    """
     return DIGEST_PREFIX + hashlib.sha256(data).hexdigest()
 
 
@@ -34,15 +39,19 @@ def payload_id(
 
     Args:
         data: The payload.
-        strategy: What the id is made of.
+        strategy: Source of the id.
         key: The record's encoded key, for ``keyed``.
-        digest: The payload's digest if it is known already; the payload is not looked at then.
+        digest: The payload's digest if it is known already; then the payload is not read.
 
     Returns:
         ``<uuid4>``, ``<sha256 of the payload>`` or ``<sha256 of the key>/<sha256 of the payload>``.
 
     Raises:
         PayloadStoreError: The strategy is ``keyed`` and the record has no key.
+
+    Example:
+        >>> payload_id(b"payload", "content")
+        '239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5'
     """
     if strategy == "random":
         return str(uuid.uuid4())

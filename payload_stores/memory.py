@@ -22,6 +22,11 @@ class MemoryStore(PayloadStore):
 
     References are ``memory:///<topic>/<id>``. It is not for production: payloads are gone with the process, and no
     other process sees them.
+
+    Example:
+        >>> store = MemoryStore()
+        >>> store.download(store.publish("alerts", b"payload"))
+        b'payload'
     """
 
     scheme = "memory"
@@ -30,7 +35,7 @@ class MemoryStore(PayloadStore):
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
-        # Everything in the dict is the store's own, so that there is nothing else to trust.
+        # Everything in the dict is the store's own, so that nothing else can be trusted.
         self._roots = references.Roots(self)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:

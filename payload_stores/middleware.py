@@ -43,6 +43,16 @@ class Middleware(PayloadStore):
 
     Args:
         store: The inner store; closed with this one.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> class Logged(Middleware):
+        ...     def call(self, operation, *args):
+        ...         print(operation.__name__)
+        ...         return super().call(operation, *args)
+        >>> Logged(open_store("memory", {})).publish("alerts", b"payload") is None
+        publish
+        False
     """
 
     wrapped: ClassVar[frozenset[str]] = frozenset()
@@ -146,6 +156,12 @@ class Deadline(Middleware):
         store: The inner store.
         timeout_ms: Time for one call, in ms.
         setting: Name of the setting that the time comes from, for errors.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = Deadline(open_store("memory", {}), 30_000)
+        >>> store.download(store.publish("alerts", b"payload"))
+        b'payload'
     """
 
     wrapped = frozenset({"delete", "publish_stream", "open", "publish_record", "download_record"})
@@ -209,6 +225,12 @@ def run_elsewhere(job: Callable[[], None]) -> None:
 
     Raises:
         PayloadStoreUnavailableError: The system starts no more threads.
+
+    Example:
+        >>> results = SimpleQueue()
+        >>> run_elsewhere(lambda: results.put("done"))
+        >>> results.get(timeout=60)
+        'done'
     """
     try:
         inbox = _idle.pop()
@@ -254,6 +276,12 @@ class Retry(Middleware):
 
     Raises:
         MissingDependencyError: tenacity is not installed.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = Retry(open_store("memory", {}), attempts=5)
+        >>> store.download(store.publish("alerts", b"payload"))
+        b'payload'
     """
 
     wrapped = frozenset({"delete", "open", "publish_record", "download_record"})

@@ -41,6 +41,11 @@ class Option(Generic[T]):
             done elsewhere, as in Spark, the file's content travels in place of its path: :func:`path_or_content` parses
             both.
         doc: One line for ``check-config`` and the documentation.
+
+    Example:
+        >>> seconds = Option("demo.seconds", integer(minimum=1), 10, doc="how long to wait")
+        >>> seconds.read({}), seconds.read({"demo.seconds": "30"})
+        (10, 30)
     """
 
     name: str
@@ -62,6 +67,10 @@ class Option(Generic[T]):
 
         Raises:
             ConfigError: The value does not parse, or a required key is missing.
+
+        Example:
+            >>> Option("demo.text", text, "none").read({"demo.text": "some"})
+            'some'
         """
         value = config.get(self.name)
         if value is None:
@@ -75,11 +84,21 @@ class Option(Generic[T]):
             raise ConfigError(f"{self.name}{shown}: {error}", key=self.name) from (None if self.secret else error)
 
     def matches(self, key: str) -> bool:
-        """Whether a key belongs to this option."""
+        """Whether a key belongs to this option.
+
+        Example:
+            >>> Option("schema.registry.*", text, None).matches("schema.registry.url")
+            True
+        """
         return key == self.name or (self.name.endswith("*") and key.startswith(self.name[:-1]))
 
     def select(self, config: Mapping[str, object]) -> dict[str, object]:
-        """For a ``prefix.*`` option: the matching keys with the prefix cut off."""
+        """For a ``prefix.*`` option: the matching keys with the prefix cut off.
+
+        Example:
+            >>> Option("schema.registry.*", text, None).select({"schema.registry.url": "http://localhost:8081"})
+            {'url': 'http://localhost:8081'}
+        """
         prefix = self.name.removesuffix("*")
         return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
 
@@ -92,7 +111,12 @@ def _is_plain(value: object) -> bool:
 
 
 def text(value: object) -> str:
-    """Parse a non-empty string."""
+    """Parse a non-empty string.
+
+    Example:
+        >>> text(" alerts ")
+        'alerts'
+    """
     if not isinstance(value, str):
         raise ValueError("expected a string")
     if not value.strip():
@@ -101,12 +125,22 @@ def text(value: object) -> str:
 
 
 def path_or_content(value: object) -> str | bytes:
-    """Parse the path of a file, or the file's content as bytes: the two forms of an option with ``file``."""
+    """Parse the path of a file, or the file's content as bytes: the two forms of an option with ``file``.
+
+    Example:
+        >>> path_or_content("alert.avsc"), path_or_content(b"{}")
+        ('alert.avsc', b'{}')
+    """
     return value if isinstance(value, bytes) else text(value)
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Callable[[object], int]:
-    """Make a parser for whole numbers, given as a number or as text, within bounds (both inclusive)."""
+    """Make a parser for whole numbers, given as a number or as text, within bounds (both inclusive).
+
+    Example:
+        >>> integer(minimum=1)("30")
+        30
+    """
     if minimum is not None and maximum is not None:
         expected = f"expected a whole number from {minimum} to {maximum}"
     elif minimum is not None:
@@ -129,7 +163,12 @@ def integer(minimum: int | None = None, maximum: int | None = None) -> Callable[
 
 
 def boolean(value: object) -> bool:
-    """Parse ``True``/``False`` or the text ``true``/``false`` in any case."""
+    """Parse ``True``/``False`` or the text ``true``/``false`` in any case.
+
+    Example:
+        >>> boolean("True")
+        True
+    """
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
@@ -138,7 +177,12 @@ def boolean(value: object) -> bool:
 
 
 def choice(*allowed: str) -> Callable[[object], str]:
-    """Make a parser for one of several words, compared without regard to case."""
+    """Make a parser for one of several words, compared without regard to case.
+
+    Example:
+        >>> choice("gcm", "siv")("SIV")
+        'siv'
+    """
 
     def parse(value: object) -> str:
         if isinstance(value, str) and value.strip().lower() in allowed:
@@ -150,7 +194,12 @@ def choice(*allowed: str) -> Callable[[object], str]:
 
 
 def listing(value: object) -> tuple[str, ...]:
-    """Parse comma-separated text or a list of strings."""
+    """Parse comma-separated text or a list of strings.
+
+    Example:
+        >>> listing("same, alerts")
+        ('same', 'alerts')
+    """
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
         raise ValueError("expected a list of strings or comma-separated text")
@@ -158,7 +207,12 @@ def listing(value: object) -> tuple[str, ...]:
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known word most like a misspelt one, or None if none is as close as the cutoff (0 to 1)."""
+    """The known word most like a misspelt one, or None if none is as close as the cutoff (0 to 1).
+
+    Example:
+        >>> nearest("compresion.type", ["compression.type", "compression.level"])
+        'compression.type'
+    """
     import difflib  # for messages only
 
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)

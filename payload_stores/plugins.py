@@ -1,6 +1,6 @@
 """Find the object that a configuration names: a short name, a Java class name, a dotted path, or the object itself.
 
-Stages and stores are looked up by the same rules. Only what is asked for is imported.
+Stages and stores are looked up by the same rules. Only the requested object is imported.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def import_object(path: str, kind: str = "object") -> object:
         kind: What it is to be, for messages.
 
     Raises:
-        ConfigError: The module or the name is not there.
+        ConfigError: The module does not exist, or does not have the name.
     """
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     try:
@@ -238,7 +238,7 @@ def require(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingDependencyError(
-            # The module may be there, and miss one that the same extra brings.
+            # The module may exist, and lack one that the same extra installs.
             f"{_package(error.name or module, module)} is not installed",
             hint=f"pip install 'serde-chain[{extra}]'",
         ) from error

@@ -1,6 +1,6 @@
-"""References taken apart and put together, by the same rules in every store.
+"""References parsed and built, by the same rules in every store.
 
-A reference comes from the wire, so it is data that is not to be trusted. What is not exactly
+A reference comes from the wire, so it is not to be trusted. What is not exactly
 ``scheme://host/segment/…/segment`` is refused here, before a store looks at it; whether a store follows the rest is
 the store's own decision.
 """
@@ -33,6 +33,10 @@ class Location:
         scheme: URL scheme, lower case.
         host: What stands between ``//`` and the first ``/``: a bucket, or nothing.
         segments: The path, percent-decoded, without empty segments, ``.`` or ``..``.
+
+    Example:
+        >>> Location("s3", "bucket", ("pre",)).covers(Location("s3", "bucket", ("pre", "alerts", "1")))
+        True
     """
 
     scheme: str
@@ -62,6 +66,12 @@ class Roots:
 
     Raises:
         ConfigError: A trusted prefix of the store's scheme is not a prefix of references.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> roots = Roots(open_store("memory", {}), "bucket", ("pre",))
+        >>> roots.url(("alerts", "1")), roots.owns("memory://bucket/prefix/alerts/1")
+        ('memory://bucket/pre/alerts/1', False)
     """
 
     def __init__(self, store: PayloadStore, host: str = "", segments: tuple[str, ...] = ()) -> None:
@@ -104,7 +114,7 @@ class Roots:
 
 
 def parse(store: PayloadStore, reference: str) -> Location:
-    """Take a reference apart.
+    """Parse a reference.
 
     Args:
         store: The store that was asked to follow it, for its scheme and for errors.
@@ -113,6 +123,11 @@ def parse(store: PayloadStore, reference: str) -> Location:
     Raises:
         UntrustedReferenceError: It is not such a URL, has another scheme than the store, a query or a fragment, or
             segments that could lead elsewhere, percent-encoded ones included.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> parse(open_store("memory", {}), "memory:///alerts/1").segments
+        ('alerts', '1')
     """
     match = _URL.fullmatch(reference)
     if match is None or _CONTROL.search(reference):
@@ -137,7 +152,12 @@ def _segments(store: PayloadStore, reference: str, path: str) -> tuple[str, ...]
 
 
 def to_url(scheme: str, host: str, segments: Iterable[str]) -> str:
-    """Put a reference together, percent-encoded; the reverse of :func:`parse`."""
+    """Build a reference, percent-encoded; the reverse of :func:`parse`.
+
+    Example:
+        >>> to_url("s3", "bucket", ("alerts", "a b"))
+        's3://bucket/alerts/a%20b'
+    """
     return f"{scheme}://{host}/" + "/".join(quote(segment, safe="~") for segment in segments)
 
 
@@ -154,6 +174,11 @@ def object_path(
 
     Raises:
         PayloadStoreError: The topic is not a Kafka topic name, or the id not a relative path of unreserved characters.
+
+    Example:
+        >>> from payload_stores import PublishContext, open_store
+        >>> object_path(open_store("memory", {}), "alerts", b"payload", PublishContext(payload_id="2026/1"))
+        ('alerts', '2026', '1')
     """
     store.check_topic(topic)
     payload_id = store.id(data, context)
@@ -169,7 +194,7 @@ def object_path(
 
 
 def parse_prefix(store: PayloadStore, prefix: str) -> Location:
-    """Take a configured prefix of references apart (``large.message.trusted.references``).
+    """Parse a configured prefix of references (``large.message.trusted.references``).
 
     Args:
         store: The store that will follow them.
@@ -177,6 +202,11 @@ def parse_prefix(store: PayloadStore, prefix: str) -> Location:
 
     Raises:
         ConfigError: It is not such a URL.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> parse_prefix(open_store("memory", {}), "memory:///mirror/").segments
+        ('mirror',)
     """
     try:
         location = parse(store, prefix.rstrip("/") + "/-")

@@ -91,6 +91,11 @@ def open_store(
         ConfigError: The name is unknown, a required key is missing, a value is wrong, or a mapping has a key that is
             not an option of the store.
         MissingDependencyError: The store's extra is not installed.
+
+    Example:
+        >>> store = open_store("memory", {"large.message.max.payload.bytes": 1_000_000})
+        >>> store.max_payload_bytes
+        1000000
     """
     item = StoreItem.of(name_or_class)
     store = _store_or_class(item)

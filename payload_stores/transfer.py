@@ -189,7 +189,7 @@ def read_parts(reader: BinaryIO, most_parts: int) -> Iterator[memoryview]:
         PayloadTooLargeError: It has more parts than the store takes.
     """
     for _ in range(most_parts):
-        # At its full size at once, since one that grows is copied now and then; and in pages of its own, which go back
+        # At its full size at once, since a growing one is copied now and then; and in pages of its own, which go back
         # to the system with it: the allocator would keep holes of this size.
         part, size = mmap.mmap(-1, PART_BYTES), 0
         try:
@@ -294,7 +294,7 @@ def download_ranges(
     with buffer.getbuffer() as view:
 
         def fill_part(start: int, end: int) -> None:
-            # Released before the result is known: as long as a view is left, the buffer cannot be taken over.
+            # Released before the result is known: while a view exists, the buffer cannot be taken over.
             with view[start:end] as part:
                 fill(part, start)
 

@@ -1,4 +1,4 @@
-"""The stage contract: what a serializer and a deserializer are (KIP-1159, "Serializer chain").
+"""The stage contract: serializers and deserializers (KIP-1159, "Serializer chain").
 
 A stage turns data into other data for one record at a time. The first serializer of a chain usually turns an object
 into bytes, the others bytes into bytes; deserializers run the other way round. Any callable ``(data, ctx)`` can be a
@@ -8,12 +8,13 @@ What a stage may have beyond that is a Protocol below (``Supports…``): a chain
 
 ==========================  ======================================================================================
 SupportsPlainCalls          works on the data alone, so that small records need no context
-SupportsArrowType           knows the type of the column that its results are
+SupportsArrowType           knows the type of the column of its results
 SupportsTransfers           has to publish or fetch something before some records can go on
 SupportsOffload             puts payloads elsewhere, and placeholders in their place
 SupportsFetch               reads such placeholders
-SupportsClose, …AsyncClose  foreign callables that hold something
-SupportsClusterId, …Async…  foreign callables that want to know the cluster
+SupportsConfigure           classes that are not stages, and are configured like one
+SupportsClose, …AsyncClose  foreign callables that hold resources
+SupportsClusterId, …Async…  foreign callables that need the cluster's id
 ==========================  ======================================================================================
 """
 
@@ -73,7 +74,12 @@ Out = TypeVar("Out", covariant=True)
 
 
 class Data(StrEnum):
-    """Kinds of data that a stage takes or gives."""
+    """Kinds of data that a stage takes or gives.
+
+    Example:
+        >>> Data("bytes") is Data.BYTES
+        True
+    """
 
     OBJECT = "object"
     BYTES = "bytes"
@@ -102,7 +108,7 @@ class Stage(ABC):
     _configured: tuple[dict[str, object], bool] | None = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Take the client's configuration.
+        """Read the client's configuration.
 
         Args:
             config: Flat mapping of dotted keys; keys of other stages and of the client are ignored.
@@ -167,9 +173,18 @@ class Serializer(Stage, Generic[In]):
         max_overhead: The most bytes that the stage ever adds to its input, for stages that may wrap placeholders: they
             must leave the record below the broker's limit. None for stages that may not.
         message_format: What the bytes are, for formats of large messages that say so in a header (hop's ``_format``):
-            ``json``, ``avro``; None for what needs this project to be read.
+            ``json``, ``avro``; None for bytes that only this project reads.
         varies: Of stages that may return different bytes for equal data, the advice for the user. Key chains refuse
             them: partitions and compaction go by the bytes of a key. None for all others.
+
+    Example:
+        >>> class Reverse(Serializer[bytes]):
+        ...     takes = Data.BYTES
+        ...
+        ...     def __call__(self, data, ctx=None, /):
+        ...         return None if data is None else bytes(data)[::-1]
+        >>> Reverse()(b"abc")
+        b'cba'
     """
 
     takes: Data | None = Data.OBJECT
@@ -201,9 +216,18 @@ class Deserializer(Stage, Generic[Out]):
     Attributes:
         unwraps_placeholders: Whether the stage may stand before ``large-message``, because it reads what was put around
             a placeholder.
-        message_format: As for serializers. Records that a header calls something else are not given to the stage.
-        authenticates: Whether the stage refuses what was not written by those who have a key, as ``encrypt`` does. A
-            chain with such a stage hands nothing over that has not been through it, whatever a header says.
+        message_format: As for serializers. Records of another format, by a header, do not reach the stage.
+        authenticates: Whether the stage refuses data that was not written with a key, as ``encrypt`` does. A chain with
+            such a stage returns nothing that has not been through it, whatever a header says.
+
+    Example:
+        >>> class Reverse(Deserializer[bytes]):
+        ...     gives = Data.BYTES
+        ...
+        ...     def __call__(self, data, ctx=None, /):
+        ...         return None if data is None else bytes(data)[::-1]
+        >>> Reverse()(b"cba")
+        b'abc'
     """
 
     takes: Data | None = Data.BYTES
@@ -264,15 +288,15 @@ class SupportsPlainCalls(Protocol):
     Attributes:
         plain: ``data -> data``, made by ``configure`` over local names; None where the stage needs the record, as it is
             configured. Called with data that is not None, of records without headers, by several threads at once.
-            It may raise anything, also where it only cannot tell: the chain then calls the stages themselves, with the
-            context, and what these return or raise counts. So it must not have done anything before.
+            It may raise anything, even where it only cannot decide: the chain then calls the stages themselves, with
+            the context, and what these return or raise counts. So it must not have done anything before.
     """
 
     plain: Callable[[Any], Any] | None
 
 
 def untouched(data: Any) -> Any:
-    """The ``plain`` of a stage that leaves such records as they are; a chain skips it."""
+    """The ``plain`` of a stage that leaves such records unchanged; a chain skips it."""
     return data
 
 
@@ -326,8 +350,8 @@ class RecordLimits(Protocol):
     Attributes:
         most: Bytes of the largest value that the client sends at all.
         setting: The key that sets that and its value, for messages: ``message.max.bytes (1000000)``.
-        always: Bytes of a field that every record has room for that has no headers and a key of up to 4096 bytes,
-            whatever its topic. 0 where there is no such size.
+        always: Bytes of a field for which every record without headers and with a key of up to 4096 bytes has
+            room, whatever its topic; 0 if unknown.
     """
 
     most: int
@@ -338,7 +362,7 @@ class RecordLimits(Protocol):
         """The question that must be answered before the other methods know the record's topic; None if none."""
 
     def largest(self, ctx: Context | None) -> int:
-        """The largest field that client and topic take, in bytes, the record's key and headers considered."""
+        """The largest field that client and topic accept, in bytes, the record's key and headers considered."""
 
     def denied(self, ctx: Context | None) -> str | None:
         """Why the record may not be offloaded, if it may not."""
@@ -354,7 +378,7 @@ class SupportsOffload(Protocol):
     Attributes:
         threshold_bytes: Payloads of more bytes are offloaded.
         negotiates: Whether the stage wants the topic's own limit instead (PIP-36): then it is asked for.
-        limits_ttl_ms: How long the topic's limit is taken for true, in ms.
+        limits_ttl_ms: How long the topic's limit is remembered, in ms.
         whole_records: Whether headers and key go there too.
         timeout_ms: Deadline of one upload in ms.
         worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
@@ -418,10 +442,10 @@ class SupportsConfigure(Protocol):
 
 @runtime_checkable
 class SupportsClose(Protocol):
-    """A foreign callable that holds something."""
+    """A foreign callable that holds resources."""
 
     def close(self) -> object:
-        """Release it."""
+        """Release them."""
 
 
 @runtime_checkable
@@ -434,7 +458,7 @@ class SupportsAsyncClose(Protocol):
 
 @runtime_checkable
 class SupportsClusterId(Protocol):
-    """A foreign callable that wants to know the cluster, as Confluent's serializers do."""
+    """A foreign callable that needs the cluster's id, as Confluent's serializers do."""
 
     def set_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
         """Take a function that returns the cluster's id."""
@@ -454,6 +478,11 @@ class StagePair(NamedTuple):
     Attributes:
         serializer: A :class:`Serializer` class, or a callable.
         deserializer: A :class:`Deserializer` class, or a callable.
+
+    Example:
+        >>> pair = StagePair(serializer=str.encode, deserializer=bytes.decode)
+        >>> pair.serializer("abc")
+        b'abc'
     """
 
     serializer: object

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from payload_stores.plugins import Catalogue, Item
-from serde_chain import bakdata
+from serde_chain import bakdata_config
 from serde_chain.base import Deserializer, Serializer, Stage, SupportsConfigure
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, Context
@@ -73,7 +73,7 @@ _JAVA_CLASSES: Final = {
     _KAFKA + "UUID": "uuid",
     _KAFKA + "largemessage.": "large-message",
     _KAFKA + "largemessage.LargeMessage": "large-message",
-    bakdata.CLASS: "large-message",
+    bakdata_config.CLASS: "large-message",
     "io.confluent.kafka.serializers.KafkaAvro": "avro",
     "kafka.serializers.KafkaAvro": "avro",  # the spelling in KIP-1159's example
     "io.confluent.kafka.serializers.protobuf.KafkaProtobuf": "protobuf",
@@ -106,7 +106,7 @@ DESERIALIZERS: Final = _catalogue("Deserializer", _READS_CHAINS)
 
 @dataclass(frozen=True)
 class Side:
-    """One direction of a chain: what the configuration calls it and which stages belong to it.
+    """One direction of a chain: its word in the configuration and its stages.
 
     Attributes:
         word: ``serializer`` or ``deserializer``.
@@ -137,7 +137,7 @@ class StageItem(Item):
 
 
 def stage_type(item: StageItem, side: Side) -> object:
-    """Find what an item stands for, without making it.
+    """Find the target of an item, without making it.
 
     Args:
         item: The item.
@@ -188,7 +188,7 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
     if isinstance(stage, type):
         if issubclass(stage, Stage):
             item.check(stage.options_for(merged))
-        # What does not know our configuration takes its options as arguments, as Confluent's serializers do.
+        # Classes without `configure` take their options as arguments, as Confluent's serializers do.
         arguments = {} if issubclass(stage, SupportsConfigure) else item.options
         try:
             stage = stage(**arguments)
@@ -230,19 +230,19 @@ def find_format(name: str) -> ReferenceFormat:
 
 
 def marker_headers(*, is_key: bool) -> frozenset[str]:
-    """Headers of which a record has at least one if :func:`tell_placeholder` has something to say of it."""
+    """Headers of which a record has at least one if :func:`tell_placeholder` changes its error."""
     return frozenset(header for name in FORMATS.builtins for header in find_format(name).headers(is_key=is_key))
 
 
 def tell_placeholder(error: SerializationError, ctx: Context | None) -> SerializationError:
-    """Say of bytes that cannot be read that they are a placeholder, where a header does.
+    """Replace the error for unreadable bytes where a header marks them as a placeholder.
 
     Args:
         error: What a chain without ``large-message`` raised.
         ctx: The record around the bytes.
 
     Returns:
-        The same error if that is not so; else one that says which stage to add.
+        The same error if no header does; otherwise one that says which stage to add.
     """
     if not isinstance(error, DecodeError) or error.hint == _ADD_STAGE or ctx is None or not ctx.headers:
         return error

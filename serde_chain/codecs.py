@@ -44,7 +44,7 @@ class Codec(ABC):
     """One compression format.
 
     Attributes:
-        name: What ``compression.type`` calls it.
+        name: Its value of ``compression.type``.
         magic: The bytes with which every frame begins.
         levels: Lowest and highest level; None if the format has none.
         default_level: The library's default.
@@ -116,7 +116,7 @@ class Codec(ABC):
 
 
 class _Output:
-    """A payload that comes in pieces, in one buffer: pieces that are joined in the end take its memory twice.
+    """A payload that comes in pieces, in one buffer: joining pieces at the end would take its memory twice.
 
     Args:
         limit: The most bytes that it may have.
@@ -129,7 +129,7 @@ class _Output:
         self._size = 0
 
     def add(self, piece: bytes) -> bool:
-        """Take a piece; False if that would be more than the limit."""
+        """Add a piece; False if that would exceed the limit."""
         self._size += len(piece)
         if self._size > self._limit:
             return False

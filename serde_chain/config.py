@@ -1,4 +1,4 @@
-"""Configurations: a mapping, a Java ``.properties`` file or TOML, and what in it belongs to whom.
+"""Configurations: a mapping, a Java ``.properties`` file or TOML, and the owners of its keys.
 
 A client's configuration holds keys of the chains (``value.serializers``), of stages (``avro.schema``), of stores
 (``s3.bucket``), and of the Kafka client. The first three are declared as options; the rest goes to the client
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from payload_stores.options import Option, boolean, nearest
 from payload_stores.plugins import import_object, require
-from serde_chain import bakdata
+from serde_chain import bakdata_config
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 from serde_chain.errors import ConfigError
@@ -119,7 +119,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
         source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file.
             Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``) and
             stores (``large.message.payload.store.class = {class = "s3", …}``).
-            Keys and class names of bakdata's Java library are put into ours.
+            Keys and class names of bakdata's Java library are translated.
 
     Returns:
         A new dictionary.
@@ -142,7 +142,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     for key in config:
         if not isinstance(key, str):
             raise ConfigError(f"the configuration key {key!r} is not a string")
-    return bakdata.translated(config)
+    return bakdata_config.translated(config)
 
 
 def _parse(path: Path, content: bytes) -> dict[str, object]:

@@ -79,6 +79,11 @@ class SerializationError(ContextualError):
         offset: Offset of the record, when reading.
         row: Position of the record in its batch, from 0, when a batch is read.
         record: The raw ``confluent_kafka.Message``, when a consumer raised this; not kept by pickling.
+
+    Example:
+        >>> error = DecodeError("the data is truncated", stage="avro (2 of 2)", topic="alerts", partition=0, offset=7)
+        >>> error.stage, error.offset, error.about_record
+        ('avro (2 of 2)', 7, True)
     """
 
     context_fields: ClassVar[tuple[str, ...]] = ("topic", "field", "stage", "partition", "offset", "row")
@@ -98,7 +103,7 @@ class EncodeError(SerializationError):
 
 
 class MessageTooLargeError(EncodeError):
-    """A record is larger than its topic or the client takes, and cannot be offloaded."""
+    """A record is larger than its topic or the client accepts, and cannot be offloaded."""
 
 
 class DecodeError(SerializationError):
@@ -108,11 +113,11 @@ class DecodeError(SerializationError):
 
 
 class DecryptionError(DecodeError):
-    """Bytes cannot be decrypted: the key is another one, they were written for another topic or field, or changed."""
+    """Bytes cannot be decrypted: another key, another topic or field, or changed bytes."""
 
 
 class UnknownKeyError(DecryptionError):
-    """The key with which bytes are encrypted is not configured."""
+    """The key with which bytes were encrypted is not configured."""
 
 
 class ForeignFormatError(DecodeError):
@@ -145,7 +150,7 @@ class StampError(ContextualError):
     """A topic with entry metadata cannot be relayed, checked or searched.
 
     Attributes:
-        topic: The topic that is at fault.
+        topic: The topic at fault.
         partition: Its partition.
         offset: An offset in it.
     """
@@ -201,14 +206,14 @@ def _rebuild_in_chain(
     return rebuild(_combined(kind), *details)
 
 
-# What stages of other packages raise where a service is not there; looked for only where something has loaded them.
+# Errors of other packages for a service that is down; only of packages that are loaded already.
 _NOT_THERE: Final = (
     ("httpx", "TransportError"),
     ("httpx2", "TransportError"),
     ("requests", "ConnectionError"),
     ("requests", "Timeout"),
 )
-# What they raise where it is there and refuses, by where the error has the status.
+# Their errors for a service that refuses, by where the error has the status.
 _ANSWERED: Final = (("httpx", "HTTPStatusError"), ("httpx2", "HTTPStatusError"), ("requests", "HTTPError"))
 _ANSWERED_URLLIB: Final = (("urllib.error", "HTTPError"),)
 # Of HTTP (RFC 9110): about the client, its rate, or the server; those from 500 on as well.
@@ -219,10 +224,10 @@ UNKNOWN_SCHEMA: Final = frozenset({40401, 40402, 40403})
 
 
 def is_about_record(error: BaseException) -> bool:
-    """Whether what a stage of another package raised is the record's own fault.
+    """Whether an error of another package's stage is the record's own fault.
 
     Args:
-        error: The error. What it was raised from counts as well: wrappers are common.
+        error: The error. Its causes count as well: wrappers are common.
 
     Returns:
         False where a connection, a file, memory, a schema registry or another HTTP server is at fault; True otherwise.

@@ -54,6 +54,11 @@ class RecordContext:
         partition: Partition, when known.
         timestamp: Record timestamp in ms since the epoch, when known.
         offset: Offset, when reading.
+
+    Example:
+        >>> ctx = RecordContext("alerts", "value", headers=[], key=b"M 51")
+        >>> ctx.topic, ctx.field
+        ('alerts', 'value')
     """
 
     topic: str
@@ -157,7 +162,7 @@ def header_pairs(ctx: Context | None) -> tuple[tuple[str, bytes | None], ...]:
 def put_record(
     ctx: Context | None, headers: Iterable[tuple[str, bytes | None]], key: bytes | None, timestamp: int | None
 ) -> None:
-    """Put what was stored of a record in place of what its placeholder has; topic and position stay.
+    """Replace a placeholder's headers, key and timestamp by those of the stored record; topic and position stay.
 
     Args:
         ctx: The context, changed in place.

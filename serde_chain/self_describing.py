@@ -53,7 +53,7 @@ def header_name(*, is_key: bool) -> str:
 
 
 class DescribeSerializer(Serializer[Any]):
-    """Adds the header; the data pass through.
+    """Adds the header; the data passes through.
 
     It comes first: the stages are known before they are applied, and ``large-message`` counts the headers that are
     there.
@@ -92,7 +92,7 @@ class DescribeSerializer(Serializer[Any]):
 class AutoDeserializer(Deserializer[Any]):
     """Undoes the stages that a record's header lists.
 
-    Fails closed: an unknown version, a stage that is not allowed, an order that cannot be, and a record without the
+    Fails closed: an unknown version, a stage that is not allowed, an impossible order, and a record without the
     header are errors; the last is read with ``serde.chain.default`` if that is set. Every writer of the
     topic chooses among the allowed stages, so it takes a fixed list to refuse, for instance, what is not encrypted.
     """

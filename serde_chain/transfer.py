@@ -24,9 +24,14 @@ class Transfer(ABC, Generic[T]):
         key: Transfers with equal keys have equal results, so one run can serve them all; None otherwise.
 
     Example:
-        >>> step = chain.begin(data, ctx)  # doctest: +SKIP
-        >>> while isinstance(step, Transfer):
-        ...     step = step.resume(step.run())
+        >>> from serde_chain import RecordContext, SerializerChain
+        >>> config = {"value.serializers": "bytes, large-message", "large.message.payload.store.class": "memory"}
+        >>> with SerializerChain.from_config(config) as chain:
+        ...     step = chain.begin(bytes(2_000_000), RecordContext("alerts", "value", []))
+        ...     while isinstance(step, Transfer):
+        ...         step = step.resume(step.run())
+        >>> bytes(step)[:17]
+        b'memory:///alerts/'
     """
 
     size: int | None = None
@@ -64,7 +69,7 @@ class Transfer(ABC, Generic[T]):
 
 
 def then(step: Any, go_on: Callable[[Any], Any]) -> Any:
-    """Go on with data: now, or once the transfers that lead to them are done.
+    """Go on with data: now, or once the transfers that lead to it are done.
 
     Args:
         step: What a ``begin`` or a ``resume`` returned.
@@ -74,7 +79,7 @@ def then(step: Any, go_on: Callable[[Any], Any]) -> Any:
 
 
 class _Then(Transfer[Any]):
-    """A transfer, and what comes after the data to which it leads."""
+    """A transfer, and the step after the data to which it leads."""
 
     def __init__(self, transfer: Transfer[Any], go_on: Callable[[Any], Any]) -> None:
         self._transfer = transfer

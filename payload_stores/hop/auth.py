@@ -28,7 +28,7 @@ class BearerAuth(httpx2.Auth):
     """Sends a token with each request (RFC 6750).
 
     Args:
-        token: Gives the token to be used now.
+        token: Returns the current token.
     """
 
     def __init__(self, token: Callable[[], str]) -> None:
@@ -37,7 +37,7 @@ class BearerAuth(httpx2.Auth):
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         """Send the request, authenticated; called by httpx2."""
         token = self._token()
-        if not _TOKEN.fullmatch(token):  # the HTTP library would refuse it too, and quote it
+        if not _TOKEN.fullmatch(token):  # the HTTP library would refuse it too, but quote it in its error
             raise PayloadAccessDeniedError(
                 "the bearer token has characters that are not allowed in a token", store="hop"
             )
@@ -53,7 +53,7 @@ def tokens(static: str, config: Mapping[str, object]) -> Callable[[], str]:
         config: The client's configuration; otherwise its ``oauth_cb`` or its settings for OpenID Connect provide one.
 
     Raises:
-        ConfigError: There are neither.
+        ConfigError: Neither is configured.
     """
     if static:
         return lambda: static

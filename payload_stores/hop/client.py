@@ -1,4 +1,4 @@
-"""Requests to hop's offload API, with time limits and retries, and what its answers mean."""
+"""Requests to hop's offload API, with time limits and retries, and the meaning of its answers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _KINDS: Final[_Kinds] = {
         None,
     ),
 }
-# Where a 404 is about the address: nothing is known of the record yet.
+# A 404 that is about the address: nothing is known of the record yet.
 _UPLOADING: Final = _KINDS | {
     HTTPStatus.NOT_FOUND: (
         PayloadNotFoundError,
@@ -69,7 +69,7 @@ _UPLOADING: Final = _KINDS | {
         "Check hop.offload.url, or what the broker announces",
     )
 }
-# 500 is not among them: it says that this request failed, not that the next one may work.
+# 500 is not among them: this request failed, and nothing suggests that the next one may work.
 _TRANSIENT: Final = frozenset({408, 429, 502, 503, 504})
 
 
@@ -115,7 +115,7 @@ class HopClient:
 
         Args:
             url: Where to.
-            reference: Where it will be found.
+            reference: Its future address.
             record: The record, with its id among the headers.
             repeatable: Whether its id is made of all that it holds, so that it may be there already.
         """
@@ -132,7 +132,7 @@ class HopClient:
                 taken = response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (repeatable or number > 1)
                 if not taken:
                     _check(response, reference, _UPLOADING)
-                _rest(response)  # the connection can be used again when its answer is read
+                _rest(response)  # the connection can be reused once its answer is read
             if taken:
                 self._check_same(reference, record)
 
@@ -143,7 +143,7 @@ class HopClient:
 
         Args:
             reference: Its address.
-            check: Called with the size of the payload before memory is taken for it.
+            check: Called with the size of the payload before memory is allocated for it.
             authenticated: Whether to send credentials.
         """
 
@@ -164,7 +164,7 @@ class HopClient:
         self._client.close()
 
     def _check_same(self, reference: str, record: StoredRecord) -> None:
-        """Raise unless what has the record's id is the record: another user who knows an id can take it."""
+        """Raise unless the stored record of this id is the same: another user who knows an id can take it."""
         with self._request("GET", reference, self._auth, reference) as response:
             status = response.status_code
             if status in _TRANSIENT:
@@ -223,7 +223,7 @@ class _Body:
 
 
 def _check(response: httpx2.Response, reference: str, kinds: _Kinds = _KINDS) -> None:
-    """Raise what an answer other than success means."""
+    """Raise the error that an unsuccessful answer stands for."""
     status = response.status_code
     if status in {HTTPStatus.OK, HTTPStatus.CREATED}:
         return

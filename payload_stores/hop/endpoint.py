@@ -68,7 +68,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Take an address apart.
+        """Parse an address.
 
         Raises:
             ValueError: It is not an http or https URL of host, port and path alone.

@@ -92,7 +92,7 @@ def frame(record: StoredRecord) -> Frame:
     """Write a record as a document for upload.
 
     Args:
-        record: The record; headers without a value get an empty one, since hop's servers take nothing but bytes. Its
+        record: The record; headers without a value get an empty one, since hop's servers accept nothing but bytes. Its
             timestamp is the server's to set.
 
     Raises:
@@ -130,7 +130,7 @@ def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:
 
     Args:
         chunks: Its bytes, in pieces of any size.
-        check: Called with the size of the payload before memory is taken for it; raises if it is too large.
+        check: Called with the size of the payload before memory is allocated for it; raises if it is too large.
 
     Returns:
         The record; what stands in ``metadata`` comes before the same at the top.
@@ -166,7 +166,7 @@ def _written(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, byt
 
 
 def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> tuple[T, dict[str, Any]]:
-    """Go through a document: what was made of its message, and the fields that describe it."""
+    """Go through a document: return the result for its message, and the fields that describe it."""
     source = _Source(chunks)
     source.left = 4
     source.left = _int32(source.take(4)) - 4

@@ -15,7 +15,7 @@ from payload_stores.errors import ConfigError
 
 __all__ = ["config_file", "switch"]
 
-# The words that hop-client takes in the environment.
+# The words that hop-client accepts in the environment.
 _WORDS: Final = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 
 

@@ -42,10 +42,17 @@ _CREDENTIALS: Final = re.compile(r"//[^/]*@")
 class HopStore(PayloadStore):
     """Keeps records on an offload server.
 
-    Where no ``hop.offload.url`` is set, the broker is asked when the first large message is met. One that announces no
+    Where no ``hop.offload.url`` is set, the broker is asked at the first large message. One that announces no
     endpoint has no large messages: a warning is logged, and records stay as they are.
 
     Ids are UUIDs: random, or made of the digest of topic, headers, key and payload where ids are to be of the content.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> config = {"hop.offload.url": "https://offload.example.org", "hop.username": "alice", "hop.password": "…"}
+        >>> store = open_store("hop", config)  # doctest: +SKIP
+        >>> store.publish("images", b"payload")  # doctest: +SKIP
+        'https://offload.example.org/msg/6c8f2c2e-5d0c-4f5e-9d8e-0a6f2f1f3b7a'
     """
 
     scheme = "https"
@@ -98,7 +105,7 @@ class HopStore(PayloadStore):
     )  # fmt: skip
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Take the ``hop.*`` keys and the client's own; nothing is sent yet. See :meth:`PayloadStore.configure`."""
+        """Read the ``hop.*`` keys and the client's own; nothing is sent yet. See :meth:`PayloadStore.configure`."""
         super().configure(config)
         self._config = dict(config)
         self._lock = threading.Lock()

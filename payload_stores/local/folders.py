@@ -37,7 +37,7 @@ __all__ = [
 Folder: TypeAlias = AbstractContextManager[int]
 
 # Folder in the root of a store, for payloads that are being written. Where it is, there is a store: an empty mount
-# point has none. It is a folder, not a file, because some people let `find -type f -mtime` end their payloads.
+# point has none. It is a folder, not a file, because `find -type f -mtime … -delete` is a usual way to expire payloads.
 MARKER: Final = ".payload-store"
 
 _SUFFIX: Final = ".part"
@@ -94,7 +94,7 @@ def made(root: int, *names: str, durable: bool) -> Iterator[int]:
                 os.mkdir(name, dir_fd=here)
             below = _open(name, _FOLDER, here)
             if durable:
-                # Also where the folder was there already: its maker may not have got this far.
+                # Even if the folder exists already: its maker may not have got this far.
                 sync_folder(here)
             os.close(here)
             here = below

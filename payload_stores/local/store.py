@@ -71,6 +71,14 @@ class LocalStore(PayloadStore):
     published; until then, and while its file system is not mounted, the store is not there, and every operation on it
     raises the transient :class:`~payload_stores.PayloadStoreUnavailableError`. Trusted references may be read, but are
     not deleted: they belong to another program.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from payload_stores import open_store
+        >>> with TemporaryDirectory() as folder:
+        ...     store = open_store("local", {"local.path": folder})
+        ...     store.download(store.publish("alerts", b"payload"))
+        b'payload'
     """
 
     scheme = "file"
@@ -85,7 +93,7 @@ class LocalStore(PayloadStore):
     fsync: bool
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Take ``local.path`` and ``local.fsync``. See :meth:`PayloadStore.configure`."""
+        """Read ``local.path`` and ``local.fsync``. See :meth:`PayloadStore.configure`."""
         super().configure(config)
         name = self.PATH.read(config)
         if "\0" in name or not _is_utf8(name):
@@ -96,7 +104,7 @@ class LocalStore(PayloadStore):
         self._roots = references.Roots(self, segments=tuple(part for part in self.path.parts if part.strip("/")))
         self._wrote = False
         self._check_path()
-        # Nothing that hinders it hinders readers and writers: a folder that may only be read, or that is away.
+        # A failure here does not hinder readers and writers: a folder that may only be read, or that is away.
         with suppress(OSError), folders.entered(self.path, folders.MARKER) as parts:
             folders.remove_temporary(parts, _DAY_MS, below=False)
 
@@ -184,7 +192,7 @@ class LocalStore(PayloadStore):
             self._sync(folder)
 
     def list(self, topic: str) -> Iterator[PayloadInfo]:
-        """List the payloads of a topic, as they are found. See :class:`~payload_stores.SupportsList`."""
+        """List the payloads of a topic, in the order of the file system. See :class:`~payload_stores.SupportsList`."""
         self.check_topic(topic)
         with (
             suppress(PayloadNotFoundError),  # nothing of the topic was ever stored
@@ -237,7 +245,7 @@ class LocalStore(PayloadStore):
             _log.warning(
                 "%s = %s is not there: the first large message that is sent makes it", self.PATH.name, self.path
             )
-        except OSError as error:  # such as a file system that is away for now; its user is told
+        except OSError as error:  # such as a file system that is away for now; logged for its user
             _log.warning("%s = %s: %s", self.PATH.name, self.path, error.strerror)
 
     @contextmanager
@@ -273,7 +281,7 @@ class LocalStore(PayloadStore):
                 self._publish_file(copy, copy_name, final_folder, final_name, final_folder)
 
     def _sync(self, folder: int) -> None:
-        # Also for a file that was there already: the process that renamed it may not have got this far.
+        # Even for a file that exists already: the process that renamed it may not have got this far.
         if self.fsync:
             folders.sync_folder(folder)
 

@@ -35,7 +35,7 @@ WRITE: Final = "WRITE"
 _ANYBODY: Final = "*"
 _ANSWER_SECONDS: Final = 10.0
 _FAILED_SECONDS: Final = 1.0
-# What was asked for so lately is not asked for again because a user is refused.
+# An answer this recent is not asked for again because a user is refused.
 _FRESH_SECONDS: Final = 1.0
 
 
@@ -52,7 +52,7 @@ class Authorizer(Protocol):
             address: The client's IP address.
 
         Raises:
-            PayloadStoreUnavailableError: It cannot be found out now.
+            PayloadStoreUnavailableError: It cannot be determined now.
         """
         ...
 
@@ -136,7 +136,7 @@ def decide(rules: Iterable[Rule], user: str, operation: str, topic: str, address
 def decide_any(rules: Iterable[Rule], user: str, operation: str, address: str) -> bool:
     """Whether a rule permits something on a topic that may have messages; prohibitions are not looked at.
 
-    The topic of announcements is none: all clients may read it.
+    The topic of announcements is not one of these: all clients may read it.
     """
     return any(
         rule.allow
@@ -156,7 +156,7 @@ class BrokerAcls:
     Args:
         config: confluent_kafka's configuration.
         super_users: Names that may do everything; the broker does not tell its own ``super.users``.
-        seconds: How long an answer is used: so long may a withdrawn permission still count.
+        seconds: How long an answer is used: a withdrawn permission may count for that long.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class BrokerAcls:
             ResourceType,
         )
 
-        anything: Any = None  # its stub takes no None, which stands for any name
+        anything: Any = None  # its stub does not accept None, which stands for any name
         wanted = AclBindingFilter(
             ResourceType.TOPIC,
             anything,
@@ -253,7 +253,7 @@ class BrokerAcls:
         ]
 
     def _check_permission(self) -> None:
-        """Tell "there are none" from "you may not know", which the client does not."""
+        """Distinguish "there are none" from "not permitted", which the client does not."""
         from confluent_kafka.admin import AclOperation
 
         asked = self._admin.describe_cluster(include_authorized_operations=True, request_timeout=_ANSWER_SECONDS)

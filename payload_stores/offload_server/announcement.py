@@ -1,4 +1,4 @@
-"""Tells clients where the offload API is: the last record of topic ``sys.metadata`` (hop's discovery)."""
+"""Announces the offload API to clients: the last record of topic ``sys.metadata`` (hop's discovery)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SECONDS: Final = 30.0
 
 
 def announce(config: Mapping[str, object], url: str) -> bool:
-    """Write the endpoint's URL into the last record of ``sys.metadata``, and keep what else stands there.
+    """Write the endpoint's URL into the last record of ``sys.metadata``, and keep everything else in it.
 
-    The topic is made if it is missing, with one partition and records that never end: clients read it from its
+    The topic is made if it is missing, with one partition and records that never expire: clients read it from its
     beginning.
 
     Args:
@@ -31,7 +31,7 @@ def announce(config: Mapping[str, object], url: str) -> bool:
 
     Raises:
         ConfigError: The topic has several partitions, of which none has the last record.
-        PayloadStoreUnavailableError: The broker did not take it.
+        PayloadStoreUnavailableError: The broker did not accept it.
     """
     require("confluent_kafka", "hop")
     from confluent_kafka import KafkaException

@@ -55,18 +55,18 @@ class OffloadApp:
 
     Args:
         store: Where payloads are kept; closed with the application.
-        folder: Where the index of messages is, and room for payloads on their way into a store that takes no streams.
+        folder: Where the index of messages is, and room for payloads on their way into a store that cannot stream.
         credentials: Users.
         authorizer: What they may do.
-        tokens: Checks Bearer tokens; None takes none.
-        limits: What a request may take.
+        tokens: Checks Bearer tokens; None accepts none.
+        limits: Limits of a request.
         shared_store: Whether others write to the store's folder or prefix as well. If not, what a killed server has
-            left there of uploads is removed at the next start.
-        tokens_over_http: Take tokens that have come from another machine without TLS, where others could copy them.
+            left there of uploads is deleted at the next start.
+        tokens_over_http: Accept tokens that have come from another machine without TLS, where others could copy them.
 
     Raises:
-        ConfigError: The limits do not fit the store or BSON, or the folder cannot be used, say because another server
-            has it.
+        ConfigError: The limits do not fit the store or BSON, or the folder cannot be used, for instance
+            because another server has it.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class OffloadApp:
 
     @asynccontextmanager
     async def _lifespan(self, _app: object) -> AsyncIterator[None]:
-        # Before the first upload, which would be one more that is not complete.
+        # Before the first upload, which would count as incomplete too.
         await asyncio.get_running_loop().run_in_executor(None, self._remove_leftovers)
         try:
             yield
@@ -157,7 +157,7 @@ class OffloadApp:
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whether the index and the source of permissions answer. Asking the store would cost a request to it.
 
-        Every client may ask: those that do so at the same time share one look, or they would take all threads for
+        Every client may ask: those that ask at the same time share one check, or they would take all threads for
         short calls.
         """
         if self._looking is None or self._looking.done():
@@ -227,7 +227,7 @@ class OffloadApp:
         return entry
 
     def _asked(self, question: Callable[..., bool], *about: str) -> bool:
-        """The authorizer's verdict; before it refuses, what it remembers is renewed."""
+        """The authorizer's verdict; before a refusal, its memory is renewed."""
         if question(*about):
             return True
         if not isinstance(self._authorizer, SupportsRefresh):
@@ -266,7 +266,7 @@ class _Endpoint:
 
 
 async def _live(scope: Scope, receive: Receive, send: Send) -> None:
-    """That the process answers: what is missing when :meth:`OffloadApp._health` fails is not cured by a restart."""
+    """Answer that the process is alive: a restart does not cure what :meth:`OffloadApp._health` finds."""
     await answer(scope, receive, send, status=200, text="alive")
 
 

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 #: Key of the sender's name in a request's scope.
 USER: Final = "offload.user"
 
-#: Answered without authentication: they say nothing about any user.
+#: Answered without authentication: they reveal nothing about any user.
 HEALTH: Final = "/health"
 LIVE: Final = "/live"
 _OPEN: Final = frozenset({HEALTH, LIVE, METRICS})
@@ -41,15 +41,15 @@ class Authentication:
     """ASGI middleware that lets no request through whose sender is not known.
 
     What is not authenticated is answered with 401 at once, whatever it asks for; its body is not looked at. All other
-    answers carry ``Authentication-Info``, errors included: clients take them for forged otherwise (RFC 7804).
+    answers carry ``Authentication-Info``, errors included: otherwise clients treat them as forged (RFC 7804).
 
     Args:
         app: What is behind it.
         scram: Checks SCRAM.
-        tokens: Checks Bearer tokens; None takes none.
+        tokens: Checks Bearer tokens; None accepts none.
         call: Runs a function that may block.
         metrics: Where refused logins are counted.
-        tokens_over_http: Take tokens that have come from another machine without TLS.
+        tokens_over_http: Accept tokens that have come from another machine without TLS.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Authentication:
             await answer(scope, receive, signed, status=status, text=text, more=more)
 
     def _tell(self, scope: Scope, level: int, what: str, error: Exception) -> None:
-        """Log what came of a request: once a minute for a user and what it was, since it is the user's to repeat."""
+        """Log the outcome of a request, once a minute for a user and outcome, since the user may repeat it."""
         user = scope.get(USER)
         if (omitted := self._rarely.due((user, what, type(error)))) is None:
             return
@@ -155,7 +155,7 @@ class Authentication:
 
 
 def _meaning(error: Exception) -> tuple[int, str]:
-    """Status and text for an error; what is the server's own business stays in its log."""
+    """Status and text for an error; the server's internals stay in its log."""
     if isinstance(error, RefusedError):
         return error.status or 400, error.message
     if isinstance(error, PayloadStoreUnavailableError):

@@ -1,4 +1,4 @@
-"""Takes connections in: so many at once, so many of one address, and none that is silent for long."""
+"""Accepts connections: a limited number at once and for one address, and none that is silent for long."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Lost = Callable[[], None]
 class Connections:
     """Connections under way, those whose TLS handshake is not done included.
 
-    asyncio's own servers count none, and give a handshake a minute.
+    asyncio's own servers do not count them, and allow a minute for a handshake.
 
     Args:
         most: How many there may be; more are closed at once.
         per_address: How many of one address there may be.
         exempt: Addresses of proxies, behind which are many clients.
         handshake_seconds: Time for TLS.
-        tls: Gives what a new connection is to be encrypted with; None for plain http.
+        tls: Returns the SSL context for a new connection; None for plain http.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Connections:
         self._rarely = Rarely()
 
     async def accept(self, listener: socket.socket, make: Callable[[Lost], asyncio.Protocol]) -> None:
-        """Take connections in until cancelled.
+        """Accept connections until cancelled.
 
         Args:
             listener: Where they come from.
-            make: Makes the protocol of a connection, which calls what it is given when the connection is lost.
+            make: Makes the protocol of a connection, which calls its argument when the connection is lost.
         """
         loop = asyncio.get_running_loop()
         listener.setblocking(False)

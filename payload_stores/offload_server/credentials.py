@@ -64,7 +64,7 @@ def remove_user(path: Path, name: str) -> None:
     """Remove a user; authentication in one round ends with it.
 
     Raises:
-        ConfigError: The user is not there, or the file cannot be read or written.
+        ConfigError: There is no such user, or the file cannot be read or written.
     """
     content = _load(path, make=False)
     if content["users"].pop(_prepare(name), None) is None:
@@ -99,7 +99,7 @@ def add_user(path: Path, name: str, password: str) -> bool:
 
 
 def _prepare(name: str) -> str:
-    """A name as clients prepare it (RFC 5802 section 5.1), or it would never be found; empty if it cannot be."""
+    """A name as clients prepare it (RFC 5802 section 5.1), the only form that matches; empty if that is impossible."""
     from scramp import ScramException
     from scramp.utils import saslprep
 

@@ -23,7 +23,7 @@ class RefusedError(PayloadStoreError):
 
 
 class MalformedUploadError(RefusedError):
-    """The body is not a document that the offload API takes."""
+    """The body is not a document that the offload API accepts."""
 
     def __init__(self, message: str, **more: object) -> None:
         super().__init__(message, **{"status": 400, **more})  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ class ForbiddenError(RefusedError):
 
 
 class TooLargeError(RefusedError):
-    """The body is larger than the server takes."""
+    """The body is larger than the server accepts."""
 
     def __init__(self, message: str, **more: object) -> None:
         super().__init__(message, **{"status": 413, **more})  # type: ignore[arg-type]

@@ -28,12 +28,12 @@ class SupportsReload(Protocol):
     """Something that was read from a file, and can be read again."""
 
     def reload(self) -> None:
-        """Read it again; what cannot be read is logged, and what was stays."""
+        """Read it again; what cannot be read is logged, and the previous content stays."""
         ...
 
 
 class Watched(Generic[T]):
-    """A parsed file. A change counts with the next request; one that cannot be read is logged, and what was stays.
+    """A parsed file. A change counts with the next request; one that cannot be read is logged, and ignored.
 
     Args:
         path: The file.
@@ -106,7 +106,7 @@ class Taken:
         folder: The folder; made for its owner alone if it is missing.
 
     Attributes:
-        was_killed: Whether the process that had it before has not given it back.
+        was_killed: Whether the process that had it before did not release it.
 
     Raises:
         ConfigError: It cannot be made, or another process has it.
@@ -134,7 +134,7 @@ class Taken:
         self.was_killed = bool(owner)
 
     def give_back(self) -> None:
-        """Let another process have it."""
+        """Release it for another process."""
         if self._file >= 0:
             os.truncate(self._file, 0)
             os.close(self._file)

@@ -17,7 +17,7 @@ __all__ = ["METRICS", "Metered", "Metrics"]
 
 METRICS: Final = "/metrics"
 
-# Text that any client may write into a request is not used as a label: each value would be kept for good.
+# Text that any client may write into a request is not used as a label: each value would be kept forever.
 _METHODS: Final = frozenset({"GET", "HEAD", "POST"})
 _ENDPOINTS: Final = frozenset({"topic", "msg", "health", "live", "metrics"})
 _OTHER: Final = "other"
@@ -66,7 +66,7 @@ class Metrics:
         )
         ProcessCollector(registry=self._registry)
         for direction in ("upload", "download"):
-            # What has not happened yet is zero, not missing.
+            # Events that have not happened yet are zero, not missing.
             self.bytes.labels(direction)
             self.transfers.labels(direction)
         for operation in ("upload", "download"):
@@ -81,7 +81,7 @@ class Metrics:
 
     @contextmanager
     def store(self, operation: str) -> Iterator[None]:
-        """Count what a call of the store raises, save for what is the request's own fault."""
+        """Count the errors of a call of the store, except those that are the request's own fault."""
         try:
             yield
         except RefusedError:

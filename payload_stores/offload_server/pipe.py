@@ -11,7 +11,7 @@ from payload_stores.errors import PayloadStoreError
 
 __all__ = ["Pipe", "PipeClosedError"]
 
-# What waits in a pipe, in bytes; an upload takes this and what the store itself holds.
+# Bytes that wait in a pipe; an upload takes this and what the store itself holds.
 _MOST: Final = 512 << 10
 # The reader is woken for this much, or for the end: a switch between threads costs as much as copying it.
 _WORTHWHILE: Final = 256 << 10
@@ -24,7 +24,7 @@ class PipeClosedError(PayloadStoreError):
 class Pipe:
     """A bounded pipe; its reader sees the end only after :meth:`end` was called, and an error after :meth:`fail`.
 
-    A store that reads from it thus never takes the half of a payload for the whole.
+    A store that reads from it thus never mistakes half of a payload for the whole.
     """
 
     def __init__(self) -> None:
@@ -57,13 +57,13 @@ class Pipe:
             raise PipeClosedError("the payload's reader has ended early")
 
     def end(self) -> None:
-        """There is nothing more to come, and all was right."""
+        """The payload is complete and correct."""
         with self._changed:
             self._ended = True
             self._changed.notify()
 
     def fail(self, error: BaseException) -> None:
-        """The payload is not to be stored; the reader gets the error."""
+        """The payload must not be stored; the reader gets the error."""
         with self._changed:
             self._error = error
             self._changed.notify()

@@ -17,11 +17,11 @@ __all__ = ["OffloadProtocol"]
 _HEADER_SECONDS: Final = 15.0
 _HEADER_BYTES: Final = 32 << 10
 _HEADER_FIELDS: Final = 100
-# A client that takes nothing of an answer for so long is cut off; what was to be sent is forgotten.
+# A client that reads nothing of its answer for this long is cut off; the rest is dropped.
 _STALLED_SECONDS: Final = 35.0
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-# What no request begins with; h11 refuses it at once.
+# No request begins with it; h11 refuses it at once.
 _FIRST_PRINTABLE: Final = 0x21
 
 
@@ -91,11 +91,11 @@ class OffloadProtocol(H11Protocol):
         return False
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; called by uvicorn."""
+        """Refuse what is not HTTP; called by uvicorn."""
         if self.cycle is None or self.cycle.response_complete:
             super().send_400_response(msg)
             return
-        # The request's body is broken, and its answer is the application's: it is told that the client has gone.
+        # The request's body is broken, and its answer is the application's: it learns that the client has gone.
         self.cycle.disconnected = True
         self.cycle.message_event.set()
         self.transport.close()
@@ -103,7 +103,7 @@ class OffloadProtocol(H11Protocol):
     def _whole_head(self, data: bytes) -> bytes:
         """A request's header fields when all of them are there, with what follows; nothing before that.
 
-        h11 bounds fields that are not complete, and takes any number of complete ones, for each of which it works.
+        h11 bounds incomplete fields, but accepts any number of complete ones, each of which costs work.
         """
         searched = max(0, len(self._head) - 3)
         self._head += data

@@ -16,12 +16,12 @@ __all__ = ["Refusals"]
 
 _log = logging.getLogger(__name__)
 
-# After the first refusal the next proof waits so long; each further refusal doubles it.
+# After the first refusal the next proof waits this long; each further refusal doubles it.
 _FIRST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 5.0
 # Proofs that would wait longer than this, since others wait before them, are refused without a look.
 _LONGEST_QUEUE: Final = 20.0
-# So long after the last refusal all is forgotten.
+# This long after the last refusal all is forgotten.
 _FORGOTTEN_SECONDS: Final = 600.0
 _MOST: Final = 10_000
 _LONGEST_NAME: Final = 200
@@ -37,7 +37,7 @@ class _Record:
 class Refusals:
     """The refusals so far, by user and address. Used in one event loop.
 
-    Counted for a name from an address: a name alone would let strangers slow down those who have it, an address alone
+    Counted for a name from an address: a name alone would let strangers slow down its user, an address alone
     those behind the same proxy.
 
     Args:
@@ -50,10 +50,10 @@ class Refusals:
         self._rarely = Rarely(clock=clock)
 
     async def turn(self, user: str, address: str) -> bool:
-        """Wait for the turn of a proof, before it is looked at: who goes away without the answer must not gain by it.
+        """Wait for the turn of a proof, before it is checked: leaving without the answer must not pay off.
 
         Returns:
-            Whether it is to be looked at; not if too many wait already.
+            Whether it is to be checked; not if too many wait already.
         """
         record = self._records.get((user, address))
         now = self._clock()
@@ -83,7 +83,7 @@ class Refusals:
             _log.warning("login refused: user %r from %s: %s%s", user[:_LONGEST_NAME], address, reason, more)
 
     def accepted(self, user: str, address: str) -> None:
-        """Forget what was refused to a user who has proved to be that."""
+        """Forget the refusals of a user who has authenticated."""
         self._records.pop((user, address), None)
 
     @staticmethod

@@ -24,7 +24,7 @@ __all__ = [
     "is_loopback",
 ]
 
-# What is read of a body that is not wanted, so that a client that is still sending gets to see the answer: closing a
+# Bytes that are read of an unwanted body, so that a client that is still sending sees the answer: closing a
 # connection with unread bytes may take the answer away with it.
 _DISCARDED_BYTES: Final = 4 << 20
 _DISCARDED_SECONDS: Final = 2.0
@@ -87,7 +87,7 @@ def address_of(scope: Scope) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether what goes to an IP address, or comes from it, stays on this machine; names are none."""
+    """Whether what goes to an IP address, or comes from it, stays on this machine; False for names."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -58,7 +58,7 @@ def serve(
     reload: Callable[[], object] | None = None,
     proxies: Collection[str] = (),
 ) -> None:
-    """Serve until SIGINT or SIGTERM; what is under way then may finish, for half a minute.
+    """Serve until SIGINT or SIGTERM; transfers under way may then finish, for half a minute.
 
     Args:
         app: The application.
@@ -114,7 +114,7 @@ def _server(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server with what it lacks: counted connections, files that are read again, word of being ready."""
+    """uvicorn's server with what it lacks: counted connections, files that are read again, a call when it is ready."""
 
     def __init__(  # noqa: PLR0917  as `serve` has them
         self,

@@ -1,4 +1,4 @@
-"""Shares of users and addresses in the server, and how slow a client may be: none of them gets all of it."""
+"""Shares of users and addresses in the server, and a bound on slow clients: none of them gets all of it."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class _Gates(Generic[K]):
 
 
 class Shares:
-    """Places for transfers: so many in all, and so many of them for one user and for one address.
+    """Places for transfers: a number in all, and a number for one user and for one address.
 
-    Who has taken the own share waits for it, not in the line of all others.
+    A user whose share is taken waits for it, not in the line of all others.
 
     Args:
         limits: How many there are.
@@ -101,7 +101,7 @@ class Pace:
         began = self._loop.time()
         allowed = self._limits.idle_seconds
         if self._limits.min_bytes_per_second:
-            # What has come buys time; the first seconds are free.
+            # Bytes that arrived buy time; the first seconds are free.
             allowed = min(allowed, allowed + self._moved / self._limits.min_bytes_per_second - self._waited)
         try:
             async with asyncio.timeout_at(min(self._until, began + allowed)):
@@ -114,7 +114,7 @@ class Pace:
 
         Raises:
             RefusedError: The client took too long (408), or has gone.
-            TooLargeError: There are more bytes than may be.
+            TooLargeError: There are more bytes than allowed.
         """
         while True:
             try:
@@ -133,5 +133,5 @@ class Pace:
                 return
 
     def moved(self, size: int) -> None:
-        """So many bytes have come or gone."""
+        """Count bytes that have come or gone."""
         self._moved += size

@@ -1,4 +1,4 @@
-"""Bearer tokens: who may be behind one."""
+"""Bearer tokens, and the users behind them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class TokenVerifier(Protocol):
-    """Says whose a token is. Called in a thread; may ask a server."""
+    """Finds the user of a token. Called in a thread; may ask a server."""
 
     def verify(self, token: str) -> str | None:
         """The user's name, None if the token is not good."""

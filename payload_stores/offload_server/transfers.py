@@ -47,7 +47,7 @@ class Transfers:
     Args:
         store: Where payloads go; closed by the caller.
         index: What is known of messages; closed by the caller.
-        spool: Folder for payloads on their way into a store that takes no streams.
+        spool: Folder for payloads on their way into a store that cannot stream.
         limits: Bounds.
         metrics: What is counted.
     """
@@ -84,7 +84,7 @@ class Transfers:
 
         Args:
             topic: The topic.
-            receive: Gives the body.
+            receive: Returns the body.
             length: Bytes of the body, if the request says so.
             sender: Who sends it.
 
@@ -247,10 +247,10 @@ class Transfers:
             self._delete(publishing.result())
 
     async def _within(self, waiting: asyncio.Future[T]) -> T:
-        """Wait for a thread, but not for ever."""
+        """Wait for a thread, for a limited time."""
         done, _ = await asyncio.wait({waiting}, timeout=self._limits.store_seconds)
         if not done:
-            # Its result has been asked for, whatever comes of it later.
+            # Its result is retrieved, whatever it is.
             waiting.add_done_callback(lambda late: late.cancelled() or late.exception())
             raise self._too_slow()
         return waiting.result()

@@ -1,8 +1,8 @@
 """Uploads of hop's offload API, read piece by piece as they arrive (BSON 1.1, bsonspec.org).
 
 An upload is ``{message: binary, headers?: [[string, binary]…], key?: binary}`` in any order, binaries of subtype 0;
-headers may be an object of names and binaries as well. Nothing else is taken: no other fields, no string as header
-value. Only the key may be a string, which stands for its UTF-8 bytes: hop-client writes a key of type str so, and gives
+headers may be an object of names and binaries as well. Nothing else is accepted: no other fields, no string as header
+value. Only the key may be a string, which stands for its UTF-8 bytes: hop-client writes a key of type str so, and sends
 Kafka the same bytes.
 
 The payload is handed on as it arrives, so the fields around it are followed by hand; the headers are bounded, and
@@ -61,7 +61,7 @@ class Upload:
 
 
 class UploadParser:
-    """Takes an upload apart while it arrives: the payload is handed on, the rest is kept.
+    """Parses an upload while it arrives: the payload is passed on, the rest is kept.
 
     Args:
         max_bytes: Longest document that is read.
@@ -139,7 +139,7 @@ class UploadParser:
             self._wrong("the document's length is not that of the body")
         while kind := (yield from self._take(1))[0]:
             name = yield from self._name()
-            # Not before a field has been read: the first bytes of whatever is not BSON name a length as well.
+            # Not before a field has been read: the first bytes of anything that is not BSON read as a length too.
             if self._total > self._max:
                 raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} that are taken")
             if name in self._found:

@@ -35,11 +35,11 @@ class Downloads:
         self._attempts = attempts
 
     def get(self, target: Target, check: Callable[[int], None]) -> bytes:
-        """Download an object: what is larger than one part, in several ranges at once.
+        """Download an object: one larger than a part in several ranges at once.
 
         Args:
             target: Where from.
-            check: Called with the size in bytes before memory is taken; raises if it is too large.
+            check: Called with the size in bytes before memory is allocated; raises if it is too large.
         """
         try:
             first = self._client.get_object(**target, Range=f"bytes=0-{PART_BYTES - 1}")
@@ -108,7 +108,7 @@ def _read(answer: Mapping[str, Any], part: memoryview) -> None:
     with closing(answer["Body"]) as body:
         at = 0
         while at < len(part):
-            # botocore's readinto takes as much memory as the buffer that it is given.
+            # botocore's readinto allocates as much memory as its buffer has.
             with part[at : at + _READ_BYTES] as block:
                 count = body.readinto(block)
             if not count:
@@ -126,7 +126,7 @@ def _total(answer: Mapping[str, Any]) -> int:
     content_range = str(field(answer, "ContentRange"))
     total = content_range.rpartition("/")[2]
     if not total.isdecimal():
-        # Python's HTTP client takes a header that was cut off for a whole one.
+        # Python's HTTP client treats a truncated header as complete.
         raise PayloadStoreUnavailableError(f"the answer broke off, or its Content-Range is wrong: {content_range!r}")
     return int(total)
 

@@ -47,11 +47,11 @@ THROTTLED: Final = frozenset(
         "ThrottlingException", "TooManyRequests", "TooManyRequestsException",
     }
 )  # fmt: skip
-# Servers that keep objects in files refuse a part of a path where Amazon takes up to 1,024 bytes in all.
+# Servers that keep objects in files refuse long parts of a path where Amazon accepts up to 1,024 bytes in all.
 KEY_TOO_LONG: Final = frozenset({"KeyTooLongError", "KeyTooLong"})
 TOO_LARGE: Final = frozenset({"EntityTooLarge", "413", "MaxMessageLengthExceeded"})
 DAMAGED: Final = frozenset({"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"})
-# A conditional write (If-None-Match: *) found an object; a conditional read (If-Match) found another one.
+# A conditional write (If-None-Match: *) met an object; a conditional read (If-Match) met another one.
 EXISTS: Final = frozenset({"PreconditionFailed", "412"})
 CONFLICT: Final = frozenset({"ConditionalRequestConflict", "409"})
 NOT_IMPLEMENTED: Final = frozenset({"NotImplemented", "501"})

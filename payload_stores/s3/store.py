@@ -38,7 +38,7 @@ _MAX_RETRY_AFTER_MS: Final = 5_000
 # Before a body is sent, botocore waits this long for the server to agree ("Expect: 100-continue").
 _EXPECT_MS: Final = 1_000
 
-# Uploads (8 by default) and their parts share the connections; more would wait for each other, or be made anew.
+# Uploads (8 by default) and their parts share the connections; more would wait for each other, or need new ones.
 _CONNECTIONS: Final = 64
 
 # Parts of a stream under way at once; with the one being read and some blocks that is less than 32 MiB.
@@ -56,6 +56,12 @@ class S3Store(PayloadStore):
 
     Credentials that the configuration does not have are looked for where boto3 always looks. Trusted references may be
     read, but are not deleted: they belong to another program.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("s3", {"s3.bucket": "payloads", "s3.prefix": "alerts/"})  # doctest: +SKIP
+        >>> store.publish("images", b"payload")  # doctest: +SKIP
+        's3://payloads/alerts/images/6c8f2c2e-5d0c-4f5e-9d8e-0a6f2f1f3b7a'
     """
 
     scheme = "s3"
@@ -94,7 +100,7 @@ class S3Store(PayloadStore):
     )  # fmt: skip
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Take the ``s3.*`` keys and make the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
+        """Read the ``s3.*`` keys and create the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
         super().configure(config)
         self._bucket = self.BUCKET.read(config)
         self._roots = references.Roots(self, self._bucket, self._read_prefix(config))

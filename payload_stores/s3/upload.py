@@ -1,7 +1,7 @@
 """Payloads to S3: in one request or in several at once, without copying the payload.
 
-Only requests are made here. What their errors mean is settled in :mod:`payload_stores.s3.errors`; what is published
-under which name, in :mod:`payload_stores.s3.store`.
+Only requests are made here. Their errors are translated in :mod:`payload_stores.s3.errors`; the names of objects are
+chosen in :mod:`payload_stores.s3.store`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Uploads:
     """Uploads over one client; used by several threads at once.
 
     Args:
-        client: boto3's S3 client. Any, because arguments are put together from mappings, which the typed dicts of
+        client: boto3's S3 client. Any, because arguments are built from mappings, which the typed dicts of
             boto3's stubs cannot follow.
         threads: Where parts are uploaded.
         create: Further arguments of what creates objects (encryption).

@@ -44,14 +44,14 @@ __all__ = ["REPLAYABLE", "ScramAuth"]
 REPLAYABLE: Final = "replayable"
 
 _UNAUTHORIZED: Final = 401
-# What says that the server, or a gateway in front of it, cannot answer now; and, with these two, all from 500 on.
+# Statuses of a server, or a gateway in front of it, that cannot answer now; besides these two, all from 500 on.
 _TRANSIENT: Final = frozenset({408, 429})
 _SERVER_ERROR: Final = 500
-# What changes nothing, so that a server may answer it to any user.
+# Methods that change nothing, so that a server may answer them to any user.
 _READING: Final = frozenset({"GET", "HEAD"})
-# What describes a body, left out where there is none.
+# Header fields that describe a body, left out where there is none.
 _BODY_HEADERS: Final = ("content-length", "transfer-encoding", "content-type", "content-encoding", "expect", "trailer")
-# What is read of an answer that is thrown away, in bytes.
+# Bytes that are read of a discarded answer.
 _MAX_THROWN_AWAY: Final = 64 << 10
 # Servers remembered at once; more are forgotten, which costs a round trip.
 _MAX_SERVERS: Final = 64
@@ -99,9 +99,9 @@ class ScramAuth(httpx2.Auth):
     ``Authentication-Info``, errors like 403 and 404 included. Without one are accepted: 401, and what is transient
     anyway (408, 429, 500 and above), which the gateways in between answer by themselves. Redirects are refused.
 
-    A server may answer before it asks who the user is: that it is not there, or, to a GET or HEAD, what everyone
-    may read. Nothing signs that, so it is taken where TLS vouches for the server, and elsewhere on request. An unsigned
-    success of anything else is refused: it would say that the empty first request has been carried out.
+    A server may answer before it asks who the user is: that it is not there, or, to a GET or HEAD, what is
+    public. Nothing signs that, so it is accepted where TLS vouches for the server, and elsewhere on request. An
+    unsigned success of anything else is refused: it would say that the empty first request has been carried out.
 
     The keys derived from a password and a server's salt take some milliseconds of processor time, in the event loop for
     asynchronous clients; they are derived once, and remembered as long as this object. Objects may be used by several
@@ -111,10 +111,10 @@ class ScramAuth(httpx2.Auth):
         username: The user's name.
         password: The password; never shown.
         mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``, as the user is known to the server.
-        public_over_http: Take answers that need no user over plain http too, where any host in between can write them.
+        public_over_http: Accept answers that need no user even over plain http, where any host between can forge them.
 
     Raises:
-        ConfigError: The mechanism is another one, or name or password cannot be prepared (RFC 4013).
+        ConfigError: The mechanism is not supported, or name or password cannot be prepared (RFC 4013).
         PayloadAccessDeniedError: In a request: the server could not prove who it is, or broke the protocol.
     """
 
@@ -197,7 +197,7 @@ class ScramAuth(httpx2.Auth):
                 self._sessions[origin] = session
 
     def _needs_no_user(self, request: httpx2.Request, response: httpx2.Response) -> bool:
-        """Whether the server has answered before it looked at the user, and may."""
+        """Whether the server has answered before authentication, and may."""
         status = response.status_code
         if status == _UNAUTHORIZED or "authentication-info" in response.headers:
             return False
@@ -206,7 +206,7 @@ class ScramAuth(httpx2.Auth):
         return 400 <= status < _SERVER_ERROR or (200 <= status < 300 and request.method in _READING)
 
     def _challenge(self, response: httpx2.Response) -> dict[str, str] | None:
-        """The parameters of the server's answer in the first round; None if it does not take this user or mechanism."""
+        """The parameters of the server's first answer; None if it does not accept this user or mechanism."""
         if response.status_code != _UNAUTHORIZED:
             # A success would mean that the empty request has been carried out; nothing vouches for the rest.
             raise _refused(response, "answered a request that was not authenticated yet")
@@ -319,7 +319,7 @@ def _without_body(request: httpx2.Request) -> httpx2.Request:
     headers = request.headers.copy()
     for name in _BODY_HEADERS:
         headers.pop(name, None)
-    # The answer is thrown away: its size on the wire is to be its size in memory.
+    # The answer is discarded: its size on the wire is to be its size in memory.
     headers["Accept-Encoding"] = "identity"
     return httpx2.Request(request.method, request.url, headers=headers, extensions=request.extensions)
 

@@ -29,7 +29,7 @@ _MAX_SALTS: Final = 16
 
 
 class Keys(NamedTuple):
-    """The keys that proofs are made of (RFC 5802 section 3).
+    """The keys for proofs (RFC 5802 section 3).
 
     Attributes:
         client: ``ClientKey``.
@@ -46,7 +46,7 @@ class Keys(NamedTuple):
 
 
 class Password:
-    """A password, and the keys that were made of it. Used by several threads at once.
+    """A password, and the keys derived from it. Used by several threads at once.
 
     Args:
         password: The password.
@@ -69,7 +69,7 @@ class Password:
             if (keys := self._keys.get((salt, iterations))) is not None:
                 self._keys.move_to_end((salt, iterations))
                 return keys
-        # Outside the lock: it takes milliseconds, and comes to the same in two threads.
+        # Outside the lock: it takes milliseconds, and two threads get the same result.
         salted = hashlib.pbkdf2_hmac(self.hash_name, self._prepared, salt, iterations)
         client = hmac.digest(salted, b"Client Key", self.hash_name)
         stored = hashlib.new(self.hash_name, client).digest()
@@ -90,7 +90,7 @@ class Exchange:
         password: The password.
 
     Raises:
-        ScramException: Here or in :meth:`take`: what was given cannot be used.
+        ScramException: Here or in :meth:`take`: an argument cannot be used.
     """
 
     def __init__(self, mechanism: str, username: str, password: Password) -> None:

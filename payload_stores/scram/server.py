@@ -56,7 +56,7 @@ _COUNT_DIGITS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The keys that a server keeps of a password (RFC 5802 section 3): enough to check a proof, not enough to make one.
+    """The keys that a server stores for a password (RFC 5802 section 3): enough to check a proof, not to make one.
 
     Attributes:
         salt: The salt.
@@ -77,7 +77,7 @@ class Credentials(Protocol):
     def find(self, user: str, mechanism: str) -> Credential:
         """The user's credential for a mechanism.
 
-        For a user who is not known, an :func:`invented` one, so that it does not show who is.
+        For an unknown user, an :func:`invented` one, so that the answer does not reveal which users exist.
         """
         ...
 
@@ -87,7 +87,7 @@ class Outcome:
     """The result of judging a request's ``Authorization``.
 
     Attributes:
-        user: Who sent it, None if that is not known: then the answer is 401, and nothing else is done.
+        user: Its sender, None if that is not known: then the answer is 401, and nothing else is done.
         headers: Header fields for the answer.
         refused: Why a proof was refused, for a log; None where there was none, or one that came too late.
     """
@@ -144,7 +144,7 @@ def derive(password: str, mechanism: str, iterations: int = ITERATIONS) -> Crede
 
 
 def invented(secret: bytes, user: str, mechanism: str, iterations: int = ITERATIONS) -> Credential:
-    """Make the credential of a user who does not exist: always the same one, that no password fits.
+    """Make the credential of a user who does not exist: always the same one, which no password matches.
 
     Args:
         secret: A secret of the server that stays the same: otherwise unknown users would have another salt each day.
@@ -165,13 +165,13 @@ class ScramServer:
     - Nothing but a proof authenticates. Each ``sid`` and each nonce is good for one attempt, for ``exchange_seconds``,
       for the user who began with it.
     - Once authenticated, a user may prove again in one round, for ``session_seconds`` (RFC 7804 section 5.1; what is
-      signed is said at :class:`payload_stores.scram.ScramAuth`). Each nonce-count is accepted once. They may overtake
-      each other. The credential is looked up each time: a new password or a deleted user counts at once.
+      signed is described at :class:`payload_stores.scram.ScramAuth`). Each nonce-count is accepted once. They may
+      overtake each other. The credential is looked up each time: a new password or a deleted user counts at once.
     - Unknown users, wrong passwords and whatever else is wrong get the same answers after the same work.
     - What is kept is bounded; the oldest goes first. No key is derived here, so a request costs microseconds.
 
     Args:
-        credentials: Where users are found.
+        credentials: The users.
         exchange_seconds: How long a client may take between its two requests.
         session_seconds: How long it may then authenticate in one round; 0 turns that off.
         max_exchanges: How many exchanges, and how many sessions, are kept at once.
@@ -197,13 +197,13 @@ class ScramServer:
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     def claimant(self, authorization: str | None) -> str | None:
-        """The user whose proof a request carries, before it is looked at: lets a server slow down those who guess.
+        """The user whose proof a request carries, before it is checked: lets a server slow down guessing.
 
         Args:
             authorization: The header field's value, None if there is none.
 
         Returns:
-            The user's name; None if there is no proof, or none that could be good.
+            The user's name; None if there is no proof, or none that could be valid.
         """
         parsed = _parse(authorization)
         if parsed is None or not parsed[2].startswith("c="):
@@ -246,7 +246,7 @@ class ScramServer:
 
     def _final(self, mechanism: str, sid: str, message: str) -> Outcome:
         with self._lock:
-            # Taken out whatever comes of it: an exchange is good for one attempt.
+            # Removed in any case: an exchange is good for one attempt.
             exchange = self._exchanges.pop(sid, None)
         now = self._clock()
         if exchange is None or exchange.until <= now or exchange.mechanism != mechanism:

@@ -1,4 +1,4 @@
-"""For authors of payload stores and of what uses them: a conformance suite, and a store that fails on demand.
+"""For authors of payload stores and of their users: a conformance suite, and a store that fails on demand.
 
 Needs pytest and hypothesis: ``pip install 'serde-chain[testing]'``.
 

@@ -94,6 +94,13 @@ class Batch:
 
     Raises:
         ConfigError: A column is of a wrong type or length.
+
+    Example:
+        >>> from serde_chain import DeserializerChain
+        >>> chain = DeserializerChain.from_config({"value.deserializers": "zstd, string"})
+        >>> result = chain.read_batch(Batch([b"not compressed", None], topic="alerts"))
+        >>> result.values.to_pylist(), list(result.errors)
+        ([None, None], [0])
     """
 
     def __init__(
@@ -140,7 +147,7 @@ class Batch:
         return self._objects
 
     def part(self, start: int, stop: int) -> Batch:
-        """Some of the records, with what has become of them so far."""
+        """Some of the records, in their present state."""
         if (start, stop) == (0, len(self)):
             return self
         part = copy.copy(self)
@@ -162,7 +169,7 @@ class Batch:
         self._contexts = {row - start: self._contexts[row] for row in rows if row in self._contexts}
 
     def pieces(self, most_bytes: int | None) -> Iterator[Batch]:
-        """The records in parts of so many bytes at most, or of one record; in one part where that is None."""
+        """The records in parts of at most ``most_bytes``, or of one record; in one part where that is None."""
         if most_bytes is None or self._objects is not None:  # objects were made in parts already
             yield self
             return
@@ -183,7 +190,7 @@ class Batch:
         return self._headers.rows_with(frozenset(names))
 
     def fail(self, row: int, error: SerializationError) -> None:
-        """Give a record up; the others go on.
+        """Mark a record as failed; the others go on.
 
         Args:
             row: Its position.

@@ -16,7 +16,7 @@ _MAX_BINARY_BYTES: Final = (1 << 31) - 1
 
 
 def binary_column(values: Any) -> Any:
-    """An Arrow array of bytes out of what a user has.
+    """Make an Arrow array of bytes.
 
     Args:
         values: A ``pyarrow`` array, chunked or not, of binary, large binary, binary view or string; or a sequence of

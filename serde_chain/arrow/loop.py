@@ -48,7 +48,7 @@ def run(
     Args:
         stages: Each stage with its batch form.
         batch: The records.
-        place: Makes the error to report out of a stage, what it raised, and the record's context.
+        place: Makes the error to report, from a stage, its exception, and the record's context.
         most_bytes: About how many bytes go from stage to stage at once; None for all.
 
     Yields:

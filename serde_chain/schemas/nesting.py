@@ -14,7 +14,7 @@ def check_depth(value: Any) -> None:
     """Refuse a value that nests deeper than can be read again.
 
     Args:
-        value: What is to be encoded with a recursive schema.
+        value: The value to encode with a recursive schema.
 
     Raises:
         ValueError: It nests too deep, or contains itself.

@@ -102,7 +102,7 @@ class SchemaRegistry:
     """Looks up and registers schemas. Confluent's client caches by id and by schema; callers cache what they parse."""
 
     def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
-        """Make the client; nothing is asked before the first record.
+        """Make the client; no request is sent before the first record.
 
         Args:
             config: Flat configuration with ``schema.registry.url``.
@@ -186,7 +186,7 @@ class SchemaRegistry:
 
         Raises:
             SchemaRegistryError: The registry is down or refuses, does not know the schema, or has it as one of another
-                type; the last two are about the record, which may name what it likes.
+                type; the last two are about the record, which may name any id.
         """
         method = self._client.get_schema if isinstance(key, int) else self._client.get_schema_by_guid
         try:

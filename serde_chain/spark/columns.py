@@ -47,14 +47,14 @@ def deserialize(
         headers: The column with the headers, as Spark's Kafka source returns it with ``includeHeaders``; None if no
             stage needs any.
         config: The configuration: a mapping, or the path of a TOML or Java ``.properties`` file.
-        topic: Column with the topic. This and the next two say in errors which record it was.
+        topic: Column with the topic. This and the next two identify the record in errors.
         partition: Column with the partition.
         offset: Column with the offset.
         key: Column with the keys as they came, for stages that need them.
         schema: Spark type, or its DDL string, in place of the one that the chain has. Values are fitted to it by the
             names of fields. JSON without it stays text.
         mode: ``FAILFAST`` ends the query with an error; ``PERMISSIVE`` and ``DROPMALFORMED`` return null for a record
-            that cannot be read (:func:`serde_chain.spark.decode` also drops rows, and says what was wrong).
+            that cannot be read (:func:`serde_chain.spark.decode` also drops rows, and reports what was wrong).
         engine: As in :func:`serde_chain.spark.decode`.
         topics: As in :func:`serde_chain.spark.decode`.
 
@@ -65,6 +65,10 @@ def deserialize(
     Raises:
         ConfigError: The configuration or an argument is wrong.
         MissingDependencyError: A package is missing.
+
+    Example:
+        >>> value = deserialize("value", "headers", config, topic="topic", offset="offset")  # doctest: +SKIP
+        >>> records.select(value.alias("alert")).select("alert.id")  # doctest: +SKIP
     """
     check_packages()
     check_engine(engine)
@@ -85,7 +89,7 @@ def deserialize(
     kind = spark_of(field.arrow_type)
 
     def read(data: Column) -> Column:
-        """Have Spark read the bytes that came, or those that a reference stood for."""
+        """Have Spark read the bytes themselves, or those that a reference stood for."""
         return read_natively(choice, data, kind, mode=mode, context=context, field=VALUE)
 
     if choice.before is None:
@@ -111,6 +115,10 @@ def deserialize_udf(
     Raises:
         ConfigError: The configuration or an argument is wrong.
         MissingDependencyError: A package is missing.
+
+    Example:
+        >>> to_alert = deserialize_udf(config)  # doctest: +SKIP
+        >>> records.select(to_alert("value", "headers").alias("alert"))  # doctest: +SKIP
     """
     check_packages()
     mode, loaded = check_mode(mode), load(config)

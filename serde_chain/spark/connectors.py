@@ -21,5 +21,8 @@ def packages() -> list[str]:
 
     Raises:
         MissingDependencyError: pyspark is not installed.
+
+    Example:
+        >>> SparkSession.builder.config("spark.jars.packages", ",".join(packages()))  # doctest: +SKIP
     """
     return [f"org.apache.spark:{artifact}_{_SCALA}:{pyspark.__version__}" for artifact in _ARTIFACTS]

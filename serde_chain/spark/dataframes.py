@@ -42,7 +42,7 @@ def decode(
         mode: For records that cannot be read: ``FAILFAST`` ends the query with an error that names topic, partition and
             offset; ``PERMISSIVE`` leaves null, and adds the string column ``serde_error`` (null for good records);
             ``DROPMALFORMED`` drops the row. What is not the record's own fault (a store, registry or key provider that
-            is not there or refuses) ends the query in all modes.
+            is down or refuses) ends the query in all modes.
         engine: What reads the last stage. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, as
             ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references then pass through Python.
             ``auto``: ``native`` where that reads all that ``arrow`` reads; :func:`serde_chain.spark.explain` says why.

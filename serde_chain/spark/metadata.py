@@ -45,6 +45,9 @@ def entry_metadata(value: ColumnOrName, *, mode: str = "FAILFAST") -> Column:
     Raises:
         ConfigError: There is no such mode.
         MissingDependencyError: A package is missing.
+
+    Example:
+        >>> records.select(entry_metadata("value").alias("metadata")).select("metadata.index")  # doctest: +SKIP
     """
     check_packages()
     arrow: Any = require("pyarrow", "spark")

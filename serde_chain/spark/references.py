@@ -35,18 +35,18 @@ def resolve(
     """Put payloads in place of references to them.
 
     Only records that bear a format's mark cross into Python; the others stay in the JVM, as do the functions that read
-    the column afterwards, as ``from_avro`` and ``from_protobuf``.
+    the column afterwards, such as ``from_avro`` and ``from_protobuf``.
 
     Args:
         value: The binary column with the values.
         headers: The column with the headers, as Spark's Kafka source returns it with ``includeHeaders``.
         config: The configuration of a consumer with ``large-message`` in ``value.deserializers``: a mapping, or the
             path of a TOML or Java ``.properties`` file. Stages after ``large-message`` are not run.
-        topic: Column with the topic. This and the next two say in errors which record it was.
+        topic: Column with the topic. This and the next two identify the record in errors.
         partition: Column with the partition.
         offset: Column with the offset.
-        mode: ``FAILFAST`` ends the query where a payload cannot be retrieved; ``PERMISSIVE`` and ``DROPMALFORMED`` give
-            null.
+        mode: ``FAILFAST`` ends the query where a payload cannot be retrieved; ``PERMISSIVE`` and ``DROPMALFORMED``
+            return null.
 
     Returns:
         A binary column.
@@ -54,6 +54,10 @@ def resolve(
     Raises:
         ConfigError: The configuration or an argument is wrong.
         MissingDependencyError: A package is missing.
+
+    Example:
+        >>> payload = resolve("value", "headers", config, topic="topic", offset="offset")  # doctest: +SKIP
+        >>> records.select(from_avro(payload, schema))  # doctest: +SKIP
     """
     check_packages()
     loaded = load(config)
@@ -110,6 +114,10 @@ def resolve_record(
     Raises:
         ConfigError: The configuration or an argument is wrong.
         MissingDependencyError: A package is missing.
+
+    Example:
+        >>> record = resolve_record("value", "headers", "key", config, timestamp="timestamp")  # doctest: +SKIP
+        >>> records.select(record.alias("record")).select("record.*")  # doctest: +SKIP
     """
     check_packages()
     loaded = load(config)
@@ -134,7 +142,7 @@ def resolve_record(
         where=marked(came["headers"], plans),
         leaves_empty=True,
     )
-    # The column stands here once: where it were used twice, Spark would call the function twice.
+    # The column is used once: used twice, Spark would call the function twice.
     return functions.coalesce(result, functions.struct(*(column.alias(name) for name, column in came.items())))
 
 

@@ -44,7 +44,7 @@ def run_in_workers(
         gives: The fields of the struct that the column is of; none for the value alone.
         mode: The mode.
         where: The rows that cross into Python; None for all.
-        leaves_empty: Give null where neither value nor key came.
+        leaves_empty: Return null where neither value nor key is present.
 
     Returns:
         The column. Used several times in a query, it is evaluated several times.
@@ -89,8 +89,8 @@ def _result_type(plan: Plan) -> DataType:
 def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
     """Make a column one that Spark sends at a bounded cost.
 
-    Spark 4.1 looks at the size of a batch for each row that it adds, and for that goes through all lists of the batch
-    back to the last one that is not null: without headers, the most usual case, batches would cost their square.
+    Spark 4.1 computes the size of a batch for each row that it adds, and for that walks through all lists of the batch
+    back to the last one that is not null: without headers, the usual case, the cost of a batch would be quadratic.
     """
     return functions.coalesce(as_column(column), functions.array().cast(HEADERS)) if name == "headers" else column
 
@@ -152,7 +152,7 @@ class _InWorkers:
     """Stands for :func:`serde_chain.spark.worker.decode.decode_batches`, which a worker has in its place.
 
     A worker unpickles a function before pyspark prepares to call it, which takes pyarrow: where that is missing,
-    pyspark's own error says neither in which interpreter nor what to do. So all is loaded while this is unpickled.
+    pyspark's own error names neither the interpreter nor the remedy. So everything is loaded while this is unpickled.
 
     Args:
         python: The driver's interpreter.

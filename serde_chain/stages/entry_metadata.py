@@ -72,9 +72,9 @@ class EntryMetadataSerializer(Serializer[Buffer]):
 
 
 class EntryMetadataDeserializer(PlainDeserializer[bytes]):
-    """Takes the metadata off; :func:`serde_chain.wire.entry_metadata.peek` reads them.
+    """Removes the metadata; :func:`serde_chain.wire.entry_metadata.peek` reads it.
 
-    A payload without them passes through, unless ``entry.metadata.required`` is set.
+    A payload without it passes through, unless ``entry.metadata.required`` is set.
     """
 
     takes = Data.BYTES

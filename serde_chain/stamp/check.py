@@ -1,4 +1,4 @@
-"""Whether the frames of a topic are whole: each index once and in order, and no time that goes backwards."""
+"""The check that the frames of a topic are complete: each index once and in order, and no time that goes backwards."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ class Finding:
         offset: Its offset.
         expected: The index that was due, or the time that may not be undercut, in ms.
         found: The index or time that is there.
+
+    Example:
+        >>> print(Finding(GAP, partition=0, offset=8, expected=42, found=43))
+        partition 0, offset 8: the index is 43, 42 was due
     """
 
     kind: str
@@ -59,6 +63,14 @@ class FrameChecker:
     """Looks at records as a consumer gets them; those of one partition in order.
 
     The first index of a partition is taken as it is: a topic's retention may have removed the records before it.
+
+    Example:
+        >>> from serde_chain.wire.entry_metadata import frame
+        >>> checker = FrameChecker()
+        >>> checker.look(partition=0, offset=7, value=frame(b"", index=41))
+        []
+        >>> print(*checker.look(partition=0, offset=8, value=frame(b"", index=43)))
+        partition 0, offset 8: the index is 43, 42 was due
     """
 
     def __init__(self) -> None:
@@ -107,6 +119,12 @@ class Report:
         records: How many records were looked at.
         counts: How many findings there are of each kind.
         findings: The first thousand of them.
+
+    Example:
+        >>> report = Report()
+        >>> report.add([Finding(UNFRAMED, partition=0, offset=8)])
+        >>> report.records, dict(report.counts)
+        (1, {'unframed': 1})
     """
 
     records: int = 0
@@ -137,6 +155,11 @@ def check(
 
     Raises:
         StampError: The topic cannot be read.
+
+    Example:
+        >>> report = check({"bootstrap.servers": "localhost:9092"}, "events-stamped")  # doctest: +SKIP
+        >>> report.records, dict(report.counts)  # doctest: +SKIP
+        (1000, {})
     """
     report, checker = Report(), FrameChecker()
     with PartitionReader(config, "serde-chain-check", failure=StampError, timeout_s=timeout_s) as reader:

@@ -1,9 +1,9 @@
 """The relay: copies a topic partition by partition, with time stamp and index in front of each value, exactly once.
 
 Records, the group's position in the source, and so the index are committed in one Kafka transaction. A relay that is
-started with the same transactional id ends what another one left open, and fences that one off (KIP-98). The index goes
-on from the last frame in the target; the metadata of the committed position say the same, for a target that retention
-has emptied.
+started with the same transactional id ends the transaction that another one left open, and fences it off (KIP-98). The
+index continues from the last frame in the target; the metadata of the committed position has the same, for a target
+that retention has emptied.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ def stamp(
         ConfigError: The Kafka client refuses its configuration.
         StampError: A topic does not exist or does not fit, another relay has taken over, a record cannot be written, or
             the broker does not answer.
+
+    Example:
+        >>> stamp({"bootstrap.servers": "localhost:9092"}, "events", "events-stamped", until_end=True)  # doctest: +SKIP
+        1000
     """
     if source == target:
         raise StampError("a topic cannot be relayed into itself", topic=source)
@@ -113,7 +117,7 @@ class _Relay:
 
     def open(self) -> None:
         """Look for the topics, end what a relay of this name has left open, then find out where it stood."""
-        # First: a broker that is not there is told by what asks for topics; a transaction only says that it took long.
+        # First: asking for topics reports a broker that is down; a transaction only reports a timeout.
         count, other = self._reader.count(self._source), self._reader.count(self._target)
         if other < count:
             raise StampError(
@@ -240,7 +244,7 @@ class _Relay:
                 self._is_open = False
                 break
             except self._kafka.KafkaException as error:
-                # It is not known whether it is committed, until the same call says so.
+                # Whether it is committed is unknown until the same call returns.
                 if not error.args[0].retriable() or attempt == _MOST_FAILURES - 1:
                     raise
 
@@ -281,7 +285,7 @@ class _Relay:
             self._failed.append((message.partition(), error))
 
     def _give_up_or_abort(self, error: Any, failures: int) -> None:
-        """Abort the transaction so that it can be tried again; or raise what cannot be mended so."""
+        """Abort the transaction so that it can be tried again; or raise what cannot be mended like this."""
         cause = error.args[0]
         refused = next(
             (item for item in self._failed if item[1].code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE), None
@@ -316,7 +320,7 @@ class _Relay:
         return StampError(f"{what}: {error.args[0].str()}", topic=topic)
 
     def _is_fenced(self, cause: Any) -> bool:
-        """Whether an error, or that of a record before it, says that there is a newer producer of this name (KIP-360).
+        """Whether an error, or that of a record before it, means that there is a newer producer of this name (KIP-360).
 
         The broker says so by the epoch, the client by a code of its own; which one comes depends on the call.
         """

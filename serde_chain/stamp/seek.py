@@ -33,6 +33,11 @@ def offset_at(
     Raises:
         EntryMetadataError: A frame that was read is malformed.
         StampError: The topic cannot be read.
+
+    Example:
+        >>> config = {"bootstrap.servers": "localhost:9092"}
+        >>> offset_at(config, "events-stamped", 0, 1_700_000_000_123)  # doctest: +SKIP
+        41
     """
     with PartitionReader(config, "serde-chain-seek", failure=StampError, timeout_s=timeout_s) as reader:
         low, high = reader.bounds(topic, partition)
@@ -51,11 +56,11 @@ def search(read: Callable[[int, int], tuple[int, int] | None], low: int, high: i
     """The search itself.
 
     Args:
-        read: Gives offset and time of the first framed record within a range of offsets, or None. Offsets may have
+        read: Returns offset and time of the first framed record within a range of offsets, or None. Offsets may have
             gaps: those of transaction marks, and of what compaction took away.
         low: First offset.
         high: The offset behind the last one.
-        timestamp_ms: The time that is looked for.
+        timestamp_ms: The time to find.
 
     Returns:
         Offset of the first record of that time or later; ``high`` if there is none.

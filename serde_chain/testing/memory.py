@@ -1,6 +1,6 @@
 """Memory of one process, as the kernel counts it (Linux).
 
-``getrusage`` does not tell: its ``ru_maxrss`` is inherited over ``fork`` and ``exec``, so that a child of a large
+``getrusage`` is of no help: its ``ru_maxrss`` is inherited over ``fork`` and ``exec``, so that a child of a large
 process never seems to take anything.
 """
 

@@ -59,12 +59,19 @@ class SerializerTests:
 
     Attributes:
         stage: The name under which the pair is registered, or the pair itself.
-        values: Hypothesis strategy for what the serializer takes. None need not be among it: it is tested anyway.
+        values: Hypothesis strategy for what the serializer takes. None need not be among these: it is tested anyway.
         misfits: Values that the serializer must refuse with an EncodeError.
         foreign: Bytes that the deserializer must refuse with a DecodeError.
-        detects_truncation: Whether the deserializer refuses what is cut off. Where it cannot (a shorter text is a text
+        detects_truncation: Whether the deserializer refuses truncated data. Where it cannot (a shorter text is a text
             too), it must still return a value or a SerializationError.
         expects_type: Exact type of the values that the deserializer returns; None where they differ.
+
+    Example:
+        >>> class TestLong(SerializerTests):
+        ...     stage = "long"
+        ...     values = st.integers(-(2**63), 2**63 - 1)
+        ...     misfits = (2**63, "text")
+        ...     foreign = (b"", b"nine byte")
     """
 
     stage: ClassVar[str | StagePair]

@@ -10,7 +10,7 @@ rest   the payload, untouched
 =====  ==========================================================================================
 
 The index of a batch is that of its last message. Reading is stricter than Pulsar's: a size beyond the data, a negative
-one, and metadata that do not end where the size says are errors. Nothing here looks at the payload.
+one, and metadata that does not end where the size says are errors. Nothing here looks at the payload.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class EntryMetadata(NamedTuple):
     Attributes:
         broker_timestamp: Time at which the record was framed, in ms since the epoch; None if the frame has none.
         index: Position of the record in its partition, without gaps, from 0; None if the frame has none.
+
+    Example:
+        >>> EntryMetadata(broker_timestamp=1_700_000_000_123).index is None
+        True
     """
 
     broker_timestamp: int | None = None
@@ -68,6 +72,10 @@ def frame(payload: Buffer, *, broker_timestamp: int | None = None, index: int | 
 
     Raises:
         ValueError: A number is negative or does not fit into 64 bits.
+
+    Example:
+        >>> frame(b"payload", broker_timestamp=1_700_000_000_123, index=127).hex(" ", 2)[:20]
+        '0e02 0000 0009 08fb '
     """
     fields = b"" if broker_timestamp is None else _field(_TIMESTAMP, broker_timestamp)
     if index is not None:
@@ -86,6 +94,10 @@ def peek(data: Buffer) -> EntryMetadata | None:
 
     Raises:
         EntryMetadataError: It does, and the frame is cut off or malformed.
+
+    Example:
+        >>> peek(frame(b"payload", index=41)).index
+        41
     """
     try:
         version, size, tag, a, b, c, d, e, f, tag2, g, h, i, j, k = _USUAL.unpack_from(data)
@@ -113,7 +125,7 @@ def peek(data: Buffer) -> EntryMetadata | None:
 
 
 def strip(data: Buffer) -> memoryview:
-    """The payload behind the metadata, which are skipped and not read.
+    """The payload behind the metadata, which is skipped and not read.
 
     Args:
         data: A record's value as it lies in the topic.
@@ -123,6 +135,10 @@ def strip(data: Buffer) -> memoryview:
 
     Raises:
         EntryMetadataError: It does, and the frame is cut off or its size is impossible.
+
+    Example:
+        >>> bytes(strip(frame(b"payload", index=41)))
+        b'payload'
     """
     return memoryview(data)[_payload_start(data) :]
 

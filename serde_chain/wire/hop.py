@@ -88,7 +88,7 @@ def _put(ctx: Context | None, content: bytes, sender: str | None, *, keep: bool)
 
 
 def _named_format(ctx: Context | None) -> bytes | None:
-    """The first such header, as hop-client takes it; elsewhere in Kafka, the last of a name counts."""
+    """The first such header, as in hop-client; elsewhere in Kafka, the last of a name counts."""
     headers = ctx.headers if ctx is not None else None
     named = next((value for name, value in _pairs(headers or []) if name == FORMAT_HEADER), None)
     return named.encode() if isinstance(named, str) else named

@@ -1,7 +1,7 @@
 """KIP-1159's large-message format.
 
 A placeholder is the UTF-8 text of the reference, marked by the header ``large-message: true``. Two headers that a plain
-KIP reader ignores carry what is verified on reading: ``large-message-size`` (decimal, in bytes) and
+KIP reader ignores carry the values that are verified on reading: ``large-message-size`` (decimal, in bytes) and
 ``large-message-digest`` (``sha256:`` and 64 hexadecimal digits). Key chains use names of their own
 (``large-message-key``, …), which the KIP leaves open: a marker that key and value share would mark both.
 """

@@ -19,7 +19,7 @@ __all__ = ["Reference", "ReferenceFormat"]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where a payload lies and what it must be.
+    """The place of a payload, and the facts to verify.
 
     Attributes:
         url: Full reference, as the store returned it.
@@ -47,7 +47,7 @@ class ReferenceFormat(Protocol):
         marks_inline: Whether :meth:`prepare` or :meth:`write_inline` does something with records without headers.
         inline_overhead: What :meth:`write_inline` adds to a payload, in bytes.
         compresses: Whether ``large.message.compression`` is for this format.
-        id_strategies: What ``large.message.id`` may be.
+        id_strategies: The values that ``large.message.id`` may have.
     """
 
     in_band: bool = False
@@ -70,7 +70,7 @@ class ReferenceFormat(Protocol):
         return None
 
     def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None, is_key: bool) -> None:
-        """Add the headers that all records of this format have, before their size is looked at.
+        """Add the headers that all records of this format have, before their size is computed.
 
         Args:
             ctx: The record.

@@ -1,4 +1,4 @@
-"""Numbers of varying length: seven bits a byte, the lowest first, the highest bit set where more follow.
+"""Varints: seven bits a byte, the lowest first, the highest bit set where more follow.
 
 Those of Protobuf, Avro (with a sign, in zigzag) and Snappy are the same ("Protocol Buffers: Encoding", "Base 128
 Varints").

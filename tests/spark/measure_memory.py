@@ -58,7 +58,7 @@ def main(last: str, folder: str, size: int) -> None:
         else:
             values, small = [bytes(size)], b""
         one = batch(write, values)
-        few = batch(write, [small] * 5000)  # what is loaded once is not a cost of a payload
+        few = batch(write, [small] * 5000)  # modules are loaded once: not a cost of a payload
     value, headers = one
     # Each its own reference, since equal ones are downloaded once.
     path = next(path for path in Path(folder).rglob("*") if path.is_file())

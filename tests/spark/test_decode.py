@@ -159,7 +159,7 @@ def test_permissive(mixed: DataFrame, config: Config) -> None:
     assert "stage=zstd (2 of 3), partition=0, offset=1" in foreign
     assert "stage=large-message (1 of 3), partition=0, offset=2" in gone
     assert "reference=file:" in gone
-    # What cannot be read keeps what could help to read it.
+    # An unreadable record keeps the headers that could help to read it.
     assert "large-message" in {header["key"] for header in rows[2]["headers"]}
 
 

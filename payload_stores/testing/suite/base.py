@@ -29,9 +29,9 @@ class StoreTests:
 
     Attributes:
         store_class: The store's class, or any name that :func:`payload_stores.open_store` takes.
-        large_bytes: Size of a large payload in bytes; choose it so that the store's way for large payloads is taken.
+        large_bytes: Size of a large payload in bytes; choose it so that the store treats it as large.
         extra_memory: How many payloads of memory a publish may take beyond the payload itself; None where that cannot
-            be told, because the store keeps payloads in this process's memory.
+            be measured, because the store keeps payloads in this process's memory.
     """
 
     store_class: ClassVar[str | type[PayloadStore]]

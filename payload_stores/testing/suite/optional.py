@@ -116,7 +116,7 @@ class OptionalTests(StoreTests):
 
 
 class _Trickle(io.BytesIO):
-    """Gives less than it is asked for, as pipes and sockets do."""
+    """Returns less than it is asked for, as pipes and sockets do."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return super().read(min(size, 1000) if size is not None and size > 0 else size)

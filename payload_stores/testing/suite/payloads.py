@@ -27,7 +27,7 @@ T = TypeVar("T")
 class PayloadTests(StoreTests):
     """Payloads of every size and kind."""
 
-    # What goes in comes out.
+    # Round trips.
 
     @pytest.mark.parametrize("size", [0, 1, 255, 65_537])
     def test_round_trip(self, store: PayloadStore, size: int) -> None:
@@ -69,7 +69,7 @@ class PayloadTests(StoreTests):
         assert reader.download(reference) == b"shared"
         reader.close()
 
-    # What is not there, or too much.
+    # Missing and oversized payloads.
 
     def test_a_payload_that_is_gone(self, store: PayloadStore) -> None:
         prefix = store.publish(self.topic, b"data").rpartition("/")[0]
@@ -122,7 +122,7 @@ class PayloadTests(StoreTests):
             pytest.skip("the payload stays in the memory of this process")
         size = 32 << 20
         data = bytes(size)
-        store.publish(self.topic, data[: self.large_bytes])  # what is loaded once is not a cost of a payload
+        store.publish(self.topic, data[: self.large_bytes])  # modules are loaded once: not a cost of a payload
         tracemalloc.start()
         try:
             store.publish(self.topic, data)

@@ -156,7 +156,7 @@ class ReferenceTests(StoreTests):
         change = quote(after, safe="", errors="replace") if encoded else after
         fuzzed = before + reference[:at] + change + reference[at + len(after) :]
         # Some changes only write the same reference in another way; any other error fails the test. Readers would stay
-        # for ever at a record with an error that is not about it.
+        # forever at a record with an error that is not about it.
         failure: PayloadStoreError | None = None
         try:
             assert store.download(fuzzed) == b"data"

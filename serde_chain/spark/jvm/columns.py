@@ -34,7 +34,7 @@ def read_natively(
         value: The output of the stages before. It is used several times.
         kind: Type of the result.
         mode: The mode; all but ``FAILFAST`` return null for what cannot be read.
-        context: Columns by name that say which record it is.
+        context: Columns by name that identify the record.
         field: ``key`` or ``value``.
     """
     if choice.kind == "bytes":
@@ -49,7 +49,7 @@ def read_natively(
         unknown = _names_an_unknown_id(choice, value)
         if unknown is None:
             return result
-        # The id may have been registered since, which is not the record's fault: no row is to be lost to that.
+        # The id may have been registered since, which is not the record's fault: no row may be lost to that.
         text = functions.concat(functions.lit("SchemaRegistryError: "), message(choice, value, context, field))
         # First, since from_avro is not to see such bytes.
         return functions.when(unknown, functions.raise_error(text).cast(kind)).otherwise(result)
@@ -101,7 +101,7 @@ def _probe(reader: dict[str, Any], *, whole: bool) -> str:
     """A schema to read into that finds what cannot be read, in less time than reading all of it.
 
     Avro steps over the other fields. On the way it finds what is cut off or foreign, save in types of which it only
-    looks at the length, or at nothing: these are read.
+    reads the length, or nothing: these are read.
     """
     fields = [field for field in reader["fields"] if whole or not _steps_safely(field["type"])]
     return json.dumps({**reader, "fields": [*fields, {"name": _READABLE, "type": "boolean", "default": True}]})

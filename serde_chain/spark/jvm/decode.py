@@ -66,7 +66,7 @@ def decode_natively(
     if mode == DROPMALFORMED:
         return work.where(error.isNull()).select(*selected)
     if "headers" in columns:
-        # What cannot be read keeps what could help to read it.
+        # An unreadable record keeps the headers that could help to read it.
         kept = functions.when(error.isNull(), columns["headers"]).otherwise(functions.col("headers")).alias("headers")
         selected[frame.columns.index("headers")] = kept
     return work.select(*selected, error.alias(ERROR))

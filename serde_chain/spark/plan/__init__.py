@@ -1,1 +1,1 @@
-"""On the driver: what is to be done, decided and checked before a row is read."""
+"""On the driver: the work is planned and checked before a row is read."""

@@ -67,7 +67,7 @@ def _plan(
     chain: DeserializerChain, count: int | None, *, is_key: bool, arrow_type: Any, given: bool = False
 ) -> FieldPlan:
     stages = chain.stages[:count]
-    # What another stage undoes, it undoes in all records.
+    # Any other stage changes all records.
     only = stages[0] if len(stages) == 1 else None
     return FieldPlan(
         is_key,

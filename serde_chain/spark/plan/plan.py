@@ -51,11 +51,11 @@ class Plan:
         columns: What the function's arguments are, by their names in Spark's Kafka source; ``timestamp`` is in ms.
         value: How values are read; None leaves them.
         key: How keys are read; None leaves them.
-        gives: The fields of the struct that the function gives, out of ``value``, ``key``, ``headers``, ``timestamp``
+        gives: The fields of the struct that the function returns, out of ``value``, ``key``, ``headers``, ``timestamp``
             (µs, UTC) and ``error``; none for the value alone.
         mode: ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
         python: The driver's interpreter, for messages.
-        leaves_empty: Give null instead of a struct where neither value nor key came.
+        leaves_empty: Return null instead of a struct where neither value nor key is present.
     """
 
     config: Mapping[str, object]

@@ -28,7 +28,7 @@ def check_packages() -> None:
     """Check the packages of this interpreter.
 
     Raises:
-        MissingDependencyError: One is missing, too old or too new; says what to install.
+        MissingDependencyError: One is missing, too old or too new; the hint says what to install.
     """
     for package, lowest, end in _VERSIONS:
         installed = str(require(package, "spark").__version__)
@@ -51,7 +51,7 @@ def check_worker_python(session: Any) -> None:
         session: The Spark session.
 
     Raises:
-        MissingDependencyError: It lacks what is needed; names PYSPARK_PYTHON.
+        MissingDependencyError: It lacks a package; the message names PYSPARK_PYTHON.
     """
     # A Spark Connect session has no context, and its workers run elsewhere; there the worker itself says it.
     context = getattr(session, "sparkContext", None)

@@ -48,7 +48,7 @@ def type_of_from_avro(session: SparkSession, schemas: Sequence[str], reader: str
     # Where the jar is missing, pyspark prints a page about it.
     with contextlib.redirect_stdout(io.StringIO()):
         columns = [from_avro(nothing, schema, reader, mode) for schema in schemas]
-        # As writers' schemas they are not looked at before the first record.
+        # As writers' schemas they are not checked before the first record.
         columns += [from_avro(nothing, schema, None, mode) for schema in schemas]
         return session.range(0).select(*columns).schema[0].dataType
 

@@ -24,7 +24,7 @@ _MOST: Final = 32
 
 
 class Closeable(Protocol):
-    """Something that is closed at the end."""
+    """An object that is closed at the end."""
 
     def close(self) -> None:
         """Close it."""
@@ -45,11 +45,11 @@ _chains: Final[dict[bytes, _Entry]] = {}
 
 @contextmanager
 def use(key: bytes, make: Callable[[bytes], T]) -> Iterator[T]:
-    """Use what is made of a plan, made once per process.
+    """Use the object for a plan, made once per process.
 
     Args:
         key: The pickled plan.
-        make: Makes it of the key.
+        make: Makes it from the key.
 
     Raises:
         MissingDependencyError: A package is missing, with the interpreter's path.
@@ -87,7 +87,7 @@ def chain(config: Mapping[str, object], *, is_key: bool) -> DeserializerChain:
 
 
 def let_go(unused: DeserializerChain) -> None:
-    """Say that a plan does not use a chain any more."""
+    """Release a plan's use of a chain."""
     for key, entry in list(_chains.items()):
         if entry.held is unused:
             entry.users -= 1

@@ -45,7 +45,7 @@ def decode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
     Raises:
         SerializationError: A record cannot be read, in the mode FAILFAST; in all modes where that is not the record's
-            own fault (``about_record``), as where a store or the registry is not there or refuses.
+            own fault (``about_record``), such as a store or registry that is down or refuses.
     """
     give_back_at_once()
     with chains.use(pickled, _open) as decoder:
@@ -68,7 +68,7 @@ class _Typed(Deserializer[Any]):
 
     def __init__(self, stage: Callable[..., Any], arrow_type: Any) -> None:
         self._stage = stage
-        # What the stage before has to know of it.
+        # Requirements on the stage before.
         self.message_format = stage.message_format if isinstance(stage, Deserializer) else None
         self._convert = converter(arrow_type)
         self._type = arrow_type
@@ -78,7 +78,7 @@ class _Typed(Deserializer[Any]):
         return self._type
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
-        """Read a record, and convert what comes of it."""
+        """Read a record, and convert the result."""
         value = self._stage(data, ctx)
         try:
             return self._convert(value)
@@ -107,7 +107,7 @@ class _Field:
             yield part
 
     def close(self) -> None:
-        """Let go of the chain."""
+        """Release the chain."""
         chains.let_go(self._chain)
 
 
@@ -140,7 +140,7 @@ class _Decoder:
         )
 
     def close(self) -> None:
-        """Let go of the chains."""
+        """Release the chains."""
         for field in (self._key, self._value):
             if field is not None:
                 field.close()
@@ -152,7 +152,7 @@ class _Decoder:
         for result in self._results(columns):
             for row in sorted(result.errors):
                 for error in result.errors[row]:
-                    # What is not the record's own fault ends the query: no record is to be lost to it.
+                    # A fault that is not the record's own ends the query: no record may be lost to it.
                     if self._fail_fast or not error.about_record:
                         raise error
             yield self._output(result, columns)
@@ -200,7 +200,7 @@ class _Decoder:
             return given[VALUE]
         came = {name: column.slice(result.start, count) for name, column in columns.items()}
         if "headers" in given:
-            # What cannot be read keeps what could help to read it.
+            # An unreadable record keeps the headers that could help to read it.
             kept = {row: came["headers"].slice(row, 1) for row in sorted(result.errors)}
             given["headers"] = _null_where_empty(replaced(given["headers"], kept))
         if "error" in gives:
@@ -211,7 +211,7 @@ class _Decoder:
         return self._arrow.StructArray.from_arrays(arrays, fields=fields, mask=self._mask(came))
 
     def _mask(self, came: Mapping[str, Any]) -> Any:
-        """The rows to leave null: where a plan asks for it, those in which neither value nor key came."""
+        """The rows to leave null: where a plan asks for it, those in which neither value nor key is present."""
         if not self._plan.leaves_empty:
             return None
         compute: Any = require("pyarrow.compute", "spark")

@@ -1,4 +1,4 @@
-"""Memory of a worker process: what a large payload took is given back when it is done with."""
+"""Memory of a worker process: the memory of a large payload goes back to the system when it is no longer used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def give_back_at_once() -> None:
 
     glibc stops doing so once a large block was freed: it then keeps blocks of up to 32 MiB, in one heap per thread, and
     payloads are downloaded by many threads. The Avro reader's own allocator, mimalloc, waits for a while. Together they
-    would keep several payloads that are not used any more.
+    would keep several payloads that are no longer used.
     """
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")  # read when the library is loaded, at the first batch
     try:

@@ -29,8 +29,8 @@ def converter(kind: Any) -> Convert:
         kind: A ``pyarrow.DataType``.
 
     Returns:
-        A function from a value to one that ``pyarrow.array`` takes for this type. It raises ValueError with the path to
-        what does not fit.
+        A function from a value to one that ``pyarrow.array`` accepts for this type. It raises ValueError with the path
+        to the value that does not fit.
     """
     convert = _make(kind, require("pyarrow.types", "spark"))
 

@@ -5,9 +5,9 @@ one byte, and native readers crash when their stack ends), and arrays or maps of
 bytes, such as ``null``, empty records, or records of these: an item count of one byte then multiplies all the parts of
 an item. Records of all other schemas are bounded by their own length, and need no look.
 
-What counts is parts, since they are what is built: every record, array, map and leaf is one. A byte pays for
+Parts are counted, since they are built: every record, array, map and leaf is one. A byte pays for
 :data:`PARTS_PER_BYTE` of them, and :data:`MAX_EMPTY_ITEMS` are free. How far the parts of a schema's values may exceed
-what their bytes pay for can be told from the schema alone (:func:`excess_parts`).
+what their bytes pay for follows from the schema alone (:func:`excess_parts`).
 """
 
 from __future__ import annotations

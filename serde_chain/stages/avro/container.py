@@ -36,7 +36,7 @@ class Reading(Protocol):
 
     @property
     def writer(self) -> Any:
-        """The schema that they were written with, as fastavro takes it."""
+        """The schema that they were written with, as fastavro accepts it."""
 
     @property
     def target(self) -> Any | None:

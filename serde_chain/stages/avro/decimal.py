@@ -1,9 +1,9 @@
-"""Decimals of Avro (specification, "Decimal"), read exactly, and in a time that their length bounds.
+"""Decimals of Avro (specification, "Decimal"), read exactly, in a time that their length bounds.
 
-fastavro turns any number of bytes into digits, which takes the square of their count, and then rounds to the
-precision. Here a decimal that has more digits than its precision is refused before they are made. fastavro calls what
-is registered for a logical type, so the schemas that it reads with have one of our own in place of ``decimal``: other
-users of fastavro in the process do not notice.
+fastavro turns any number of bytes into digits, in quadratic time, and then rounds to the
+precision. Here a decimal that has more digits than its precision is refused before they are made. fastavro calls the
+function registered for a logical type, so its schemas have a type of our own in place of ``decimal``: other users of
+fastavro in the process are not affected.
 """
 
 from __future__ import annotations

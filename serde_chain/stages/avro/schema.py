@@ -1,4 +1,4 @@
-"""Avro schemas: where they come from, parsed once, with what the stages need to know about them."""
+"""Avro schemas from the configuration, parsed once, with the facts that the stages need."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from serde_chain.stages.avro.decimal import readable
 __all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
 
 
-# The specification, "Names": no type may be called so. Readers do not agree on what such a name then stands for, and so
-# not on what a record takes.
+# The specification, "Names": no type may have these names. Readers do not agree on what such a name then stands for,
+# and so not on what a record takes.
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -46,7 +46,7 @@ class AvroSchema:
     """A parsed schema.
 
     Attributes:
-        parsed: The form that fastavro takes.
+        parsed: The form that fastavro accepts.
         readable: The same to read with: decimals are bounded (:mod:`.decimal`).
         text: The schema as JSON.
         name: Full name of a record, enum or fixed schema; the type's name otherwise.
@@ -68,7 +68,7 @@ class AvroSchema:
         """Parse a schema.
 
         Args:
-            source: JSON text, or what it holds.
+            source: JSON text, or the parsed JSON.
             references: Texts of schemas that it refers to by name, in the order in which they can be parsed.
 
         Raises:
@@ -134,7 +134,7 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
 
 
 def _check_named(named: Mapping[str, Any]) -> None:
-    """Refuse what fastavro takes and no reader can be sure of."""
+    """Refuse what fastavro accepts but readers interpret differently."""
     if taken := _PRIMITIVES & named.keys():
         raise ValueError(f"not an Avro schema: a type is called {', '.join(sorted(taken))}")
     for name, definition in named.items():

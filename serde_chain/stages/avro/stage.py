@@ -96,7 +96,7 @@ class AvroReader:
     Attributes:
         source: The schema of the records.
         writer: The same in the form with which fastavro reads them.
-        target: What they are read into; None where that is the same.
+        target: The schema into which they are read; None where that is the same.
         registered: The id by which the registry knows the schema, if it does.
     """
 

@@ -1,4 +1,4 @@
-"""Where the keys of ``encrypt`` come from: the configuration, the environment, files, or a class of the user's."""
+"""The keys of ``encrypt``: from the configuration, the environment, files, or a class of the user's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HEX: Final = re.compile(rf"(?:[0-9A-Fa-f]{{2}}){{{MIN_KEY_BYTES},}}")
 
 @runtime_checkable
 class KeyProvider(Protocol):
-    """Gives keys by their ids: a class of the user's, for keys that a key management service holds.
+    """Returns keys by their ids: a class of the user's, for keys that a key management service holds.
 
     Called by several threads at once. Readers remember keys, and for a minute also that there is none; writers ask
     again after 2^20 records. One that has settings is a :class:`ConfigurableKeyProvider` too.
@@ -50,8 +50,8 @@ class KeyProvider(Protocol):
         """The key of an id, at least 32 random bytes.
 
         Args:
-            key_id: 1 to 128 letters, digits and ``. _ : / -``. Readers take it from the record, where its writer put
-                whatever they liked: it is not a path or URL to be followed.
+            key_id: 1 to 128 letters, digits and ``. _ : / -``. Readers take it from the record, whose writer may
+                have put anything there: it is not a path or URL to be followed.
 
         Raises:
             KeyError: There is none, or not for this reader. That is about the record; any other error is about the
@@ -64,7 +64,7 @@ class ConfigurableKeyProvider(Protocol):
     """A key provider with settings."""
 
     def configure(self, config: Mapping[str, object], /) -> object:
-        """Take the settings under ``encryption.key.provider.``, before the first key is asked for."""
+        """Read the settings under ``encryption.key.provider.``, before the first key is requested."""
 
 
 def _key_id(value: object) -> str:
@@ -129,7 +129,7 @@ class ConfiguredKeys:
 class RememberedKeys:
     """A reader's memory of the keys that a provider returned or refused.
 
-    Ids come from records: any number of them may name one key with salts of their own, or one that is not there.
+    Ids come from records: any number of them may name one key with salts of their own, or one that does not exist.
 
     Args:
         provider: The provider.
@@ -138,7 +138,7 @@ class RememberedKeys:
     def __init__(self, provider: KeyProvider) -> None:
         self._provider = provider
         self._known: OrderedDict[str, bytes] = OrderedDict()
-        # Until when each is taken for unknown: a key may be added later.
+        # Until when each counts as unknown: a key may be added later.
         self._unknown: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -168,7 +168,7 @@ class RememberedKeys:
 
 
 def key_provider(config: Mapping[str, object]) -> KeyProvider:
-    """Where a configuration's keys come from.
+    """Find the source of a configuration's keys.
 
     Raises:
         ConfigError: There are no keys, one cannot be read or is too short, or the provider cannot be made.

@@ -3,7 +3,7 @@
 Keys are never used as they are: each mode has its own, derived with HKDF-SHA-256 (RFC 5869). For GCM (NIST SP 800-38D)
 the derivation has a random salt of 16 bytes, which travels with the record and is new for every stage and after 2^20
 records: no number of records comes near the 2^32 after which random nonces of one key might repeat. SIV (RFC 5297) has
-no nonce; it shows who reads along that two payloads are equal, and keeps content ids stable.
+no nonce; it shows an observer that two payloads are equal, and keeps content ids stable.
 
 The bytes are those of :mod:`serde_chain.stages.encryption.envelope`. Topic and field are authenticated too: a value
 that is copied to another topic, or put in place of a key, is refused.
@@ -80,7 +80,7 @@ class _Session(NamedTuple):
 
 
 class EncryptionSerializer(_Encryption, Serializer[Buffer]):
-    """Encrypts bytes; what it adds is 4 bytes and the key id, and 44 bytes in GCM or 16 in SIV mode."""
+    """Encrypts bytes; it adds 4 bytes and the key id, and 44 bytes in GCM or 16 in SIV mode."""
 
     takes = Data.BYTES
     gives = Data.BYTES
@@ -124,7 +124,7 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
         return out.getvalue()
 
     def _renew(self) -> None:
-        """Make the cipher, in GCM mode with a fresh salt. Where two threads do, both ciphers are good."""
+        """Make the cipher, in GCM mode with a fresh salt. Where two threads do so, both ciphers are valid."""
         salt = os.urandom(SALT_BYTES) if self._mode == GCM else b""
         try:
             cipher = self._make_cipher(self._mode, self._key_id, salt)
@@ -185,7 +185,7 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
             ) from None
         except Exception as error:  # a provider may fail in any way
             failure = DecryptionError(f"the key {key_id} cannot be obtained: {_said(error)}")
-            # The record may be as good as any; what is wrong with a key itself stays wrong.
+            # The record may be fine; a fault of the key itself is permanent.
             failure.about_record, failure.transient = False, not isinstance(error, ConfigError)
             raise failure from error
 

@@ -13,7 +13,7 @@ __all__ = ["JsonBatch"]
 
 
 class JsonBatch(BatchForm):
-    """Checks every document and returns its text, which keeps what parsing would lose, as digits of numbers.
+    """Checks every document and returns its text, which keeps what parsing would lose, such as digits of numbers.
 
     Args:
         stage: The stage.

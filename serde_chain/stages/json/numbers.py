@@ -51,7 +51,7 @@ def dumps(orjson: Any, value: Any, options: int | None) -> bytes:
 
     Args:
         orjson: The module.
-        value: What orjson takes.
+        value: Anything that orjson accepts.
         options: orjson's.
 
     Raises:

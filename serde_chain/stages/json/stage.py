@@ -104,7 +104,7 @@ class JsonDeserializer(Deserializer[Any]):
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the schema, if values are to be checked; which one a record names does not matter to read it."""
+        """Read the schema, if values are to be checked; reading does not depend on the schema that a record names."""
         super().configure(config, is_key)
         self._decode = _decoder(require("orjson", "json"), _validator(config))
         self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
@@ -183,7 +183,7 @@ def _schema_text(config: Mapping[str, object]) -> str:
 
 
 def _validator(config: Mapping[str, object]) -> Problem | None:
-    """A function that says what is wrong with a value, or None if nothing is to be checked."""
+    """A function that returns the fault of a value; None if nothing is to be checked."""
     source, wanted = SCHEMA.read(config), VALIDATE.read(config)
     if source is None and wanted:
         raise ConfigError("json.validate needs a schema", hint="Set json.schema", key=SCHEMA.name)

@@ -107,7 +107,7 @@ def parse_file(name: str, encoded: str) -> Any:
     """A ``FileDescriptorProto`` as registries have it in base64.
 
     Args:
-        name: What it is to be called, as others import it.
+        name: Its name, as others import it.
         encoded: The text.
 
     Raises:
@@ -124,7 +124,7 @@ def parse_file(name: str, encoded: str) -> Any:
 
 
 def descriptor_text(file: Any) -> str:
-    """A file's descriptor as registries take it: base64, as Confluent's own serializers send it."""
+    """A file's descriptor as registries expect it: base64, as Confluent's own serializers send it."""
     return base64.b64encode(file.serialized_pb).decode()
 
 
@@ -203,10 +203,10 @@ def is_repeated(field: Any) -> bool:
 
 
 def to_dict(message: Any) -> dict[str, Any]:
-    """A message as a dictionary of Python's own values, which the message's class takes as keywords.
+    """A message as a dictionary of Python's own values, which the message's class accepts as keywords.
 
-    Enum values are their names, or their numbers where the schema has no name. Fields that know whether they are set
-    are there if they are.
+    Enum values are their names, or their numbers where the schema has no name. Fields with presence
+    are included only if they are set.
     """
     return {
         field.name: convert(getattr(message, field.name))

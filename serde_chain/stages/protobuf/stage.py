@@ -244,7 +244,7 @@ def _parse(message_class: Any, data: Buffer, start: int) -> Any:
 
 
 def _references(registry: SchemaRegistry, file: Any) -> list[Any]:
-    """Register what a file imports, and what that imports; known files every reader has."""
+    """Register what a file imports, and what that imports; every reader has the known files."""
     return [
         registry.reference(
             imported.name, protobuf_schema.descriptor_text(imported), _TYPE, _references(registry, imported)

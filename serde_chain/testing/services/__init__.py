@@ -10,7 +10,7 @@ context manager, and ends with the process that started it, however that ends.
         broker.create_topic("alerts")
 
 Install with ``pip install 'serde-chain[services]'``. The names are loaded when they are first used,
-so that who wants a broker does not load Spark.
+so that a test with a broker does not load Spark.
 """
 
 from importlib import import_module

@@ -37,7 +37,7 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
 
     Raises:
         ServiceMissingError: pyspark or Java is not installed.
-        ServiceDownloadError: The jars could not be fetched, or are not those that they should be.
+        ServiceDownloadError: The jars could not be fetched, or are not the expected ones.
     """
     spark_version, ivy = _pyspark()
     module, sums = _module(spark_version if part == "spark" else None), _CHECKSUMS.read_text()

@@ -45,8 +45,8 @@ rootLogger.appenderRef.console.ref = console
 class KafkaBroker(Service):
     """A broker in KRaft mode with a PLAINTEXT and a SASL_PLAINTEXT (SCRAM-SHA-256 and SCRAM-SHA-512) listener.
 
-    Who connects without authentication may do everything; of those who authenticate only ``admin``
-    may, the others need an ACL, see `allow`. Topics are not created by themselves. Sizes and limits
+    Clients without authentication may do everything; of the users only ``admin`` may, the others
+    need an ACL, see `allow`. Topics are not created automatically. Sizes and limits
     are Kafka's defaults, so a record larger than about a megabyte is refused.
 
     Example:
@@ -108,7 +108,7 @@ class KafkaBroker(Service):
 
     def admin(self) -> AdminClient:
         """A client that may do everything."""
-        # librdkafka tells at the level INFO that it drops answers which nothing waits for any more: BGQUEUE.
+        # librdkafka logs at the level INFO that it drops answers which nothing waits for any more: BGQUEUE.
         return AdminClient({**self.client_config(), "log_level": _NOTICE})
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
@@ -219,7 +219,7 @@ class KafkaBroker(Service):
             "log.dirs": str(folder / "data"),
             "auto.create.topics.enable": "false",
             "group.initial.rebalance.delay.ms": "0",
-            # After a crash the broker waits for its former self to be given up, 9 s by default.
+            # After a crash the broker waits for its old session to expire, 9 s by default.
             "broker.session.timeout.ms": "4000",
             "broker.heartbeat.interval.ms": "500",
             # One broker can keep one copy; few partitions make the first group or transaction quick.

@@ -37,7 +37,7 @@ class SchemaRegistry(Service):
         """Confluent's client for this registry.
 
         Args:
-            timeout_s: How long it waits for an answer, in seconds; left to itself it waits for ever.
+            timeout_s: How long it waits for an answer, in seconds; by default it waits forever.
         """
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
@@ -63,7 +63,7 @@ class SchemaRegistry(Service):
             f"-Djava.io.tmpdir={folder}",
             f"-Dquarkus.http.host={HOST}",
             f"-Dquarkus.http.port={self._port()}",
-            # Health and metrics, on port 9000 unless told otherwise: two registries would meet there.
+            # Health and metrics, on port 9000 by default: two registries would collide there.
             f"-Dquarkus.management.host={HOST}",
             f"-Dquarkus.management.port={self._port(1)}",
             "-jar",
@@ -79,7 +79,7 @@ class SchemaRegistry(Service):
 
 
 def _unpack(folder: Path) -> None:
-    """Replace the archive in a folder by what it holds."""
+    """Replace the archive in a folder by its content."""
     [archive] = folder.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         # Python 3.11.0 to 3.11.3 have no filters yet.

@@ -141,7 +141,7 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
 
 
 def stop_jvm() -> None:
-    """End the JVM, which pyspark keeps until the interpreter exits: its memory is wanted back."""
+    """End the JVM, which pyspark keeps until the interpreter exits: to free its memory."""
     # pyspark has no public call for this.
     gateway = SparkContext._gateway  # noqa: SLF001
     if gateway is None:

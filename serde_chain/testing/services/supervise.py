@@ -34,7 +34,7 @@ def _kill_group(child: subprocess.Popen[bytes], signal_number: int) -> None:
     try:
         os.killpg(child.pid, signal_number)
     except (ProcessLookupError, PermissionError):
-        return  # none of its processes is left (macOS says so with EPERM)
+        return  # none of its processes is left (macOS answers EPERM)
 
 
 def main(arguments: list[str]) -> int:
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
         _kill_group(child, signal.SIGTERM if float(grace) > 0 else signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(float(grace) or None)
-    _kill_group(child, signal.SIGKILL)  # what is left of it, its own children included
+    _kill_group(child, signal.SIGKILL)  # the rest of it, its own children included
     code = child.wait()
     if message == b"" or asked_to_stop:
         shutil.rmtree(folder, ignore_errors=True)

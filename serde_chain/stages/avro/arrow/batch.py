@@ -40,7 +40,7 @@ from serde_chain.stages.avro.stage import (
 __all__ = ["AvroBatch"]
 
 _MAX_DECODERS: Final = 1000
-# Bytes that are given to the fast reader at once; its memory is a multiple of this.
+# Bytes that the fast reader gets at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
 # Parts beyond those that the records' bytes pay for that are objects of Python's at once.
 _OBJECTS: Final = 10 * MAX_EMPTY_ITEMS
@@ -53,7 +53,7 @@ _log = logging.getLogger("serde_chain")
 
 
 def is_worthwhile(count: int, size: int) -> bool:
-    """Whether so many records, of so many bytes, are worth the start of the fast reader.
+    """Whether a number of records of a size is worth the start of the fast reader.
 
     Measured, it is faster from about 170 records of 20 fields and 250 bytes on, and from 750 of 3 fields and 28 bytes:
     where all but the first hundred have 20 KB. Few large ones are slow to decode too.
@@ -366,7 +366,7 @@ class _Decoder:
 
     Attributes:
         decode: Reads a record; see :attr:`AvroReader.decode`.
-        records_at_once: Of how many records the values may be Python objects at once.
+        records_at_once: Number of records whose values may be Python objects at once.
     """
 
     def __init__(self, reader: AvroReader, column: ArrowColumn) -> None:

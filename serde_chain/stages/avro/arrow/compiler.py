@@ -3,7 +3,7 @@
 The schema is rewritten once more (:mod:`serde_chain.stages.avro.arrow.rewrite` came before), into what the reader reads
 strictly and whole: named types are expanded, a map is the array of its entries and an enum its number, which the bytes
 do not distinguish; what takes no bytes is left out; a union gets branches until it has three, since the reader does not
-check the branch of a nullable type. All else that :class:`FastSchema` refuses is read record by record.
+check the branch of a nullable type. Everything that :class:`FastSchema` refuses is read record by record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FastSchema:
         type_: The ``pyarrow.DataType`` into which they are read, with timestamps in the unit in which they are written.
 
     Raises:
-        UnreadableSchemaError: The reader cannot.
+        UnreadableSchemaError: The reader cannot read it.
     """
 
     def __init__(self, writer: Any, reader: Any, type_: Any) -> None:
@@ -165,7 +165,7 @@ class _Compiler:
         return part
 
     def _any_type(self, schema: Any) -> Any:
-        """A type into which a type can be read, for the sake of reading it."""
+        """A type into which a type can be read, only to skip it."""
         schema = self._definition(schema, 0)
         which = kind(schema)
         if which == "union":
@@ -230,7 +230,7 @@ class _Compiler:
         return Part({"type": "array", "items": entry}, own, convert)
 
     def _check_keys(self, array: Any, keys: Any) -> None:
-        """Of a key that comes twice in a map the last value counts, which is left to the other path."""
+        """A duplicate key in a map: the last value counts, which is left to the other path."""
         compute = self._compute
         encoded = keys.dictionary_encode()
         rows = compute.cast(compute.list_parent_indices(array), self._arrow.int64())

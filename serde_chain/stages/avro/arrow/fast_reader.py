@@ -6,7 +6,7 @@ records one after the other, so a file around it costs no work per record.
 
 A block has no marks between its records: a record that is cut short and one that is too long would make up for each
 other, and all in between be misread. So every record is followed by a random number that is not known outside, and
-that the schema has as a last field: where it is not read again, the bytes are not what the schema says.
+that the schema has as a last field: where it is not read back, the bytes do not match the schema.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _forked = False
 
 
 class NotReadError(Exception):
-    """The reader could not read the bytes, or they are not the records that were asked for."""
+    """The reader could not read the bytes, or they are not the requested records."""
 
 
 def _after_fork() -> None:
@@ -108,7 +108,7 @@ def _mark() -> bytes:
 
 
 def _marked(values: Any, start: int, mark: bytes, arrow: Any, compute: Any) -> list[memoryview | bytes]:
-    """The records without their framing, each followed by the mark; what they are written from, piece by piece."""
+    """The records without their framing, each followed by the mark; their source, piece by piece."""
     if values.nbytes > len(values) * _LARGE_RECORD:
         # Not joined, which would take their memory once more.
         pieces = (memoryview(value.as_buffer())[start:] for value in values)
@@ -133,7 +133,7 @@ def _decode(schema: Any, kind: Any, data: list[memoryview | bytes], count: int) 
     fields = [kind, arrow.field(_CHECK, arrow.float64(), nullable=False)]
     session = _open()
     # One more record than there is: the reader never ends if bytes are left when it has all that a block is to have.
-    # So it is stopped as soon as it has returned as many as there are, which are one batch to it.
+    # So it is stopped as soon as it has returned as many as there are, which is one batch for it.
     with _file((_head(_record(schema), count + 1, sum(map(len, data))), *data, _SYNC)) as path:
         with _lock:  # the frame keeps the settings of the moment in which it is made
             session.sql(f"SET datafusion.execution.batch_size = {count}")
@@ -159,7 +159,7 @@ def _text(text: bytes) -> bytes:
 
 @contextmanager
 def _file(parts: tuple[bytes | memoryview, ...]) -> Iterator[str]:
-    """A file that is in memory where the system has such files; the reader takes nothing but paths."""
+    """A file in memory, where the system has such files; the reader accepts only paths."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):  # noqa: PTH112, once per batch
         with os.fdopen(os.memfd_create("serde-chain"), "wb", buffering=0) as file:
             for part in parts:

@@ -50,7 +50,7 @@ class Part:
     Attributes:
         schema: What the reader is given; None where the type takes no bytes.
         type: The ``pyarrow.DataType`` that it returns for that.
-        metadata: What the reader puts beside the field's type, which must be told to it word for word.
+        metadata: Metadata that the reader adds to the field's type; it must be passed back word for word.
         nullable: Whether the reader calls a field of it nullable.
         convert: From the reader's array to that of the avro stage; of an integer (the length) where there is no array.
     """

@@ -3,8 +3,8 @@
 The bytes of a record do not depend on names, nor on logical types, and a record of one field is encoded as that field.
 So a schema can be rewritten into one that reads the same bytes into a more useful form:
 
-- A union of several branches becomes a union of records ``{member0}``, ``{member1}``, …: fastavro then says which
-  branch was written, also where the values alone do not tell (``int`` or ``long``), in the form of Spark's structs.
+- A union of several branches becomes a union of records ``{member0}``, ``{member1}``, …: fastavro then reports which
+  branch was written, even where the values alone do not show it (``int`` or ``long``), in the form of Spark's structs.
 - Logical types go, since Arrow takes the bare numbers; only decimals stay.
 - Named types get fresh names, equal for writer and reader where they match.
 
@@ -23,7 +23,7 @@ from serde_chain.stages.avro.schema import AvroSchema
 __all__ = ["bare", "branches", "decimal_of", "rewritten"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-# A definition is one even where a type is called like this: {"type": "record", "name": "record", …}.
+# A definition is one even where a type has such a name: {"type": "record", "name": "record", …}.
 _COMPLEX: Final = _NAMED | {"array", "map"}
 # What a writer's type may be read as when the reader's is another one.
 _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -43,11 +43,11 @@ def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> tuple[Any
     """Rewrite the schemas with which records are read.
 
     Args:
-        writer: What the records were written with.
-        reader: What they are read into; None for the writer's own.
+        writer: The schema with which the records were written.
+        reader: The schema into which they are read; None for the writer's own.
 
     Returns:
-        Both in the form that fastavro takes; the second is None where no resolution is needed.
+        Both in the form that fastavro accepts; the second is None where no resolution is needed.
     """
     if reader is None:
         return AvroSchema.parse(_Rewriter(writer.named, {}).alone(writer.parsed)).parsed, None
@@ -86,7 +86,7 @@ def branches(union: list[Any], named: Mapping[str, Any]) -> list[Any] | None:
 
 
 def decimal_of(schema: Any) -> tuple[int, int] | None:
-    """Precision and scale, if a bare schema is a decimal; the specification has invalid ones ignored."""
+    """Precision and scale, if a bare schema is a decimal; invalid ones are ignored, as the specification says."""
     if kind(schema) not in {"bytes", "fixed"} or not isinstance(schema, dict) or schema.get("logicalType") != "decimal":
         return None
     precision = schema.get("precision")

@@ -1,7 +1,7 @@
-"""Configurations of bakdata's Java library ``kafka-large-message-serde``, in its own words.
+"""Configurations of bakdata's Java library ``kafka-large-message-serde``, in its own keys.
 
 Its keys and class names are those of ``AbstractLargeMessageConfig``, ``AmazonS3Config`` and ``LargeMessageSerdeConfig``
-up to release 4.0.0. They are put into ours when a configuration is loaded, so that nothing else knows them. A
+up to release 4.0.0. They are translated into ours when a configuration is loaded, so that no other module knows them. A
 configuration that has one of them has the library's defaults too: flags instead of headers, 1,000,000 bytes.
 """
 
@@ -79,19 +79,19 @@ _WORDS: Final = {
 
 
 def translated(config: Mapping[str, object]) -> dict[str, object]:
-    """Put a configuration into our words.
+    """Translate a configuration into our own keys.
 
     Args:
         config: Flat configuration.
 
     Returns:
-        A new dictionary; without words of bakdata's it holds what it held.
+        A new dictionary; an equal one where there are no keys of bakdata's.
 
     Raises:
-        ConfigError: A setting has no counterpart here, or stands there in both languages.
+        ConfigError: A setting has no counterpart here, or is given under both names.
     """
     ours = {key: value for key, value in config.items() if key not in _WORDS}
-    # To Java, empty is the default of most.
+    # In Java, empty is the default of most.
     given = {key: value for key, value in config.items() if key in _WORDS and value not in (None, "")}
     forms = [form for form in _FORMS if _is_class(ours.get(form), form)]
     lists = [form for form in _FORMS if _has_class(ours.get(f"{form}s"), form)]
@@ -111,7 +111,7 @@ def translated(config: Mapping[str, object]) -> dict[str, object]:
     return {
         "large.message.threshold.bytes": _THRESHOLD,
         "large.message.format": "bakdata-headers" if headers else "bakdata-flag",
-        # What has no header is flagged, or plain: the bytes do not say which.
+        # A record without the header is flagged, or plain: the bytes do not show which.
         "large.message.accept": "bakdata-headers" if no_headers else "bakdata-headers, bakdata-flag",
         **ours,
     }
@@ -130,7 +130,7 @@ def _has_class(value: object, form: str) -> bool:
 
 
 def _chain(form: str, given: Mapping[str, object]) -> list[object]:
-    """The stages of a form that names the library's class: that of the serde within, and large-message."""
+    """The stages for an entry that names the library's class: the inner serde's, and large-message."""
     serde, word = _FORMS[form]
     inner = given.get(serde, f"{_KAFKA}Serdes$ByteArraySerde")
     if isinstance(inner, str):

@@ -1,0 +1,71 @@
+"""The examples in docstrings run, and everything public has one."""
+
+import doctest
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import payload_stores.ids
+import payload_stores.middleware
+import payload_stores.options
+import payload_stores.references
+import serde_chain.spark
+import serde_chain.stamp
+import serde_chain.testing
+from payload_stores import PayloadStore
+from payload_stores.hop import HopStore
+from payload_stores.local import LocalStore
+from payload_stores.memory import MemoryStore
+from payload_stores.s3 import S3Store
+from serde_chain.arrow import Batch
+from serde_chain.wire import entry_metadata
+
+_ROOT = Path(serde_chain.__file__).parent.parent
+_PUBLIC: tuple[Any, ...] = (
+    serde_chain.spark,
+    serde_chain.stamp,
+    serde_chain.testing,
+    payload_stores,
+    payload_stores.ids,
+    payload_stores.middleware,
+    payload_stores.options,
+    payload_stores.references,
+)
+
+
+def _modules() -> Iterator[str]:
+    """Every module that has examples."""
+    for package in ("payload_stores", "serde_chain"):
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            if ">>> " in path.read_text(encoding="utf-8"):
+                yield ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _public() -> Iterator[Any]:
+    """Public functions and classes but the errors, and the methods that a user's own code calls or overrides."""
+    for module in _PUBLIC:
+        for name in module.__all__:
+            member = getattr(module, name)
+            if inspect.isfunction(member) or (inspect.isclass(member) and not issubclass(member, BaseException)):
+                yield member
+    yield from (Batch, HopStore, LocalStore, MemoryStore, S3Store)
+    yield from (entry_metadata.frame, entry_metadata.peek, entry_metadata.strip)
+    for name, member in inspect.getmembers(PayloadStore, inspect.isfunction):
+        if not name.startswith("_") and name != "close":
+            yield member
+
+
+@pytest.mark.parametrize("name", [*_modules()])
+def test_examples_run(name: str) -> None:
+    module = importlib.import_module(name)
+    assert any(test.examples for test in doctest.DocTestFinder(exclude_empty=True).find(module))
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("member", [*_public()], ids=lambda member: f"{member.__module__}.{member.__qualname__}")
+def test_everything_public_has_an_example(member: Any) -> None:
+    assert "Example:\n" in (member.__doc__ or "")
