@@ -31,7 +31,7 @@ Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
 
 _MOST_MESSAGES: Final = 1_000_000
-# Records that are decoded between two looks at the clock.
+# Most records that are decoded between two looks at the clock.
 _AT_ONCE: Final = 100
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
 
@@ -92,6 +92,8 @@ class Consumer:
         self._window = Window()
         self._stall = Stall(self._consumer, self._window)
         self._decoding_seconds = setup.limit_ms / 2000
+        # How many records are decoded between two looks at the clock: few, until it is known how long they take.
+        self._at_once = 1
         self._arrow = ArrowReader(setup.key, setup.value)
         self._plain = PlainDecoder.of(setup.key, setup.value, self._window.decoded)
         if type(self).poll is Consumer.poll and self._plain is not None:
@@ -163,15 +165,19 @@ class Consumer:
         """
         if not self._fetch_several(num_messages, timeout):
             return []
-        until = time.monotonic() + self._decoding_seconds
+        now = time.monotonic()
+        until = now + self._decoding_seconds
         waiting = list(itertools.islice(self._window.waiting(), num_messages))
         ready: list[Message] = []
-        while len(ready) < len(waiting) and not (ready and time.monotonic() >= until):
-            some = waiting[len(ready) : len(ready) + _AT_ONCE]
+        while len(ready) < len(waiting) and not (ready and now >= until):
+            some = waiting[len(ready) : len(ready) + self._at_once]
             if self._plain is not None and self._plain.decode(some):
                 ready += some
             elif not self._decode_one_by_one(some, ready, until):
                 break
+            before, now = now, time.monotonic()
+            is_slow = now - before > self._decoding_seconds / 10
+            self._at_once = max(1, self._at_once // 2) if is_slow else min(2 * self._at_once, _AT_ONCE)
         self._window.given = waiting[: len(ready)]
         return ready
 

@@ -1,12 +1,15 @@
 """The fast ways give what the full ones give: the same records, the same errors with their place."""
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from serde_chain import Consumer, EncodeError, Producer, SerializationError
+from serde_chain.base import PlainDeserializer
+from serde_chain.clients.confluent import consumer as consumer_module
 from serde_chain.testing.services import KafkaBroker
 
 if TYPE_CHECKING:
@@ -184,3 +187,32 @@ def test_what_was_handed_over_is_committed_however_its_partition_is_left(
         leave(consumer, how, TopicPartition(topic, 0, 2))
     with Consumer(config) as after:
         assert after.committed([TopicPartition(topic, 0)], 10)[0].offset == 1
+
+
+class Slow(PlainDeserializer[str]):
+    """Takes a second for each record, by a clock that nothing else moves."""
+
+    now: ClassVar[float] = 0.0
+
+    @staticmethod
+    def plain(data: Any) -> str:
+        Slow.now += 1
+        return bytes(data).decode()
+
+
+def test_slow_records_do_not_keep_the_consumer_from_polling(
+    topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = new_producer({"value.serializer": "string"})
+    for number in range(20):
+        producer.produce(topic, str(number))
+    assert producer.flush(30) == 0
+    consumer = new_consumer({"value.deserializer": Slow, "max.poll.interval.ms": 6000, "session.timeout.ms": 6000})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    monkeypatch.setattr(consumer_module, "time", SimpleNamespace(monotonic=lambda: Slow.now))
+    texts: list[Any] = []
+    while len(texts) < 20:
+        began = Slow.now
+        texts += [message.value() for message in consumer.consume(20, 10)]
+        assert Slow.now - began <= 3  # half of the interval
+    assert texts == [str(number) for number in range(20)]
