@@ -1,30 +1,37 @@
-"""Payload stores: where payloads go that are too large for a record."""
+"""Payload stores: where payloads go that are too large for a record.
 
-from payload_stores.base import (
-    PayloadInfo,
-    PayloadStore,
-    PublishContext,
-    StoredRecord,
-    SupportsDelete,
-    SupportsLeftovers,
-    SupportsList,
-    SupportsOptOut,
-    SupportsRecords,
-    SupportsStreaming,
-    SupportsTopics,
-)
-from payload_stores.errors import (
-    ConfigError,
-    MissingDependencyError,
-    PayloadAccessDeniedError,
-    PayloadIntegrityError,
-    PayloadNotFoundError,
-    PayloadStoreError,
-    PayloadStoreUnavailableError,
-    PayloadTooLargeError,
-    UntrustedReferenceError,
-)
-from payload_stores.registry import open_store
+Public names are loaded when they are first used, so that importing a part costs no more than that part.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from payload_stores.base import (
+        PayloadInfo,
+        PayloadStore,
+        PublishContext,
+        StoredRecord,
+        SupportsDelete,
+        SupportsLeftovers,
+        SupportsList,
+        SupportsOptOut,
+        SupportsRecords,
+        SupportsStreaming,
+        SupportsTopics,
+    )
+    from payload_stores.errors import (
+        ConfigError,
+        MissingDependencyError,
+        PayloadAccessDeniedError,
+        PayloadIntegrityError,
+        PayloadNotFoundError,
+        PayloadStoreError,
+        PayloadStoreUnavailableError,
+        PayloadTooLargeError,
+        UntrustedReferenceError,
+    )
+    from payload_stores.registry import open_store
 
 __all__ = [
     "ConfigError",
@@ -49,3 +56,18 @@ __all__ = [
     "UntrustedReferenceError",
     "open_store",
 ]
+
+_ERRORS = frozenset(name for name in __all__ if name.endswith("Error"))
+
+
+if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of these
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = "errors" if name in _ERRORS else "registry" if name == "open_store" else "base"
+        return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

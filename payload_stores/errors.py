@@ -20,8 +20,7 @@ are facts about one error, not about its class alone, and survive copies and pic
 
 from __future__ import annotations
 
-import json
-import pickle
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -126,6 +125,8 @@ def _picklable(cause: BaseException | None) -> BaseException | None:
     if cause is None or isinstance(cause, ContextualError):
         return cause
     try:
+        import pickle  # errors are rarely sent anywhere
+
         pickle.loads(pickle.dumps(cause))  # noqa: S301, our own bytes
     except Exception:  # noqa: BLE001, a foreign exception may fail in its own __reduce__ or __init__ in any way it likes
         return RuntimeError(f"{type(cause).__name__}: {cause}")
@@ -195,7 +196,7 @@ def drop_data(error: BaseException) -> None:
     if isinstance(error, (UnicodeDecodeError, UnicodeEncodeError)):
         error.object = error.object[:0]
         error.args = (error.encoding, error.object, error.start, error.end, error.reason)
-    elif isinstance(error, json.JSONDecodeError):
+    elif (json := sys.modules.get("json")) is not None and isinstance(error, json.JSONDecodeError):
         error.doc = ""
 
 

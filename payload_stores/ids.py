@@ -11,11 +11,11 @@ import hashlib
 import uuid
 from typing import Final, Literal, TypeAlias
 
+from payload_stores.buffers import Buffer
 from payload_stores.errors import PayloadStoreError
 
 __all__ = ["DIGEST_PREFIX", "ID_STRATEGIES", "Buffer", "IdStrategy", "payload_id", "sha256_digest"]
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 IdStrategy: TypeAlias = Literal["random", "content", "keyed"]
 
 ID_STRATEGIES: Final = ("random", "content", "keyed")

@@ -6,7 +6,6 @@ secrets all follow from these lists.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -214,5 +213,7 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
         >>> nearest("compresion.type", ["compression.type", "compression.level"])
         'compression.type'
     """
+    import difflib  # for messages only
+
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return matches[0] if matches else None

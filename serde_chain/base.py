@@ -36,7 +36,7 @@ from typing import (
     runtime_checkable,
 )
 
-from payload_stores.base import Buffer
+from payload_stores.buffers import Buffer
 from payload_stores.options import Option
 from serde_chain.record import Context
 from serde_chain.transfer import Transfer
@@ -213,8 +213,8 @@ class Deserializer(Stage, Generic[Out]):
     """Turns what came from the broker back into data.
 
     Attributes:
-        reads_before_large_message: Whether the stage may stand before ``large-message``, because it reads what was
-            put around a placeholder.
+        unwraps_placeholders: Whether the stage may stand before ``large-message``, because it reads what was put around
+            a placeholder.
         message_format: As for serializers. Records of another format, by a header, do not reach the stage.
         authenticates: Whether the stage refuses data that was not written with a key, as ``encrypt`` does. A chain with
             such a stage returns nothing that has not been through it, whatever a header says.
@@ -281,8 +281,8 @@ class SupportsPlainCalls(Protocol):
     A chain of such stages runs these functions straight, without the context of each record. It is the same
     implementation: calling the stage calls the function too.
 
-    A class declares ``plain`` in its body. A subclass that has a ``__call__`` of its own and no ``plain`` does
-    something else, and is called. It is the same with ``begin`` of :class:`SupportsTransfers`.
+    A class declares ``plain`` in its body. A subclass that has a ``__call__`` or ``begin`` of its own and no ``plain``
+    does something else, and is called. It is the same with ``begin`` of :class:`SupportsTransfers` and ``__call__``.
 
     Attributes:
         plain: ``data -> data``, made by ``configure`` over local names; None where the stage needs the record, as it is

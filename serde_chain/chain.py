@@ -13,12 +13,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
 from payload_stores.errors import drop_data
 from serde_chain import config as configuration
-from serde_chain.arrow.batch import Batch, BatchForm, BatchResult
-from serde_chain.arrow.loop import find_form, run
 from serde_chain.base import (
     Data,
     Deserializer,
@@ -59,6 +57,9 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext
 from serde_chain.transfer import Transfer, finish
+
+if TYPE_CHECKING:
+    from serde_chain.arrow import Batch, BatchForm, BatchResult
 
 __all__ = ["DeserializerChain", "SerializerChain"]
 
@@ -112,7 +113,7 @@ class _Chain(Stage):
         self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
         self.plain = _composed([_plain(stage) for stage in stages])
         # A header, which any writer can add, must not lead around these.
-        self._authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
+        self.authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
         if stages and isinstance(stages[0], Stage):
             self.takes = stages[0].takes
@@ -267,9 +268,10 @@ class _Chain(Stage):
         """
         if data is None:
             return None
-        if self.plain is not None and (ctx is None or not ctx.headers):
+        plain = self.plain
+        if plain is not None and (ctx is None or not ctx.headers):
             try:
-                result = self.plain(data)
+                result = plain(data)
             except Exception:  # noqa: BLE001, S110  raised again below if it is an error, with its place
                 pass
             else:
@@ -313,8 +315,9 @@ class _Chain(Stage):
 
     def _fail(self, at: int, error: Exception, ctx: Context | None) -> Any:
         """Raise the error of a stage with its place; return the data where it only says that they are not for it."""
-        if isinstance(error, ForeignFormatError):
-            if not self._authenticates:
+        # Without data, a chain within this one has refused to hand them over.
+        if isinstance(error, ForeignFormatError) and error.data is not None:
+            if not self.authenticates:
                 return error.data
             error.data = None
         failure = self._error(at, error, ctx)
@@ -454,6 +457,8 @@ class DeserializerChain(_Chain, Deserializer[Any]):
                 on without it.
             MissingDependencyError: The extra ``arrow`` is not installed.
         """
+        from serde_chain.arrow.batch import Batch  # most chains never see one
+
         result = self.read_batch(Batch(values, headers, topic=topic, field=self._field, keys=keys))
         if result.errors:
             raise result.errors[min(result.errors)]
@@ -466,6 +471,8 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             batch: The records.
         """
         (whole,) = self.read_parts(batch)
+        from serde_chain.arrow.batch import BatchResult
+
         return BatchResult(whole.column, whole.headers_after(), whole.errors)
 
     def read_parts(self, batch: Batch, most_bytes: int | None = None) -> Iterator[Batch]:
@@ -479,6 +486,8 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         Yields:
             The batch's parts, in order, with what the last stage gives as their column, and their errors.
         """
+        from serde_chain.arrow.loop import find_form, run
+
         if self._forms is None:
             self._forms = tuple(find_form(stage) for stage in self._stages)
         for part in run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, most_bytes):
@@ -548,11 +557,11 @@ def _plain(stage: object) -> Callable[[Any], Any] | None:
 
 
 def _is_same_work(stage: object, name: str) -> bool:
-    """Whether a member does what calling the stage does; not so if a subclass overrides ``__call__`` alone."""
+    """Whether a member does what calling the stage does; not so if a subclass overrides ``__call__`` or ``begin``."""
     for cls in type(stage).__mro__:
         if name in vars(cls) or name in inspect.get_annotations(cls):
             return True
-        if "__call__" in vars(cls):
+        if not vars(cls).keys().isdisjoint({"__call__", "begin"}):
             return False
     return True
 

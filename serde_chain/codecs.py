@@ -227,6 +227,8 @@ class Lz4(Codec):
         return lambda data: self._whole(self.decompress_first(data, limit))
 
     def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
+        if memoryview(data)[: len(self.magic)] != self.magic:  # the library takes skippable frames for an empty payload
+            raise self.corrupt("it does not begin with a frame")
         try:
             size = self._library.get_frame_info(data)["content_size"]
             if size > limit:

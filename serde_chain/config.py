@@ -13,10 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from payload_stores.base import PayloadStore
 from payload_stores.options import Option, boolean, nearest
 from payload_stores.plugins import import_object, require
-from payload_stores.registry import STORES
 from serde_chain import bakdata
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
@@ -39,102 +37,24 @@ Config: TypeAlias = Mapping[str, object]
 
 # First segments of librdkafka's keys. A key under one of these may be the client's, so only near misses of a stage's
 # option are refused there; under any other prefix that an option owns, every unknown key is.
-_CLIENT_PREFIXES: Final = frozenset(
-    [
-        "acks",
-        "allow",
-        "api",
-        "auto",
-        "batch",
-        "bootstrap",
-        "broker",
-        "check",
-        "client",
-        "compression",
-        "connections",
-        "coordinator",
-        "debug",
-        "default",
-        "delivery",
-        "enable",
-        "enabled",
-        "error",
-        "error_cb",
-        "fetch",
-        "group",
-        "heartbeat",
-        "https",
-        "interceptor",
-        "internal",
-        "isolation",
-        "linger",
-        "log",
-        "log_cb",
-        "log_level",
-        "logger",
-        "max",
-        "message",
-        "metadata",
-        "oauth_cb",
-        "oauthbearer",
-        "offset",
-        "on_commit",
-        "on_delivery",
-        "opaque",
-        "partition",
-        "partitioner",
-        "partitions",
-        "plugin",
-        "produce",
-        "queue",
-        "queued",
-        "rebalance",
-        "receive",
-        "reconnect",
-        "request",
-        "resolve",
-        "retries",
-        "retry",
-        "sasl",
-        "security",
-        "session",
-        "share",
-        "socket",
-        "ssl",
-        "ssl_ca",
-        "ssl_certificate",
-        "ssl_engine_callback_data",
-        "ssl_key",
-        "statistics",
-        "stats",
-        "stats_cb",
-        "sticky",
-        "throttle",
-        "throttle_cb",
-        "topic",
-        "transaction",
-        "transactional",
-    ]
-)
+_CLIENT_PREFIXES: Final = frozenset({
+    "acks", "allow", "api", "auto", "batch", "bootstrap", "broker", "check", "client", "compression", "connections",
+    "coordinator", "debug", "default", "delivery", "enable", "enabled", "error", "error_cb", "fetch", "group",
+    "heartbeat", "https", "interceptor", "internal", "isolation", "linger", "log", "log_cb", "log_level", "logger",
+    "max", "message", "metadata", "oauth_cb", "oauthbearer", "offset", "on_commit", "on_delivery", "opaque",
+    "partition", "partitioner", "partitions", "plugin", "produce", "queue", "queued", "rebalance", "receive",
+    "reconnect", "request", "resolve", "retries", "retry", "sasl", "security", "session", "share", "socket", "ssl",
+    "ssl_ca", "ssl_certificate", "ssl_engine_callback_data", "ssl_key", "statistics", "stats", "stats_cb", "sticky",
+    "throttle", "throttle_cb", "topic", "transaction", "transactional",
+})  # fmt: skip
 # librdkafka's and the Java client's keys whose values are secret, or hold a secret among others.
-_CLIENT_SECRETS: Final = frozenset(
-    [
-        "sasl.jaas.config",
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        "sasl.oauthbearer.assertion.private.key.pem",
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.config",
-        "sasl.oauthbearer.extensions",
-        "sasl.password",
-        "ssl.key.password",
-        "ssl.key.pem",
-        "ssl.keystore.key",
-        "ssl.keystore.password",
-        "ssl.truststore.password",
-        "ssl_key",
-    ]
-)
+_CLIENT_SECRETS: Final = frozenset({
+    "sasl.jaas.config", "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.private.key.pem", "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions", "sasl.password",
+    "ssl.key.password", "ssl.key.pem", "ssl.keystore.key", "ssl.keystore.password", "ssl.truststore.password",
+    "ssl_key",
+})  # fmt: skip
 DESCRIBE: Final = Option(
     "serde.chain.describe",
     boolean,
@@ -383,6 +303,9 @@ def is_secret(key: str, options: Iterable[Option[Any]]) -> bool:
 
 @cache
 def _builtin_options() -> tuple[Option[Any], ...]:
+    from payload_stores.base import PayloadStore
+    from payload_stores.registry import STORES
+
     paths = [*SERIALIZERS.builtins.values(), *DESERIALIZERS.builtins.values(), *STORES.builtins.values()]
     classes = [PayloadStore, *(import_object(path) for path in dict.fromkeys(paths))]
     return tuple(dict.fromkeys(option for cls in classes for option in cls.options))  # type: ignore[attr-defined]

@@ -162,6 +162,26 @@ class TestWhatIsNotHandedOver:
             chain(b"data", context())
         assert caught.value.data is None
 
+    def test_nor_around_one_in_a_chain_that_is_one_stage(self) -> None:
+        class Authenticate(Read):
+            authenticates = True
+
+        class Marking(DeserializerChain):
+            def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+                return super().__call__(data, ctx)
+
+        def refuse(_data: bytes) -> bytes:
+            foreign = ForeignFormatError("of another format")
+            foreign.data = b"not authenticated"
+            raise foreign
+
+        for chain in (
+            DeserializerChain([Read(refuse), Marking([Authenticate()])]),
+            DeserializerChain([Marking([Read(refuse), Authenticate()])]),
+        ):
+            with pytest.raises(ForeignFormatError):
+                chain(b"data", context())
+
     def test_a_placeholder_is_called_one_where_nothing_fetches_it(self) -> None:
         class Move(Read):
             moves_payloads = True

@@ -31,7 +31,12 @@ def test_what_a_page_imports_is_what_it_tells_to_install(name: str, installed: I
         for node in ast.walk(ast.parse(block))
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
-    own = {"import shelf", "from reverse import REVERSE", "from seconds import SECONDS"}  # files of the page
+    own = {  # files of the page
+        "import shelf",
+        "from reverse import REVERSE",
+        "from seconds import SECONDS",
+        "from ticket import TICKET, TicketSerializer",
+    }
     installed(install_line(page)).run("\n".join(sorted(set(statements) - own)), tmp_path)
 
 
@@ -101,7 +106,7 @@ def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> N
 
 def test_authors(installed: Installed, tmp_path: Path) -> None:
     files = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGES["authors.md"], re.DOTALL)
-    names = [f"{test}{name}.py" for name in ("reverse", "seconds", "shelf") for test in ("", "test_")]
+    names = [f"{test}{name}.py" for name in ("reverse", "seconds", "ticket", "shelf") for test in ("", "test_")]
     assert [name for name, _ in files] == names
     for name, code in files:
         (tmp_path / name).write_text(code, encoding="utf-8")
@@ -144,6 +149,15 @@ EXTRAS = {
     "arrow": "from serde_chain import DeserializerChain\n"
     "DeserializerChain.from_config({'value.deserializer': 'string'}).to_arrow([b'a'], topic='t')\n"
     "import datafusion",
+    "bakdata": stages(
+        "large-message",
+        **{
+            "large.message.payload.store.class": "memory",
+            "large.message.format": "bakdata-flag",
+            "large.message.accept": "bakdata-flag",
+            "large.message.id": "murmur3",
+        },
+    ),
     "s3": opening("s3", **{"s3.bucket": "bucket"}),
     "hop": opening("hop", **{"hop.offload.url": "http://127.0.0.1:1", "hop.username": "u", "hop.password": "p"}),
     "offload-server": "import payload_stores.offload_server, payload_stores.offload_server.runner\n"

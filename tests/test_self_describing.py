@@ -15,11 +15,13 @@ from serde_chain import (
     DecodeError,
     DeserializerChain,
     EncodeError,
+    ForeignFormatError,
     Producer,
     RecordContext,
     SerializationError,
     SerializerChain,
 )
+from serde_chain.arrow import Batch
 from serde_chain.record import get_header
 from serde_chain.testing.services import KafkaBroker
 from tests.conftest import NewTopic
@@ -158,6 +160,20 @@ def test_any_header_is_read_or_refused(header: bytes, data: bytes) -> None:
         reader()(data, context([("serde-chain", header)]))
     except SerializationError as error:
         assert str(error)  # noqa: PT017, another error fails the test by itself
+
+
+@pytest.mark.parametrize("stages", [b"1:json,encrypt,large-message", b"1:encrypt,large-message"])
+def test_a_header_does_not_lead_around_encrypt(stages: bytes) -> None:
+    chain = DeserializerChain.from_config(
+        {"value.deserializers": "auto", **SETTINGS, "serde.chain.allow": ALLOW, "large.message.accept": "hop"}
+    )
+    headers = [("serde-chain", stages), ("_format", b"avro")]
+    with pytest.raises(ForeignFormatError) as caught:
+        chain(b"not encrypted", context(headers))
+    assert caught.value.data is None
+    assert chain.read_batch(Batch([b"not encrypted"], [headers], topic="t")).errors.keys() == {0}
+    headers[0] = ("serde-chain", b"1:json,large-message")
+    assert chain(b"not encrypted", context(headers)) == b"not encrypted"
 
 
 def test_errors_name_the_stage() -> None:

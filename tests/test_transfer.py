@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from payload_stores import PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
-from serde_chain import DeserializerChain, RecordContext, SerializationError, Serializer, SerializerChain
+from serde_chain import DeserializerChain, EncodeError, RecordContext, SerializationError, Serializer, SerializerChain
 from serde_chain.clients.limits import ClientLimits, TopicLimit
+from serde_chain.stages.large_message.write import LargeMessageSerializer
 from serde_chain.transfer import Transfer, finish, then
 
 LARGE = b"x" * 2000
@@ -131,20 +133,21 @@ def test_errors_of_what_comes_after_a_transfer_have_their_place(store: Watched) 
 class Topics:
     """Limits that are not known before they were asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: TopicLimit) -> None:
         self.asked: list[str] = []
+        self.limit = limit
 
     def is_known(self, topic: str) -> bool:
         return topic in self.asked
 
     def find(self, topic: str) -> TopicLimit:
         self.asked.append(topic)
-        return TopicLimit(1500, compacted=True)
+        return self.limit
 
 
 def test_a_limit_is_asked_for_before_anything_is_published(store: Watched) -> None:
     chain = SerializerChain.from_config(config(store, **{"large.message.threshold.bytes": "auto"}))
-    topics = Topics()
+    topics = Topics(TopicLimit(1500, compacted=True))
     limited = chain.with_limits(ClientLimits(1_000_000, 0, topics, is_key=False))
     question = limited.begin(LARGE, record())
     assert isinstance(question, Transfer)
@@ -165,6 +168,7 @@ def test_a_described_chain_gives_its_transfers(store: Watched) -> None:
     placeholder = SerializerChain.from_config(settings)(LARGE, ctx)
     step = DeserializerChain.from_config(settings).begin(placeholder, ctx)
     assert isinstance(step, Transfer)
+    assert (step.size, step.key is not None) == (len(LARGE), True)
     assert "serde-chain" in dict(ctx.headers or [])
     assert step.resume(step.run()) == LARGE
     assert ctx.headers == [("user", b"1")]
@@ -213,6 +217,44 @@ def test_a_subclass_that_overrides_the_call_is_called() -> None:
     assert SerializerChain([Other()])(b"a", record()) == b"other"
 
 
+def test_a_subclass_that_overrides_begin_is_asked_of_small_records_too(store: Watched) -> None:
+    class Marking(LargeMessageSerializer):
+        def begin(self, data: Any, ctx: Any, /) -> Any:
+            return then(super().begin(data, ctx), lambda given: given + b"!")
+
+    stage = Marking()
+    stage.configure(config(store), is_key=False)
+    chain = SerializerChain([stage])
+    assert chain.plain is None
+    assert chain(b"small", RecordContext("t", "value")) == stage(b"small") == b"small!"
+
+
 def test_then_goes_on_now_or_later() -> None:
     assert then(1, lambda data: data + 1) == 2
     assert finish(then(Doubling.Wait(lambda n: n), lambda data: data + 1)) == 3
+
+
+def test_nothing_is_published_for_a_record_that_cannot_bear_headers(store: Watched) -> None:
+    chain = SerializerChain.from_config(config(store))
+    foreign = SerializationContext("t", MessageField.VALUE)
+    with pytest.raises(EncodeError, match="without a list of headers"):
+        chain(LARGE, foreign)
+    assert store.calls == []
+
+
+def test_the_mark_of_what_stays_in_the_record_counts_for_the_limit(store: Watched) -> None:
+    flags = {"large.message.format": "bakdata-flag", "large.message.threshold.bytes": 600}
+    room = 600
+    limits = ClientLimits(room + 36, 0, None, is_key=False)
+    chain = SerializerChain.from_config(config(store, **flags))
+    limited = chain.with_limits(limits)
+    context = RecordContext("t", "value")
+    assert limited(b"x" * (room - 1), context) == b"\0" + b"x" * (room - 1)
+    assert store.calls == []
+    assert limited(b"x" * room, context).startswith(b"\1")
+
+
+def test_only_hop_asks_whether_the_user_may_see_the_limit(store: Watched) -> None:
+    chain = SerializerChain.from_config(config(store, **{"large.message.threshold.bytes": "auto"}))
+    limits = ClientLimits(1000, 0, Topics(TopicLimit(denied=True)), is_key=False)
+    assert finish(chain.with_limits(limits).begin(LARGE, record())).startswith(b"memory://")

@@ -55,6 +55,15 @@ print(deserialize(data, context) == "hello " * 100)
         ({"value.serializers": "string, snappy"}, "compression"),
         (
             {
+                "value.serializers": "bytes, large-message",
+                "large.message.payload.store.class": "memory",
+                "large.message.format": "bakdata-flag",
+                "large.message.id": "murmur3",
+            },
+            "bakdata",
+        ),
+        (
+            {
                 "value.serializers": "string, large-message",
                 "large.message.payload.store.class": "s3",
                 "s3.bucket": "bucket",
@@ -62,7 +71,7 @@ print(deserialize(data, context) == "hello " * 100)
             "s3",
         ),
     ],
-    ids=["avro", "json", "zstd", "lz4", "snappy", "s3"],
+    ids=["avro", "json", "zstd", "lz4", "snappy", "bakdata", "s3"],
 )
 def test_a_missing_extra_is_named(python: Path, config: dict[str, str], extra: str) -> None:
     program = f"""

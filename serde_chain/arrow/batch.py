@@ -18,7 +18,7 @@ from serde_chain.arrow.columns import Headers, binary_column, cuts, replaced
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
 
-__all__ = ["Batch", "BatchForm", "BatchResult", "Untouched"]
+__all__ = ["Batch", "BatchForm", "BatchResult", "Untouched", "wrong_rows"]
 
 
 class BatchForm(ABC):
@@ -231,7 +231,13 @@ class Batch:
             return make(values)
 
     def take(self, column: Any) -> None:
-        """Go on with the array that a batch form returned."""
+        """Go on with the array that a batch form returned.
+
+        Raises:
+            DecodeError: It does not have a row for each record.
+        """
+        if len(column) != len(self):
+            raise wrong_rows(len(column), len(self))
         self._column, self._objects = column, None
 
     def take_objects(self, objects: list[Any]) -> None:
@@ -280,6 +286,16 @@ class Batch:
         if not isinstance(topic, str) and topic is not None:
             topic = _plain(topic[row])
         return {"topic": topic, **{name: _plain(column[row]) for name, column in self._positions.items()}}
+
+
+def wrong_rows(rows: int, records: int) -> DecodeError:
+    """The error for a stage that gave more or fewer rows than it was given records; it is not about one of them."""
+    error = DecodeError(
+        f"the stage's batch form gave {rows} rows for {records} records",
+        hint="A batch form gives a row for each record, null where it cannot be read",
+    )
+    error.about_record = False
+    return error
 
 
 def _plain(value: Any) -> Any:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from serde_chain.arrow.batch import Batch, BatchForm
+from serde_chain.arrow.batch import Batch, BatchForm, wrong_rows
 from serde_chain.arrow.columns import binary_column
 from serde_chain.base import Data, Deserializer, Stage, SupportsArrowType
 from serde_chain.errors import DecodeError, SerializationError
@@ -30,6 +30,9 @@ def declared_type(stage: object) -> Any | None:
         return form.arrow_type
     return stage.arrow_type() if isinstance(stage, SupportsArrowType) else None
 
+
+# What says how much memory it takes; of other objects, what they were made of does.
+_SIZED: Final = (bytes, str, memoryview, bytearray)
 
 Place = Callable[[object, Exception, Any], Exception]
 
@@ -55,6 +58,8 @@ def run(
         yield from batch.pieces(most_bytes)
         return
     (stage, form), *others = stages
+    if others and isinstance(stage, Stage) and stage.gives is not Data.BYTES:
+        form = None  # a later stage takes the stage's objects, and not what a column makes of them
     for part in _step(stage, form, batch, partial(place, stage), most_bytes, last=not others):
         for error in part.errors.values():
             if error.stage is None:
@@ -76,13 +81,32 @@ def _step(
 ) -> Iterator[Batch]:
     """One stage."""
     if form is not None:
-        yield from form.parts(batch, most_bytes)
+        yield from _all_rows(form, batch, place, most_bytes)
         return
     for piece in batch.pieces(most_bytes):
         for part in _record_by_record(stage, piece, place, most_bytes):
             if last:
                 part.take(_finish(stage, part.objects, part))
             yield part
+
+
+def _all_rows(
+    form: BatchForm, batch: Batch, place: Callable[[Exception, Any], Exception], most_bytes: int | None
+) -> Iterator[Batch]:
+    """The parts of a batch form: with a row more or less, records would get the values of others.
+
+    Raises:
+        DecodeError: They do not have as many rows as the batch, which is no record's fault.
+    """
+    rows, expected = 0, len(batch)
+    try:
+        for part in form.parts(batch, most_bytes):
+            rows += len(part)
+            yield part
+        if rows != expected:
+            raise wrong_rows(rows, expected)
+    except SerializationError as error:
+        raise place(error, None) from error.__cause__
 
 
 def _record_by_record(
@@ -108,7 +132,7 @@ def _record_by_record(
                 if not isinstance(failure, SerializationError):
                     raise failure from failure.__cause__
                 batch.fail(row, failure)
-            size += len(value) if isinstance(value, (bytes, str, memoryview, bytearray)) else len(data)
+            size += next((len(held) for held in (value, data) if isinstance(held, _SIZED)), 0)
         given.append(value)
         if most_bytes is not None and size >= most_bytes and row + 1 < len(objects):
             part = batch.part(start, row + 1)

@@ -19,11 +19,9 @@ import uuid
 from collections.abc import Collection
 from typing import Final
 
-from payload_stores.ids import DIGEST_PREFIX
 from serde_chain.base import Buffer
 from serde_chain.errors import EncodeError
 from serde_chain.record import Context, get_header, set_header
-from serde_chain.wire.murmur3 import murmur3_hex
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 __all__ = ["COMPRESSION_HEADERS", "FLAG", "HEADERS", "MAX_URI_BYTES"]
@@ -45,8 +43,7 @@ class _Bakdata(ReferenceFormat):
     id_strategies = ("random", "content", "murmur3")
 
     def object_id(self, data: Buffer, strategy: str, digest: str, *, is_key: bool) -> str:
-        ids = {"random": lambda: str(uuid.uuid4()), "murmur3": lambda: murmur3_hex(data)}
-        name = ids[strategy]() if strategy in ids else digest.removeprefix(DIGEST_PREFIX)
+        name = str(uuid.uuid4()) if strategy == "random" else digest.partition(":")[2]
         return f"{'keys' if is_key else 'values'}/{name}"
 
     def headers(self, *, is_key: bool) -> Collection[str]:

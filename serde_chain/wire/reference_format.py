@@ -64,7 +64,7 @@ class ReferenceFormat(Protocol):
         Args:
             data: What is stored.
             strategy: One of ``id_strategies``.
-            digest: Of the data, ``sha256:<hex>``.
+            digest: Of the data, ``sha256:<hex>``; ``murmur3:<hex>`` where that is the strategy.
             is_key: Whether it is a record's key.
         """
         return None

@@ -1,15 +1,18 @@
 """Batches through whole chains: what goes in, what comes out, and which record an error names."""
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
-from serde_chain import DeserializerChain, RecordContext, SerializationError, SerializerChain
-from serde_chain.arrow import Batch
+from serde_chain import Deserializer, DeserializerChain, RecordContext, SerializationError, SerializerChain
+from serde_chain.arrow import Batch, BatchForm
+from serde_chain.arrow.batch import Untouched
 from serde_chain.arrow.loop import declared_type
+from serde_chain.base import Data
 from serde_chain.errors import DecodeError, PayloadIntegrityError, PayloadNotFoundError
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "string"}]}'
@@ -122,6 +125,55 @@ def test_foreign_callables_may_declare_their_type() -> None:
     assert DeserializerChain([Length()]).to_arrow([b"abc", None], topic="t").equals(pa.array([3, None], pa.int16()))
     assert declared_type(Length()) == pa.int16()
     assert declared_type(len) is None
+
+
+class Whole(Deserializer[bytes]):
+    """Bytes as they are, by a batch form of some kind."""
+
+    gives = Data.BYTES
+    form: ClassVar[type[BatchForm]]
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return data
+
+    def batch_form(self) -> BatchForm:
+        return self.form()
+
+
+class OneRowLess(BatchForm):
+    def __call__(self, batch: Batch, /) -> Any:
+        return batch.column[1:]
+
+
+class FirstPartOnly(Untouched):
+    def parts(self, batch: Batch, most_bytes: int | None) -> Iterator[Batch]:
+        yield batch.part(0, 2)
+
+
+@pytest.mark.parametrize("form", [OneRowLess, FirstPartOnly])
+@pytest.mark.parametrize("most_bytes", [None, 1 << 20])
+def test_a_batch_form_that_loses_rows_is_an_error_and_no_records_fault(
+    form: type[BatchForm], most_bytes: int | None
+) -> None:
+    stage = type("Losing", (Whole,), {"form": form})()
+    chain = DeserializerChain([stage, lambda data, _ctx: data])
+    with pytest.raises(DecodeError, match=r"gave 2 rows for 3 records \[stage=Losing \(1 of 2\)") as caught:
+        list(chain.read_parts(Batch([b"a", b"b", b"c"], topic="t"), most_bytes))
+    assert not caught.value.about_record
+
+
+@pytest.mark.parametrize(
+    ("stage", "data", "expected"), [("json", b'{"n": 1}', "{'n': 1}"), ("long", bytes(7) + b"\5", "5")]
+)
+def test_a_later_stage_takes_what_it_would_take_of_a_single_record(stage: str, data: bytes, expected: str) -> None:
+    chain = DeserializerChain.from_config({"value.deserializers": [stage, lambda value, _ctx: repr(value)]})
+    assert chain(data) == expected
+    assert chain.to_arrow([data, None], topic="t").to_pylist() == [expected, None]
+
+
+def test_a_stage_may_make_numbers_of_numbers() -> None:
+    chain = DeserializerChain.from_config({"value.deserializers": ["long", lambda value, _ctx: value + 1]})
+    assert chain.to_arrow([bytes(8), None], topic="t").to_pylist() == [1, None]
 
 
 def test_large_messages(tmp_path: Path) -> None:

@@ -193,6 +193,9 @@ class TestAvroPrimitive(SerializerTests):
         return {"avro.schema": "string"}
 
 
+SKIPPABLE = bytes.fromhex("502a4d1804000000aabbccdd")  # a frame of zstd and lz4 that stands for no payload
+
+
 class Compression(SerializerTests):
     values = PAYLOADS
     foreign: ClassVar[tuple[bytes, ...]] = (b"", b"plain text", bytes(100), string.printable.encode())
@@ -201,11 +204,12 @@ class Compression(SerializerTests):
 
 class TestZstd(Compression):
     stage = "zstd"
-    foreign = (*Compression.foreign, bytes.fromhex("502a4d1804000000aabbccdd"))  # a skippable frame alone
+    foreign = (*Compression.foreign, SKIPPABLE)
 
 
 class TestLz4(Compression):
     stage = "lz4"
+    foreign = (*Compression.foreign, SKIPPABLE)
 
 
 class TestGzip(Compression):

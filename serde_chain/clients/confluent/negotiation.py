@@ -128,13 +128,17 @@ class Negotiation:
     def __len__(self) -> int:
         return len(self._refused)
 
-    def send(self, record: Record) -> None:
+    def send(self, *parts: Any) -> None:
         """Hand a record to the client.
+
+        Args:
+            *parts: The first attributes of a :class:`Record`, up to the callback.
 
         Raises:
             BufferError: There was no room within ``max.block.ms``.
             KafkaException: As in ``confluent_kafka.Producer.produce``.
         """
+        record = Record(*parts)
         if self._refused:
             # Those under way may be refused as well, and come before this one.
             self._settle(record.topic)

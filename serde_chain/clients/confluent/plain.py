@@ -197,8 +197,7 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
         stall: The consumer's stall.
         decoder: Decodes messages plainly.
         stores_offsets: Whether offsets of what was handed over are stored.
-        take: Takes the next record in full, for all that is not the usual: several records in the window, paused
-            partitions, a stall.
+        take: Takes the next record in full, for all that is not the usual: several records in the window, a stall.
         take_front: Takes the first record of the window in full.
     """
     messages, decoded, decode_one = window.messages, window.decoded, decoder.decode_one
@@ -207,7 +206,7 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
 
     def poll(timeout: float = -1) -> Any:
         nonlocal handed
-        is_usual = not window.paused and stall.record is None
+        is_usual = stall.record is None
         if is_usual and messages:
             if window.given is not handed:
                 handed = _record_of(window.given)

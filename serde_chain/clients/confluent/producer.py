@@ -9,21 +9,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import confluent_kafka
 
 from payload_stores.options import Option, integer
 from serde_chain.base import Serializer, SupportsOffload
 from serde_chain.chain import SerializerChain
-from serde_chain.clients.confluent.negotiation import Negotiation, Record
 from serde_chain.clients.confluent.plain import plain_produce
 from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
-from serde_chain.clients.confluent.topic_limits import TopicLimits
 from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
 from serde_chain.config import load
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
 from serde_chain.transfer import finish
+
+if TYPE_CHECKING:
+    from serde_chain.clients.confluent.negotiation import Negotiation
+    from serde_chain.clients.confluent.topic_limits import TopicLimits
 
 __all__ = ["Producer"]
 
@@ -139,7 +141,7 @@ class Producer:
         if self._negotiation is not None:
             bare_key = key.encode() if isinstance(key, str) else key
             callback = on_delivery or callback
-            self._negotiation.send(Record(topic, value, bare_key, partition, timestamp, _copy(encoded), callback))
+            self._negotiation.send(topic, value, bare_key, partition, timestamp, _copy(encoded), callback)
             return
         callback = on_delivery or callback
         try:
@@ -310,6 +312,8 @@ class Producer:
         self.close()
 
     def _negotiate(self, setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:
+        from serde_chain.clients.confluent.negotiation import Negotiation  # few producers negotiate
+
         last = setup.value.stages[-1] if setup.value is not None else None
         return Negotiation(
             self._producer,
@@ -336,6 +340,8 @@ def _limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[Serialize
             if chain is None or not isinstance(stage, SupportsOffload):
                 continue
             if stage.negotiates and topics is None:
+                from serde_chain.clients.confluent.topic_limits import TopicLimits
+
                 timeout_ms = min(_DESCRIBE_MS, setup.limit_ms)
                 topics = TopicLimits(setup.client, ttl_ms=stage.limits_ttl_ms, timeout_ms=timeout_ms)
             later = [other for other in stages[at + 1 :] if isinstance(other, Serializer)]

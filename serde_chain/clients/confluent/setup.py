@@ -14,7 +14,6 @@ from serde_chain.catalogue import SERIALIZE, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
-from serde_chain.stages.large_message.options import TIMEOUT
 
 __all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup"]
 
@@ -24,76 +23,25 @@ MAX_POLL_INTERVAL: Final = Option("max.poll.interval.ms", integer(1), 300_000, d
 _DEFAULT_TIMEOUT_MS: Final = 60_000
 
 # What librdkafka knows in one kind of client only and warns of in the other: one configuration serves both.
-_CONSUMERS_ONLY: Final = frozenset(
-    [
-        "allow.auto.create.topics",
-        "auto.commit.enable",
-        "auto.commit.interval.ms",
-        "auto.offset.reset",
-        "check.crcs",
-        "consume.callback.max.messages",
-        "coordinator.query.interval.ms",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.partition.eof",
-        "fetch.error.backoff.ms",
-        "fetch.max.bytes",
-        "fetch.message.max.bytes",
-        "fetch.min.bytes",
-        "fetch.queue.backoff.ms",
-        "fetch.wait.max.ms",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.protocol.type",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "isolation.level",
-        "max.partition.fetch.bytes",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "offset.store.method",
-        "offset.store.path",
-        "offset.store.sync.interval.ms",
-        "on_commit",
-        "partition.assignment.strategy",
-        "queued.max.messages.kbytes",
-        "queued.min.messages",
-        "session.timeout.ms",
-        "share.acknowledgement.mode",
-    ]
-)
-_PRODUCERS_ONLY: Final = frozenset(
-    [
-        "acks",
-        "batch.num.messages",
-        "batch.size",
-        "compression.codec",
-        "compression.level",
-        "compression.type",
-        "delivery.report.only.error",
-        "delivery.timeout.ms",
-        "enable.gapless.guarantee",
-        "enable.idempotence",
-        "linger.ms",
-        "message.send.max.retries",
-        "message.timeout.ms",
-        "on_delivery",
-        "partitioner",
-        "produce.offset.report",
-        "queue.buffering.backpressure.threshold",
-        "queue.buffering.max.kbytes",
-        "queue.buffering.max.messages",
-        "queue.buffering.max.ms",
-        "queuing.strategy",
-        "request.required.acks",
-        "request.timeout.ms",
-        "retries",
-        "sticky.partitioning.linger.ms",
-        "transaction.timeout.ms",
-        "transactional.id",
-    ]
-)
+_CONSUMERS_ONLY: Final = frozenset({
+    "allow.auto.create.topics", "auto.commit.enable", "auto.commit.interval.ms", "auto.offset.reset", "check.crcs",
+    "consume.callback.max.messages", "coordinator.query.interval.ms", "enable.auto.commit",
+    "enable.auto.offset.store", "enable.partition.eof", "fetch.error.backoff.ms", "fetch.max.bytes",
+    "fetch.message.max.bytes", "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms", "group.id",
+    "group.instance.id", "group.protocol", "group.protocol.type", "group.remote.assignor", "heartbeat.interval.ms",
+    "isolation.level", "max.partition.fetch.bytes", "max.poll.interval.ms", "max.poll.records",
+    "offset.store.method", "offset.store.path", "offset.store.sync.interval.ms", "on_commit",
+    "partition.assignment.strategy", "queued.max.messages.kbytes", "queued.min.messages", "session.timeout.ms",
+    "share.acknowledgement.mode",
+})  # fmt: skip
+_PRODUCERS_ONLY: Final = frozenset({
+    "acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type",
+    "delivery.report.only.error", "delivery.timeout.ms", "enable.gapless.guarantee", "enable.idempotence",
+    "linger.ms", "message.send.max.retries", "message.timeout.ms", "on_delivery", "partitioner",
+    "produce.offset.report", "queue.buffering.backpressure.threshold", "queue.buffering.max.kbytes",
+    "queue.buffering.max.messages", "queue.buffering.max.ms", "queuing.strategy", "request.required.acks",
+    "request.timeout.ms", "retries", "sticky.partitioning.linger.ms", "transaction.timeout.ms", "transactional.id",
+})  # fmt: skip
 
 ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
@@ -135,6 +83,8 @@ class ClientSetup(Generic[ChainT]):
         limit_ms = limit.read(config)
         has_key, has_value = (_moves_payloads(chain, resolved, is_key=is_key) for is_key in (True, False))
         if has_key or has_value:
+            from serde_chain.stages.large_message.options import TIMEOUT
+
             config.setdefault(TIMEOUT.name, min(_DEFAULT_TIMEOUT_MS, limit_ms) // (has_key + has_value))
         key = chain.from_config(resolved, is_key=True)
         try:
@@ -170,6 +120,10 @@ class ClientSetup(Generic[ChainT]):
             ConfigError: They could; names both figures.
         """
         moving = self._moving
+        if not moving:
+            return
+        from serde_chain.stages.large_message.options import TIMEOUT
+
         # Key and value are stored one after the other, each within its own deadline.
         for what, time_ms, cure in (
             (TIMEOUT.name, sum(stage.timeout_ms for stage in moving), f"Lower {TIMEOUT.name}"),

@@ -10,8 +10,9 @@ from payload_stores.errors import UntrustedReferenceError
 from payload_stores.ids import ID_STRATEGIES
 from payload_stores.middleware import Deadline
 from payload_stores.options import Option, choice, integer, listing, text
+from payload_stores.plugins import require
 from payload_stores.registry import open_store, store_options
-from serde_chain.base import Stage
+from serde_chain.base import Buffer, Stage
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError
 from serde_chain.record import Context
@@ -64,9 +65,10 @@ THRESHOLD: Final = Option(
 TTL: Final = Option(
     "large.message.threshold.ttl.ms", integer(1), 300_000, doc="how long a topic's limit is taken for known (auto, hop)"
 )
+MURMUR3: Final = "murmur3"
 ID: Final = Option(
     "large.message.id",
-    choice(*ID_STRATEGIES, "murmur3"),
+    choice(*ID_STRATEGIES, MURMUR3),
     "random",
     doc="ids: random, content, keyed; bakdata: murmur3 too",
 )
@@ -197,6 +199,15 @@ _ALWAYS_ON: Final = _AlwaysOn()
 def opt_out(store: PayloadStore) -> SupportsOptOut:
     """How a store is switched off; that of most stores says that they are on."""
     return store if isinstance(store, SupportsOptOut) else _ALWAYS_ON
+
+
+def murmur3_digest(data: Buffer) -> str:
+    """MurmurHash3 (x64, 128 bits, seed 0), one of the ids of bakdata's library: ``murmur3:`` and 32 hexadecimal digits.
+
+    Raises:
+        MissingDependencyError: mmh3 is not installed.
+    """
+    return f"{MURMUR3}:{require('mmh3', 'bakdata').hash_bytes(data).hex()}"
 
 
 def without_deadline(store: PayloadStore) -> PayloadStore:

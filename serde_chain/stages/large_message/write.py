@@ -19,12 +19,14 @@ from serde_chain.stages.large_message.options import (
     FORMAT,
     ID,
     KIP_THRESHOLD_BYTES,
+    MURMUR3,
     STORE,
     THRESHOLD,
     TIMEOUT,
     TTL,
     LargeMessage,
     format_to_write,
+    murmur3_digest,
     opt_out,
     without_deadline,
 )
@@ -56,6 +58,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._limits_ttl_ms = TTL.read(config)
         self._is_key = is_key
         self._format, self._id_strategy = format_to_write(config, is_key=is_key)
+        if self._id_strategy == MURMUR3:
+            murmur3_digest(b"")  # a missing library is said now
         self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies
         if self._format.offloads_at_threshold:
             self._threshold -= 1
@@ -224,7 +228,12 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             key=order.key,
             digest=digest,
             is_key=self._is_key,
-            payload_id=self._format.object_id(data, order.strategy, digest or "", is_key=self._is_key),
+            payload_id=self._format.object_id(
+                data,
+                order.strategy,
+                murmur3_digest(data) if order.strategy == MURMUR3 else digest or "",
+                is_key=self._is_key,
+            ),
         )
         if isinstance(store, SupportsRecords) and self._format.whole_record:
             url = store.publish_record(order.topic, StoredRecord(data, order.headers, order.key), context)

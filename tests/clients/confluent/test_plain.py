@@ -71,7 +71,26 @@ def test_a_long_key_is_no_reason_to_refuse_a_value(topic: str, new_producer: "Ne
     size = 1_000_000 - 5000
     producer.produce(topic, bytes(size), bytes(10_000))  # together above what the client sends
     producer.produce(topic, bytes(size), b"key")
+    largest = 1_000_000 - 36
+    for key in (b"k" * 1000, "k" * 1000, "\N{GREEK SMALL LETTER KAPPA}" * 1000):
+        producer.produce(topic, bytes(largest - 500), key)
+    outcomes: list[Any] = []
+    producer.produce(topic, bytes(largest), on_delivery=lambda error, _message: outcomes.append(error))
     assert producer.flush(30) == 0
+    assert outcomes == [None]
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_other_buffers_are_sent_as_bytes(
+    topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer", kind: type
+) -> None:
+    producer = new_producer({"value.serializers": "bytes"})
+    producer.produce(topic, kind(b"payload"))
+    assert producer.flush(30) == 0
+    consumer = new_consumer({"value.deserializers": "bytes"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    message: Any = consumer.poll(10)
+    assert message.value() == b"payload"
 
 
 def test_calls_look_as_they_did(new_producer: "NewProducer", new_consumer: "NewConsumer") -> None:

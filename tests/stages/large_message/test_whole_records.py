@@ -20,6 +20,7 @@ from serde_chain import (
 )
 from serde_chain.clients.limits import ClientLimits
 from serde_chain.stages.large_message.write import LargeMessageSerializer
+from serde_chain.transfer import finish
 
 ENDPOINT = "shelf://host"
 
@@ -149,6 +150,25 @@ def test_nothing_can_be_offloaded(store: Shelf) -> None:
     with pytest.raises(MessageTooLargeError, match=r"202 bytes, at most \d+ can be sent.* no endpoint"):
         limited("x" * 200, RecordContext("t", "value"))
     assert chain("x" * 200, RecordContext("t", "value")), "the chain of others is as it was"
+
+
+@pytest.mark.parametrize(("threshold", "is_offloaded"), [(None, False), ("auto", False), (100, True)])
+def test_a_threshold_that_is_set_counts_beside_the_limit(
+    store: Shelf, threshold: object, *, is_offloaded: bool
+) -> None:
+    settings = config(store)
+    settings.pop("large.message.threshold.bytes", None)
+    if threshold is not None:
+        settings["large.message.threshold.bytes"] = threshold
+    limited = SerializerChain.from_config(settings).with_limits(ClientLimits(10_000, 0, None, is_key=False))
+    assert (b"shelf://" in limited("x" * 200, RecordContext("t", "value"))) == is_offloaded
+
+
+def test_what_was_refused_is_offloaded_whatever_the_store_says(store: Shelf) -> None:
+    store.reason = "the broker announces no endpoint"
+    stage = SerializerChain.from_config(config(store)).stages[1]
+    placeholder = finish(stage.offload(b"1", RecordContext("t", "value", [("_format", b"json")])))
+    assert b"shelf://" in placeholder
 
 
 def test_references_that_are_not_fetched_are_handed_over() -> None:
