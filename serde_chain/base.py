@@ -12,6 +12,7 @@ SupportsArrowType           knows the type of the column of its results
 SupportsTransfers           has to publish or fetch something before some records can go on
 SupportsOffload             puts payloads elsewhere, and placeholders in their place
 SupportsFetch               reads such placeholders
+SupportsConfigure           classes that are not stages, and are configured like one
 SupportsClose, …AsyncClose  foreign callables that hold resources
 SupportsClusterId, …Async…  foreign callables that need the cluster's id
 ==========================  ======================================================================================

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from payload_stores.plugins import Catalogue, Item
-from serde_chain import bakdata
+from serde_chain import bakdata_config
 from serde_chain.base import Deserializer, Serializer, Stage, SupportsConfigure
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, Context
@@ -73,7 +73,7 @@ _JAVA_CLASSES: Final = {
     _KAFKA + "UUID": "uuid",
     _KAFKA + "largemessage.": "large-message",
     _KAFKA + "largemessage.LargeMessage": "large-message",
-    bakdata.CLASS: "large-message",
+    bakdata_config.CLASS: "large-message",
     "io.confluent.kafka.serializers.KafkaAvro": "avro",
     "kafka.serializers.KafkaAvro": "avro",  # the spelling in KIP-1159's example
     "io.confluent.kafka.serializers.protobuf.KafkaProtobuf": "protobuf",

@@ -8,14 +8,14 @@ untouched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from payload_stores.options import Option, boolean, nearest
 from payload_stores.plugins import import_object, require
-from serde_chain import bakdata
+from serde_chain import bakdata_config
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 from serde_chain.errors import ConfigError
@@ -79,7 +79,7 @@ class Resolved:
         options: The options of all these stages, their stores included.
     """
 
-    settings: dict[str, object]
+    settings: dict[str, object] = field(repr=False)
     items: Mapping[str, list[StageItem]]
     options: list[Option[Any]]
 
@@ -142,7 +142,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     for key in config:
         if not isinstance(key, str):
             raise ConfigError(f"the configuration key {key!r} is not a string")
-    return bakdata.translated(config)
+    return bakdata_config.translated(config)
 
 
 def _parse(path: Path, content: bytes) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain, bakdata
+from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain, bakdata_config
 from serde_chain import config as configuration
 from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
 from serde_chain.testing.services import S3Server
@@ -183,4 +183,4 @@ def test_secrets_stay_secret(java: dict[str, Any]) -> None:
 
 def test_the_page_names_every_key() -> None:
     words = re.findall(r"`([a-z0-9.]+)`", PAGE.read_text(encoding="utf-8"))
-    assert set(words) >= bakdata._WORDS
+    assert set(words) >= bakdata_config._WORDS

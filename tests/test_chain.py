@@ -24,6 +24,8 @@ from serde_chain import (
     Serializer,
     SerializerChain,
 )
+from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
+from serde_chain.config import resolve
 
 SCHEMA = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]})
 CONFIG = {
@@ -207,6 +209,10 @@ def test_nothing_in_a_chain_shows_secrets() -> None:
         with pytest.raises(SerializationError) as caught:
             chain({"id": "text"}, context())
         assert "hush" not in str(caught.value)
+    assert "hush" not in repr(resolve(config))
+    setup = ClientSetup.of({**config, "sasl.password": "hush"}, SerializerChain, MAX_BLOCK)
+    assert "hush" not in repr(setup)
+    setup.close()
 
 
 # Threads and processes

@@ -1,7 +1,9 @@
-"""The list of configuration keys is that of the code. That code on pages runs, is shown in test_pages.py."""
+"""Pages name the configuration keys of the code, and files that exist. Whether their code runs: test_pages.py."""
 
 import re
 from pathlib import Path
+
+import pytest
 
 from payload_stores.base import PayloadStore
 from payload_stores.plugins import import_object
@@ -9,6 +11,7 @@ from payload_stores.registry import STORES
 from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
 
 ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 
 def test_configuration_page_lists_every_key_with_its_default() -> None:
@@ -21,3 +24,18 @@ def test_configuration_page_lists_every_key_with_its_default() -> None:
         default = option.default
         if isinstance(default, (bool, int, str)) and default != "":
             assert listed[option.name].strip("`") == str(default).lower()
+
+
+# Of a file or folder that is named on a page, what its path begins with; the packages' own names may be left out.
+PLACES = ("serde_chain/", "payload_stores/", "tests/", "docs/", "benchmarks/", "requirements/")
+INSIDE = ("stages/", "clients/", "wire/", "schemas/", "spark/", "arrow/", "testing/")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_name_files_that_exist(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    named = re.findall(r"`([\w./-]+)`", text)
+    paths = [ROOT / path for path in named if path.startswith(PLACES)]
+    paths += [ROOT / "serde_chain" / path for path in named if path.startswith(INSIDE)]
+    paths += [page.parent / link for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)]
+    assert [str(path) for path in paths if not path.exists()] == []

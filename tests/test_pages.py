@@ -52,8 +52,7 @@ def test_readme_commands(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "client.properties").write_text(
         re.findall(r"```properties\n(.*?)```", PAGES["README.md"], re.DOTALL)[0]
     )
-    with (tmp_path / "client.properties").open("a") as file:
-        file.write('avro.schema = "string"\n')
+    (tmp_path / "alert.avsc").write_text('"string"')
     environment = installed(install_line(PAGES["README.md"]))
     assert "large-message" in environment.serde_chain("check-config", "client.properties", folder=tmp_path)
     assert "--offset" in environment.serde_chain("inspect", "--help", folder=tmp_path)
@@ -106,7 +105,8 @@ def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> N
 
 def test_authors(installed: Installed, tmp_path: Path) -> None:
     files = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGES["authors.md"], re.DOTALL)
-    names = [f"{test}{name}.py" for name in ("reverse", "seconds", "ticket", "shelf") for test in ("", "test_")]
+    order = ("reverse", "seconds", "ticket", "shelf", "link")
+    names = [f"{test}{name}.py" for name in order for test in ("", "test_")]
     assert [name for name, _ in files] == names
     for name, code in files:
         (tmp_path / name).write_text(code, encoding="utf-8")

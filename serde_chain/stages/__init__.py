@@ -1,1 +1,1 @@
-"""Stages: one entry for each name that a configuration can use, with both directions in it."""
+"""Stages: a file or folder for each kind, with both directions in it; their names are in `serde_chain.catalogue`."""

@@ -18,7 +18,7 @@ from serde_chain.catalogue import find_format
 from serde_chain.errors import SerializationError
 from serde_chain.schemas.schema_id import split_confluent, split_indexes
 from serde_chain.stages.encryption import envelope
-from serde_chain.stages.large_message.codecs import NAMES, compressor, decompress
+from serde_chain.stages.large_message.offload_codecs import NAMES, compressor, decompress
 from serde_chain.wire import entry_metadata
 from tests.stages.protobuf.protobuf_messages import ALERT
 

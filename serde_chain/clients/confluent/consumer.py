@@ -48,8 +48,8 @@ class Consumer:
     a store, registry or key provider is not there: the consumer stays at the record until it can be read.
 
     Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
-    ``close``), never that of a record that was not: a process that stops at it meets it again. Whatever a signal
-    handler raises during a call, the next one hands the same records over.
+    ``assign``, ``unsubscribe``, ``close``), never that of a record that was not: a process that stops at it meets it
+    again. Whatever a signal handler raises during a call, the next one hands the same records over.
     """
 
     def __init__(
@@ -338,18 +338,21 @@ class Consumer:
 
     def unsubscribe(self) -> None:
         """End the subscription."""
+        self._store_given()
         self._stall.let_go()
         self._consumer.unsubscribe()
         self._drop()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Take partitions by hand."""
+        self._store_given()
         self._stall.let_go()
         self._consumer.assign(partitions)
         self._drop()
 
     def unassign(self) -> None:
         """Give all partitions back."""
+        self._store_given()
         self._stall.let_go()
         self._consumer.unassign()
         self._drop()
@@ -360,6 +363,7 @@ class Consumer:
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Give some partitions back."""
+        self._store_given()
         self._stall.let_go(set(map(_place, partitions)))
         self._consumer.incremental_unassign(partitions)
         self._drop(partitions)

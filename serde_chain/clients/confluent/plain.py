@@ -207,7 +207,8 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
     def poll(timeout: float = -1) -> Any:
         nonlocal handed
         is_usual = stall.record is None
-        if is_usual and messages:
+        # What was handed over is in the window no more after a seek, and its offset is to be stored all the same.
+        if is_usual and (messages or window.given):
             if window.given is not handed:
                 handed = _record_of(window.given)
             is_usual = len(messages) == len(handed) == 1 and handed[0] is messages[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -60,8 +60,8 @@ class ClientSetup(Generic[ChainT]):
 
     key: ChainT | None
     value: ChainT | None
-    config: dict[str, object]
-    client: dict[str, Any]
+    config: dict[str, object] = field(repr=False)
+    client: dict[str, Any] = field(repr=False)
     limit_ms: int
 
     @classmethod

@@ -16,7 +16,7 @@ from serde_chain.base import Buffer, Stage
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError
 from serde_chain.record import Context
-from serde_chain.stages.large_message import codecs as offload_codecs
+from serde_chain.stages.large_message import offload_codecs
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 KIP_THRESHOLD_BYTES: Final = 1048576
@@ -78,7 +78,12 @@ COMPRESSION: Final = Option(
     "none",
     doc="of what is offloaded in bakdata's formats: none, gzip, snappy, lz4 or zstd",
 )
-FORMAT: Final = Option("large.message.format", text, "kip1159", doc="how references are written")
+FORMAT: Final = Option(
+    "large.message.format",
+    text,
+    "kip1159",
+    doc="how references are written: kip1159, hop, bakdata-flag, bakdata-headers, or a format of your own",
+)
 ACCEPT: Final[Option[tuple[str, ...]]] = Option(
     "large.message.accept",
     listing,

@@ -12,7 +12,7 @@ from serde_chain.base import Buffer, Data, Deserializer, untouched
 from serde_chain.catalogue import find_format
 from serde_chain.errors import DecodeError, ForeignFormatError
 from serde_chain.record import Context, put_record, remove_headers
-from serde_chain.stages.large_message import codecs as offload_codecs
+from serde_chain.stages.large_message import offload_codecs
 from serde_chain.stages.large_message.options import (
     ACCEPT,
     DOWNLOADS_BYTES,

@@ -12,7 +12,7 @@ from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
 from serde_chain.base import Buffer, Data, RecordLimits, Serializer
 from serde_chain.errors import ConfigError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, key_of, require_headers, topic_of
-from serde_chain.stages.large_message import codecs as offload_codecs
+from serde_chain.stages.large_message import offload_codecs
 from serde_chain.stages.large_message.options import (
     AUTO,
     COMPRESSION,

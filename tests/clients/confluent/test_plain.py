@@ -145,3 +145,42 @@ def test_offsets_are_stored_by_the_next_call(
             assert consumer.position([TopicPartition(topic, 0)])[0].offset == count + 1
     consumer.commit(asynchronous=False)
     assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 3
+
+
+def poll_one(consumer: Any) -> Any:
+    return next(message for message in iter(lambda: consumer.poll(10), ()) if message is not None)
+
+
+def leave(consumer: Consumer, how: str, partition: TopicPartition) -> None:
+    match how:
+        case "assign":
+            consumer.assign([partition])
+        case "unassign":
+            consumer.unassign()
+        case "incremental_unassign":
+            consumer.incremental_unassign([partition])
+        case "unsubscribe":
+            consumer.unsubscribe()
+        case "seek":
+            consumer.seek(partition)
+            assert consumer.poll(0) is None
+
+
+@pytest.mark.parametrize("how", ["assign", "unassign", "incremental_unassign", "unsubscribe", "seek", "close"])
+def test_what_was_handed_over_is_committed_however_its_partition_is_left(
+    topic: str, broker: KafkaBroker, new_producer: "NewProducer", how: str
+) -> None:
+    producer = new_producer({"value.serializer": "string"})
+    producer.produce(topic, "a")
+    producer.produce(topic, "b")
+    assert producer.flush(30) == 0
+    config = {**broker.client_config(), "group.id": topic, "auto.offset.reset": "earliest"}
+    with Consumer({**config, "value.deserializer": "string"}) as consumer:
+        if how == "unsubscribe":
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+        assert poll_one(consumer).value() == "a"
+        leave(consumer, how, TopicPartition(topic, 0, 2))
+    with Consumer(config) as after:
+        assert after.committed([TopicPartition(topic, 0)], 10)[0].offset == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from payload_stores.offload_server.answers import frame, stored_headers
 from payload_stores.offload_server.errors import MalformedUploadError, RefusedError, TooLargeError
 from payload_stores.offload_server.uploads import Upload, UploadParser
-from tests.payload_stores.hop.test_bson_frame import nested, with_headers
+from tests.payload_stores.hop.test_record_document import nested, with_headers
 
 ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 ID_HEADER = ["_id", ID.bytes]

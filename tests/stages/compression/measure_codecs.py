@@ -13,7 +13,7 @@ import lz4.frame
 import zstandard
 
 from serde_chain.codecs import CODECS
-from serde_chain.stages.large_message.codecs import decompress
+from serde_chain.stages.large_message.offload_codecs import decompress
 from serde_chain.testing.memory import peak_bytes, reset_peak
 
 

@@ -21,7 +21,7 @@ from serde_chain import (
     UntrustedReferenceError,
 )
 from serde_chain.record import get_header
-from serde_chain.stages.large_message.codecs import NAMES, compressor
+from serde_chain.stages.large_message.offload_codecs import NAMES, compressor
 from serde_chain.testing.services import S3Server
 from serde_chain.wire.bakdata import COMPRESSION_HEADERS, FLAG, HEADERS
 

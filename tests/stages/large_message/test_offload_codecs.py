@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_chain import DecodeError
-from serde_chain.stages.large_message.codecs import NAMES, compressor, decompress
+from serde_chain.stages.large_message.offload_codecs import NAMES, compressor, decompress
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "golden" / "bakdata_compression.json").read_text())
 PAYLOADS = {
