@@ -45,11 +45,17 @@ class Consumer:
     A record that cannot be read raises a :class:`~serde_chain.errors.SerializationError` with the raw record and its
     position. Good records of the same batch are handed over before and after it. Where the error is about the record
     (``error.about_record``), it moves past it, as the original does; ``seek`` to its position reads it again. Otherwise
-    a store, registry or key provider is not there: the consumer stays at the record until it can be read.
+    a store, registry or key provider is unavailable: the consumer stays at the record until it can be read.
 
     Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
     ``assign``, ``unsubscribe``, ``close``), never that of a record that was not: a process that stops at it meets it
     again. Whatever a signal handler raises during a call, the next one hands the same records over.
+
+    Example:
+        >>> config = {"bootstrap.servers": "localhost:9092", "group.id": "readers", "value.deserializers": "zstd, json"}
+        >>> with Consumer(config) as consumer:  # doctest: +SKIP
+        ...     consumer.subscribe(["images"])
+        ...     print(consumer.poll(30).value())
     """
 
     def __init__(
@@ -108,15 +114,20 @@ class Consumer:
         """Fetch one record.
 
         Args:
-            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+            timeout: Longest wait for the broker in seconds; -1 waits forever.
 
         Returns:
             The message in its final form, one with ``error()``, or None.
 
         Raises:
             SerializationError: The record cannot be read; carries it and its position. Where it is not ``about_record``
-                (a store, registry or key provider is not there), the consumer stays at the record, and the next call
+                (a store, registry or key provider is unavailable), the consumer stays at the record, and the next call
                 tries again, after a wait within its ``timeout`` that grows from 0.1 to 5 s.
+
+        Example:
+            >>> message = consumer.poll(1)  # doctest: +SKIP
+            >>> if message is not None and message.error() is None:  # doctest: +SKIP
+            ...     print(message.value())
         """
         taken = self._take(timeout)
         if taken is None:
@@ -147,7 +158,7 @@ class Consumer:
 
         Args:
             num_messages: The most to return, up to a million.
-            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+            timeout: Longest wait for the broker in seconds; -1 waits forever.
 
         Returns:
             Messages in their final form, or with ``error()``.
@@ -157,6 +168,10 @@ class Consumer:
                 it or passes it, as in :meth:`poll`. The records before one that cannot be read are returned, and the
                 error raised by the next call.
             ValueError: ``num_messages`` is out of range.
+
+        Example:
+            >>> for message in consumer.consume(500, timeout=1):  # doctest: +SKIP
+            ...     print(message.offset(), message.value())
         """
         if not self._fetch_several(num_messages, timeout):
             return []
@@ -194,16 +209,19 @@ class Consumer:
 
         Args:
             num_messages: The most to return, up to a million.
-            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+            timeout: Longest wait for the broker in seconds; -1 waits forever.
 
         Returns:
             ``pyarrow.Table`` with the columns topic, partition, offset, timestamp (ms, UTC), key, headers and value;
-            key and value typed as :meth:`DeserializerChain.to_arrow` says.
+            key and value typed as in :meth:`DeserializerChain.to_arrow`.
 
         Raises:
             SerializationError: The first record cannot be read; as in :meth:`consume`.
             ValueError: ``num_messages`` is out of range.
             confluent_kafka.KafkaException: The client reports an error. Ends of partitions are passed over.
+
+        Example:
+            >>> consumer.consume_arrow(1000, timeout=3).select(["key", "value"]).to_pandas()  # doctest: +SKIP
         """
         due = self._fetch_several(num_messages, timeout)
         waiting = list(self._window.waiting()) if due else []
@@ -253,7 +271,7 @@ class Consumer:
 
         Args:
             fetch: Fetches, within a number of seconds.
-            timeout: Longest wait in seconds, if no message is waiting; negative waits for ever.
+            timeout: Longest wait in seconds, if no message is waiting; negative waits forever.
 
         Returns:
             Whether the first message may be read; not if that has failed, and it is not yet time to try again.
@@ -281,7 +299,7 @@ class Consumer:
             self._stall.note(record)
 
     def _settle(self) -> None:
-        """Take note that what the last call returned has been handed over."""
+        """Note that the results of the last call have been handed over."""
         self._store_given()
         self._window.settle()
 
@@ -302,7 +320,7 @@ class Consumer:
                     raise
 
     def _drop(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Forget all about partitions that are not this consumer's any more; about all if none are named."""
+        """Forget everything about partitions that are no longer this consumer's; about all if none are named."""
         places = None if partitions is None else {_place(partition) for partition in partitions}
         self._window.drop(places)
         self._window.paused = set() if places is None else self._window.paused - places
@@ -475,6 +493,6 @@ def _place(partition: TopicPartition) -> Place:
 
 
 def _is_end(message: Message) -> bool:
-    """Whether a message only says that a partition has no more for now."""
+    """Whether a message only marks the present end of a partition."""
     error = message.error()
     return error is not None and error.code() == confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001, its documented name

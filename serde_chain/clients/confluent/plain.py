@@ -83,7 +83,7 @@ class PlainDecoder:
     Args:
         key: The plain function of the key chain; None leaves keys as they are.
         value: That of the value chain, likewise.
-        noted: Takes what was made of messages that were changed, by the messages' identity.
+        noted: Gets the decoded parts of changed messages, by the messages' identity.
         is_idle: Whether there are no chains, so that all messages are final as they come.
     """
 
