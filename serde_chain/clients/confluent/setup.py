@@ -93,7 +93,9 @@ class ClientSetup(Generic[ChainT]):
             key.close()
             raise
         others = _CONSUMERS_ONLY if chain.side is SERIALIZE else _PRODUCERS_ONLY
-        client = {name: setting for name, setting in configuration.client_config(resolved).items() if name not in others}
+        client = {
+            name: setting for name, setting in configuration.client_config(resolved).items() if name not in others
+        }
         client.pop(MAX_BLOCK.name, None)
         setup = cls(key if key.stages else None, value if value.stages else None, config, client, limit_ms)
         try:
