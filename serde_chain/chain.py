@@ -112,7 +112,7 @@ class _Chain(Stage):
         self._steps = (*map(_step, stages), *self._ending)
         self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
         self.plain = _composed([_plain(stage) for stage in stages])
-        # A header, which any writer can add, must not lead around these.
+        # A header, which any writer can add, must not bypass these.
         self.authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
         if stages and isinstance(stages[0], Stage):
@@ -190,7 +190,7 @@ class _Chain(Stage):
                 flat += zip(stage.stages, stage._names, strict=False)  # noqa: SLF001, of this class
             else:
                 flat.append((stage, name))
-        # Where only the first stages of a longer chain are meant, there are more names.
+        # For the first stages of a longer chain, there are more names than stages.
         return [stage for stage, _ in flat], [*(name for _, name in flat), *names[len(stages) :]]
 
     @property
@@ -243,7 +243,7 @@ class _Chain(Stage):
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         if self._source is not None:
-            # Rebuilt where it is unpickled, so that no connection or native object has to travel.
+            # Rebuilt on unpickling, so that no connection or native object has to travel.
             return _from_config, (type(self), *self._source)
         return type(self), (self._stages,)
 

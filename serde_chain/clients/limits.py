@@ -157,7 +157,7 @@ class ClientLimits:
         return largest_value(self._max_bytes, key_of(ctx), headers, topic_max) - self._overhead
 
     def denied(self, ctx: Context | None) -> str | None:
-        """The rule of hop: a user who may not see the topic's limit does not offload."""
+        """The rule of hop: a user without permission to see the topic's limit does not offload."""
         topic = "" if ctx is None else str(ctx.topic)
         if self._topics is None or not self._topics.find(topic).denied:
             return None

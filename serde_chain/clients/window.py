@@ -67,7 +67,7 @@ class Window:
         if self.messages and self.messages[-1] is None:
             del self.messages[-1]
         if len(self.given) == len(self.messages) and all(map(operator.is_, self.given, self.messages)):
-            # By far the most calls hand over all that there is.
+            # Most calls by far return everything in the window.
             self.messages.clear()
             self.decoded.clear()
             self.given = self.passed = ()

@@ -31,7 +31,7 @@ Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
 
 _MOST_MESSAGES: Final = 1_000_000
-# Records that are decoded between two looks at the clock.
+# Records that are decoded between two checks of the clock.
 _AT_ONCE: Final = 100
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
 
@@ -137,7 +137,7 @@ class Consumer:
         return message
 
     def _take(self, timeout: float) -> Taken | None:
-        # The client is also called when a record is waiting: it keeps in its group and serves callbacks then.
+        # The client is also called when a record is waiting, to stay in its group and serve callbacks.
         return self._take_front() if self._fetch(self._poll, timeout) else None
 
     def _take_front(self) -> Taken | None:
@@ -237,7 +237,7 @@ class Consumer:
         self._window.settle()
         ready = ready[: min(num_messages, failed)]
         for record in ready:
-            # What a call that was interrupted had decoded goes through the chains once more, as a column.
+            # Records that an interrupted call had decoded go through the chains once more, as a column.
             if (decoded := self._window.decoded.get(id(record))) is not None:
                 decoded.undo()
         try:

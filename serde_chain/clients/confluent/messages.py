@@ -90,6 +90,6 @@ def decode(message: Any, key: DeserializerChain | None, value: DeserializerChain
     except SerializationError as error:
         error.record = message
         raise
-    remaining = (kept or None) if headers else headers  # None as in a record that never had any
+    remaining = (kept or None) if headers else headers  # None, as in a record that never had any
     other = ctx.timestamp if ctx.timestamp != moment else None
     return Decoded(message, (raw_key, raw_value, headers), (found_key, found_value, remaining), other)

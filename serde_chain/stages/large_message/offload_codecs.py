@@ -36,7 +36,7 @@ def compressor(name: str) -> Callable[[Buffer], bytes]:
     if name == "snappy":
         return partial(_compress_xerial, require("cramjam", "compression").snappy.compress_raw)
     if name == "lz4":
-        # Kafka's reader takes no linked blocks.
+        # Kafka's reader does not accept linked blocks.
         return partial(require("lz4.frame", "compression").compress, block_linked=False, store_size=False)
     library: Any = require("zstandard", "compression")
     return lambda data: library.ZstdCompressor(write_content_size=False).compress(data)

@@ -155,7 +155,7 @@ class Downloads:
             try:
                 future.set_result(context.run(self._download, reference))
             except BaseException as error:  # noqa: BLE001, raised where the payload is taken
-                release(error)  # they hold what came, until the batch is done
+                release(error)  # they hold their payloads until the batch is done
                 future.set_exception(error)
 
         run_elsewhere(run)

@@ -105,7 +105,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
             and timestamp are put into the context then.
         """
         if not (self._in_band or (ctx is not None and ctx.headers)):
-            return data  # by far the most records: nothing marks them
+            return data  # most records by far: nothing marks them
         located = self._locate(data, ctx)
         if located is None:
             return self._checked(data, ctx)

@@ -59,7 +59,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._is_key = is_key
         self._format, self._id_strategy = format_to_write(config, is_key=is_key)
         if self._id_strategy == MURMUR3:
-            murmur3_digest(b"")  # a missing library is said now
+            murmur3_digest(b"")  # a missing library is reported now
         self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies
         if self._format.offloads_at_threshold:
             self._threshold -= 1
@@ -69,7 +69,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._open(config, STORE.read(config))
         (self._store,) = self._stores
         self._opt_out = opt_out(self._store)
-        # hop's clients take the limit of the topic, whatever the threshold of others is.
+        # hop's clients use the topic's limit, whatever threshold other formats have.
         self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
@@ -160,7 +160,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         size = len(data)
         if size <= self._threshold and (limits is None or size + self._format.inline_overhead <= limits.largest(ctx)):
             return self._format.write_inline(data, ctx, is_key=self._is_key)
-        # The rule of hop, whose clients ask for the limit: a user who may not see it does not offload.
+        # The rule of hop, whose clients ask for the limit: a user without permission to see it does not offload.
         asks_first = limits is not None and self._format.whole_record and self._opt_out.offloads
         return self._upload(data, ctx, limits.denied(ctx) if asks_first and limits is not None else None)
 
