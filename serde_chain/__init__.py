@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UntrustedReferenceError,
     )
     from serde_chain.record import RecordContext
+    from serde_chain.transfer import Transfer
 
 __all__ = [
     "ConfigError",
@@ -61,6 +62,7 @@ __all__ = [
     "SerializerChain",
     "StagePair",
     "TopicLimitError",
+    "Transfer",
     "UnknownKeyError",
     "UntrustedReferenceError",
 ]
@@ -80,6 +82,7 @@ _MODULES = {
     "Serializer": "base",
     "SerializerChain": "chain",
     "StagePair": "base",
+    "Transfer": "transfer",
 }
 
 

@@ -143,9 +143,9 @@ class AutoDeserializer(Deserializer[Any]):
         """Whether a stage may restore whole records."""
         return any(stage.restores_records for stage in self._fetching)
 
-    def marker_headers(self) -> frozenset[str] | None:
-        """Headers of which a record has at least one that has to be looked at; None if all have to."""
-        return None if self._default is not None else frozenset([self._header])
+    def marker_headers(self) -> None:
+        """Say that every record has to be looked at: one without the header is an error, or read by default."""
+        return
 
     @property
     def _fetching(self) -> list[SupportsFetch]:

@@ -10,9 +10,9 @@ from http import HTTPStatus
 from typing import Any, BinaryIO, Final
 
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreUnavailableError
-from payload_stores.parts import PART_BYTES, download_ranges, open_ranges
 from payload_stores.s3.errors import EMPTY, error_code, field, translated
 from payload_stores.s3.upload import Target
+from payload_stores.transfer import PART_BYTES, download_ranges, open_ranges
 
 __all__ = ["Downloads"]
 

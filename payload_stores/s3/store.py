@@ -18,11 +18,11 @@ from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
 from payload_stores.errors import ConfigError
 from payload_stores.options import Option, boolean, choice, integer, text
-from payload_stores.parts import PARALLEL, PART_BYTES, DaemonPool, read_parts, released, slices, stream_digest
 from payload_stores.plugins import require
 from payload_stores.s3.download import Downloads
 from payload_stores.s3.errors import CONFLICT, EXISTS, FORBIDDEN, NOT_IMPLEMENTED, error_code, field, translated
 from payload_stores.s3.upload import MAX_PARTS, Target, Uploads
+from payload_stores.transfer import PARALLEL, PART_BYTES, DaemonPool, read_parts, released, slices, stream_digest
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -14,8 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from payload_stores.parts import Blocks, put_parts
 from payload_stores.s3.errors import MISSING, NO_UPLOAD, error_code, field
+from payload_stores.transfer import Blocks, put_parts
 
 __all__ = ["MAX_PARTS", "Target", "Uploads"]
 

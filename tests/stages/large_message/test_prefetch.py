@@ -169,10 +169,8 @@ def test_nothing_is_fetched_ahead_once_it_is_closed() -> None:
     store, wanted = Store(0.05), references(*"abcdefgh", size=10)
     with downloads(store, wanted, in_flight=2) as ahead:
         ahead.take(wanted[0])
-    started = list(store.asked)
-    assert started in (["a"], ["a", "b"])
     ahead.take(wanted[7])
-    assert store.asked == [*started, "h"]
+    assert {"a", "h"} <= set(store.asked) <= {"a", "b", "h"}  # b's thread may say so at any time
 
 
 def test_what_hangs_is_not_waited_for() -> None:

@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from payload_stores import PayloadStoreError, PayloadTooLargeError
-from payload_stores.parts import (
+from payload_stores.transfer import (
     PART_BYTES,
     Blocks,
     DaemonPool,
