@@ -126,7 +126,7 @@ def _with_capabilities(cls: type[Middleware], capabilities: tuple[type, ...]) ->
     for protocol in capabilities:
         members |= {name: _of_inner(name) for name in get_annotations(protocol)}
         members |= {name: _handed_on(name, item) for name, item in vars(protocol).items() if isfunction(item)}
-    # What Python puts into a protocol is not part of it, and what the class does by itself is not handed on.
+    # Python's own members of a protocol are not part of it, and the class's own methods are not passed on.
     missing = {name: item for name, item in members.items() if not name.startswith("_") and not hasattr(cls, name)}
     return type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **missing})
 

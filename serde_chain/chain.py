@@ -65,26 +65,26 @@ __all__ = ["DeserializerChain", "SerializerChain"]
 
 
 def _as_bytes(data: Any, _ctx: Context | None) -> bytes:
-    """The client takes nothing but bytes; a view costs one copy here."""
+    """The client accepts nothing but bytes; a view costs one copy here."""
     if type(data) is bytes:
         return data
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     raise EncodeError(
-        f"gave {type(data).__name__} instead of bytes", hint="End the chain with a stage that gives bytes"
+        f"returned {type(data).__name__} instead of bytes", hint="End the chain with a stage that returns bytes"
     )
 
 
 class _Chain(Stage):
-    """What both directions share."""
+    """The base of both directions."""
 
     side: ClassVar[Side]
     _failure: ClassVar[type[SerializationError]]
     _ending: ClassVar[tuple[Callable[..., Any], ...]] = ()
     plain: Callable[[Any], Any] | None
-    """What the stages do with the data alone, if all of them can (:class:`~serde_chain.base.SupportsPlainCalls`).
+    """The stages' work on the data alone, if all of them can do it (:class:`~serde_chain.base.SupportsPlainCalls`).
 
-    A serializer's may give another buffer than ``bytes``.
+    A serializer's may return another buffer than ``bytes``.
     """
 
     def __init__(self, stages: Iterable[Callable[..., Any]], *, labels: Iterable[str] | None = None) -> None:
@@ -92,7 +92,7 @@ class _Chain(Stage):
 
         Args:
             stages: Stages in the order of application.
-            labels: What messages call them; by default their class or function names. More of them than stages where
+            labels: Their names in messages; by default their class or function names. More of them than stages where
                 these are the first ones of a longer chain.
 
         Raises:
@@ -112,7 +112,7 @@ class _Chain(Stage):
         self._steps = (*map(_step, stages), *self._ending)
         self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
         self.plain = _composed([_plain(stage) for stage in stages])
-        # A header, which any writer can add, must not lead around these.
+        # A header, which any writer can add, must not bypass these.
         self.authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
         if stages and isinstance(stages[0], Stage):
@@ -125,8 +125,8 @@ class _Chain(Stage):
         """Build the chain that a configuration describes.
 
         Args:
-            config: A mapping, or the path of a TOML or Java ``.properties`` file; or what
-                :func:`serde_chain.config.resolve` has made of one, which is taken as checked.
+            config: A mapping, or the path of a TOML or Java ``.properties`` file; or
+                the result of :func:`serde_chain.config.resolve`, which counts as checked.
             is_key: Build the chain for record keys (``key.serializers``) instead of values.
 
         Returns:
@@ -135,6 +135,11 @@ class _Chain(Stage):
         Raises:
             ConfigError: A stage is unknown, the order is wrong, a key is missing, misspelt or has a wrong value.
             MissingDependencyError: The extra of a stage or store is not installed.
+
+        Example:
+            >>> with DeserializerChain.from_config({"value.deserializers": "zstd, json"}) as chain:
+            ...     chain.labels
+            ('zstd (1 of 2)', 'json (2 of 2)')
         """
         resolved = configuration.resolve(config)
         loaded, items = resolved.settings, resolved.of(cls.side, is_key=is_key)
@@ -185,7 +190,7 @@ class _Chain(Stage):
                 flat += zip(stage.stages, stage._names, strict=False)  # noqa: SLF001, of this class
             else:
                 flat.append((stage, name))
-        # Where only the first stages of a longer chain are meant, there are more names.
+        # For the first stages of a longer chain, there are more names than stages.
         return [stage for stage, _ in flat], [*(name for _, name in flat), *names[len(stages) :]]
 
     @property
@@ -195,7 +200,7 @@ class _Chain(Stage):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the stages: name and position, ``zstd (2 of 3)``."""
+        """The names of the stages in messages: name and position, ``zstd (2 of 3)``."""
         return self._labels
 
     def close(self) -> None:
@@ -217,13 +222,13 @@ class _Chain(Stage):
             raise first
 
     def set_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
-        """Hand a resolver of the cluster id to the stages that want one (confluent_kafka duck-types this)."""
+        """Pass a resolver of the cluster id to the stages that need one (confluent_kafka duck-types this)."""
         for stage in self._stages:
             if isinstance(stage, SupportsClusterId):
                 stage.set_cluster_id_resolver(resolver)
 
     def set_async_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
-        """Hand an asynchronous resolver of the cluster id to the stages that want one."""
+        """Pass an asynchronous resolver of the cluster id to the stages that need one."""
         for stage in self._stages:
             if isinstance(stage, SupportsAsyncClusterId):
                 stage.set_async_cluster_id_resolver(resolver)
@@ -238,7 +243,7 @@ class _Chain(Stage):
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         if self._source is not None:
-            # Rebuilt where it is unpickled, so that no connection or native object has to travel.
+            # Rebuilt on unpickling, so that no connection or native object has to travel.
             return _from_config, (type(self), *self._source)
         return type(self), (self._stages,)
 
@@ -257,11 +262,11 @@ class _Chain(Stage):
         """Run one key or value through the stages: all that happens per record.
 
         Args:
-            data: What the first stage takes; None (a tombstone) stays None and touches no stage and no header.
+            data: Input of the first stage; None (a tombstone) stays None and touches no stage and no header.
             ctx: The record around it. Stages add headers to it, and deserializers remove transport headers.
 
         Returns:
-            What the last stage gives.
+            The last stage's result.
 
         Raises:
             SerializationError: A stage failed; names the stage, topic, field, and position where the context has it.
@@ -281,14 +286,14 @@ class _Chain(Stage):
         return finish(step) if self._waits else step
 
     def begin(self, data: Any, ctx: Context | None = None, /) -> Any:
-        """Run one key or value through the stages, up to the first I/O of a stage that has such.
+        """Run one key or value through the stages, up to the first I/O of a stage.
 
         Args:
             data: As in a call of the chain.
             ctx: The record around it.
 
         Returns:
-            What the last stage gives, or a :class:`~serde_chain.transfer.Transfer` that leads there.
+            The last stage's result, or a :class:`~serde_chain.transfer.Transfer` that leads to it.
 
         Raises:
             SerializationError: As in a call of the chain; the transfer's methods raise likewise.
@@ -314,7 +319,7 @@ class _Chain(Stage):
         return data
 
     def _fail(self, at: int, error: Exception, ctx: Context | None) -> Any:
-        """Raise the error of a stage with its place; return the data where it only says that they are not for it."""
+        """Raise the error of a stage with its place; return the data where they are only of another format."""
         # Without data, a chain within this one has refused to hand them over.
         if isinstance(error, ForeignFormatError) and error.data is not None:
             if not self.authenticates:
@@ -324,7 +329,7 @@ class _Chain(Stage):
         raise failure from failure.__cause__
 
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
-        """The error to raise for what a stage raised, with the place filled in."""
+        """The error to raise for a stage's exception, with the place filled in."""
         if isinstance(error, PayloadStoreError) and not isinstance(error, SerializationError):
             failure: ContextualError = in_chain(error)
         elif isinstance(error, ContextualError):
@@ -341,12 +346,12 @@ class _Chain(Stage):
                 partition=ctx.partition if isinstance(ctx, RecordContext) else None,
                 offset=ctx.offset if isinstance(ctx, RecordContext) else None,
             )
-        # What checks the end result stands behind the last stage, which gave it.
+        # The check of the result stands behind the last stage, which returned it.
         return failure.add_context(stage=self._labels[min(at, len(self._labels) - 1)] if self._labels else None)
 
 
 class _StageTransfer(Transfer[Any]):
-    """The transfer of a stage, and what comes after that stage."""
+    """The transfer of a stage, and the stages after it."""
 
     def __init__(self, chain: _Chain, at: int, transfer: Transfer[Any], ctx: Context | None) -> None:
         self._chain = chain
@@ -383,6 +388,12 @@ class SerializerChain(_Chain, Serializer[Any]):
     """Serializers that run one after the other; a serializer itself.
 
     Safe for concurrent calls. Picklable: a chain built from a configuration is rebuilt from it.
+
+    Example:
+        >>> from serde_chain import RecordContext
+        >>> chain = SerializerChain.from_config({"value.serializers": "json, gzip"})
+        >>> DeserializerChain.from_config({"value.deserializers": "gzip, json"})(chain({"id": 1}))
+        {'id': 1}
     """
 
     side = SERIALIZE
@@ -391,14 +402,14 @@ class SerializerChain(_Chain, Serializer[Any]):
 
     @property
     def varies(self) -> str | None:  # type: ignore[override]
-        """As its stages say; foreign callables are taken at their word."""
+        """As its stages declare; foreign callables are trusted."""
         return next((stage.varies for stage in self._stages if isinstance(stage, Serializer) and stage.varies), None)
 
     def with_limits(self, limits: RecordLimits) -> Self:
-        """The chain for a client that says how large records may be; it shares the stages that do not care.
+        """The chain under a client's size limits; it shares the stages that do not depend on them.
 
         Args:
-            limits: What the client says.
+            limits: The client's limits.
         """
         limited = object.__new__(type(self))
         limited.__dict__.update(self.__dict__)
@@ -411,8 +422,8 @@ class SerializerChain(_Chain, Serializer[Any]):
         for stage, label in zip(self._stages, self._labels, strict=True):
             if isinstance(stage, Serializer) and (varies := stage.varies) is not None:
                 raise ConfigError(
-                    f"{label} is not for keys as it is: it gives different bytes for equal keys, so that they go to "
-                    "different partitions, and compaction takes each for another key",
+                    f"{label} is not for keys as it is: it may write different bytes for equal keys, which would go to "
+                    "different partitions, and be different keys to compaction",
                     hint=varies,
                 )
 
@@ -431,6 +442,11 @@ class DeserializerChain(_Chain, Deserializer[Any]):
     """Deserializers that run one after the other, in the order as applied to what came from the broker.
 
     Safe for concurrent calls. Picklable: a chain built from a configuration is rebuilt from it.
+
+    Example:
+        >>> chain = DeserializerChain.from_config({"value.deserializers": "string"})
+        >>> chain(b"M 51")
+        'M 51'
     """
 
     side = DESERIALIZE
@@ -450,12 +466,17 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
         Returns:
             ``pyarrow.Array`` with as many rows, null where the value is null: of structs for records of Avro, of bytes
-            where the last stage gives bytes, of what the last stage declares or pyarrow infers otherwise.
+            where the last stage returns bytes, otherwise of the type that it declares or pyarrow infers.
 
         Raises:
             SerializationError: A record cannot be read; ``row`` is its position in the batch. :meth:`read_batch` goes
                 on without it.
             MissingDependencyError: The extra ``arrow`` is not installed.
+
+        Example:
+            >>> chain = DeserializerChain.from_config({"value.deserializers": "string"})
+            >>> chain.to_arrow([b"M 51", None], topic="images").to_pylist()
+            ['M 51', None]
         """
         from serde_chain.arrow.batch import Batch  # most chains never see one
 
@@ -465,10 +486,17 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         return result.values
 
     def read_batch(self, batch: Batch) -> BatchResult:
-        """Deserialize a batch; what cannot be read is null, and told beside the others.
+        """Deserialize a batch; what cannot be read is null, and its error stands beside the others.
 
         Args:
             batch: The records.
+
+        Example:
+            >>> from serde_chain.arrow import Batch
+            >>> chain = DeserializerChain.from_config({"value.deserializers": "integer"})
+            >>> result = chain.read_batch(Batch([bytes(4), b"foreign"], topic="counts"))
+            >>> result.values.to_pylist(), list(result.errors)
+            ([0, None], [1])
         """
         (whole,) = self.read_parts(batch)
         from serde_chain.arrow.batch import BatchResult
@@ -484,7 +512,14 @@ class DeserializerChain(_Chain, Deserializer[Any]):
                 for one part.
 
         Yields:
-            The batch's parts, in order, with what the last stage gives as their column, and their errors.
+            The batch's parts, in order, with the last stage's results as their column, and their errors.
+
+        Example:
+            >>> from serde_chain.arrow import Batch
+            >>> chain = DeserializerChain.from_config({"value.deserializers": "bytes"})
+            >>> parts = chain.read_parts(Batch([bytes(100)] * 4, topic="images"), most_bytes=200)
+            >>> [len(part) for part in parts]
+            [2, 2]
         """
         from serde_chain.arrow.loop import find_form, run
 
@@ -495,7 +530,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             yield part
 
     def _explain(self, batch: Batch) -> None:
-        """Say of the records of a batch that are placeholders what they are."""
+        """Replace the errors of a batch's records that are placeholders."""
         if not batch.errors or self.moves_payloads:
             return
         marked = batch.rows_with_header(marker_headers(is_key=batch.field == KEY))
@@ -552,7 +587,7 @@ def _step(stage: Any) -> Callable[[Any, Context | None], Any]:
 
 
 def _plain(stage: object) -> Callable[[Any], Any] | None:
-    """What a stage does with the data alone; None where it needs more."""
+    """A stage's work on the data alone; None where it needs more."""
     return stage.plain if isinstance(stage, SupportsPlainCalls) and _is_same_work(stage, "plain") else None
 
 
@@ -584,7 +619,7 @@ def _composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any
 
 
 def _check_neighbours(stages: Sequence[object], labels: Sequence[str]) -> None:
-    """Refuse neighbours that do not fit; foreign callables are taken at their word."""
+    """Refuse neighbours that do not fit; foreign callables are trusted."""
     for at, (stage, following) in enumerate(itertools.pairwise(stages)):
         gives = stage.gives if is_stage(stage) else None
         takes = following.takes if is_stage(following) else None
@@ -597,7 +632,7 @@ def _check_neighbours(stages: Sequence[object], labels: Sequence[str]) -> None:
 
 
 def _numbered(names: Iterable[str]) -> tuple[str, ...]:
-    """What messages call the stages: name and position."""
+    """The names of the stages in messages: name and position."""
     names = list(names)
     return tuple(f"{name} ({at} of {len(names)})" for at, name in enumerate(names, 1))
 
@@ -611,7 +646,7 @@ def _name(stage: object) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """What an error says, or where it says nothing, what caused it: Confluent's rules raise such."""
+    """The message of an error, or where it has none, of its cause: Confluent's rules raise such errors."""
     said = error if str(error) else error.__cause__ or error
     return f"{type(said).__name__}: {said}"
 

@@ -36,7 +36,7 @@ from serde_chain.wire import varint
 __all__ = ["CODECS", "Codec", "codec_of"]
 
 _CHUNK: Final = 1 << 20
-# Of compressed data: what zlib did not come to is copied at each call.
+# Bytes of compressed data: zlib copies its unread input at each call.
 _STEP: Final = 64 << 10
 
 
@@ -183,7 +183,7 @@ class Zstd(Codec):
                     return local.decompress(data, 0, False, False)  # type: ignore[no-any-return]
                 if size > limit:
                     raise self.too_large(limit)
-                # Unknown; or empty, which the library takes without a look at the rest.
+                # Unknown; or empty, where the library does not read the rest.
                 return self._whole(self.decompress_first(data, limit))
             except failure as error:
                 raise self.corrupt(error) from error
@@ -194,7 +194,7 @@ class Zstd(Codec):
         """Piece by piece, also for frames of streaming writers, which do not say what they hold."""
         step = 1024  # of input; bounds what one step may return, as a block of 4 bytes can stand for 128 KiB
         view = memoryview(data)
-        if view[: len(self.magic)] != self.magic:  # the library takes skippable frames for an empty payload
+        if view[: len(self.magic)] != self.magic:  # the library reads skippable frames as an empty payload
             raise self.corrupt("it does not begin with a frame")
         stream, output = self._library.ZstdDecompressor().decompressobj(), _Output(limit)
         at = 0
@@ -219,7 +219,7 @@ class Lz4(Codec):
         self._library: Any = require("lz4.frame", "compression")
 
     def compressor(self, level: int) -> Callable[[Buffer], bytes]:
-        # Independent blocks: Java's LZ4 frame reader takes no others.
+        # Independent blocks: Java's LZ4 frame reader accepts no others.
         settings = {"compression_level": level, "block_linked": False, "content_checksum": True, "store_size": True}
         return partial(self._library.compress, **settings)
 
@@ -227,7 +227,7 @@ class Lz4(Codec):
         return lambda data: self._whole(self.decompress_first(data, limit))
 
     def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
-        if memoryview(data)[: len(self.magic)] != self.magic:  # the library takes skippable frames for an empty payload
+        if memoryview(data)[: len(self.magic)] != self.magic:  # the library reads skippable frames as an empty payload
             raise self.corrupt("it does not begin with a frame")
         try:
             size = self._library.get_frame_info(data)["content_size"]
@@ -308,7 +308,7 @@ class Snappy(Codec):
 
     def _decompress(self, limit: int, data: Buffer) -> bytes:
         view = memoryview(data)
-        if view[:10] != self.magic:  # the library takes no bytes at all for an empty payload
+        if view[:10] != self.magic:  # the library reads no bytes at all as an empty payload
             raise self.corrupt("it does not begin with a stream identifier")
         declared = None
         if view[10:14] == self._length_chunk:

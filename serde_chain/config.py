@@ -65,7 +65,7 @@ DESCRIBE: Final = Option(
 _NEAR: Final = 0.9
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
-# Of the keys that take one stage or store, which may be a mapping with options of its own.
+# Keys whose value is one stage or store, which may be a mapping with its own options.
 _ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class")
 
 

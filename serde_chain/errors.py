@@ -219,7 +219,7 @@ _ANSWERED_URLLIB: Final = (("urllib.error", "HTTPError"),)
 # Of HTTP (RFC 9110): about the client, its rate, or the server; those from 500 on as well.
 _REFUSED: Final = frozenset({401, 403, 407, 408, 429})
 _REGISTRY_CLIENT: Final = (("confluent_kafka.schema_registry.error", "SchemaRegistryError"),)
-# A registry's own codes: it knows no such subject, version or schema.
+# A registry's own codes for an unknown subject, version or schema.
 UNKNOWN_SCHEMA: Final = frozenset({40401, 40402, 40403})
 
 

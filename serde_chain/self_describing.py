@@ -59,7 +59,7 @@ class DescribeSerializer(Serializer[Any]):
     there.
     """
 
-    takes = None  # what the stage behind it takes
+    takes = None  # as the stage behind it takes
     gives = None
     options = (DESCRIBE,)
     max_overhead = 0
@@ -113,7 +113,7 @@ class AutoDeserializer(Deserializer[Any]):
         self._header = header_name(is_key=is_key)
         self._default = DEFAULT.read(config)
         self._stages: dict[str, Any] = {}
-        # Of decompression, each time may be as much work as a record may make.
+        # Each decompression may cost as much as a whole record may.
         self._times = Counter(ALLOW.read(config)) | Counter(self._default or ())
         try:
             for name in _allowed(config):

@@ -154,7 +154,7 @@ def test_a_stage_may_make_a_tombstone() -> None:
 def test_a_chain_gives_bytes_that_the_client_takes() -> None:
     assert SerializerChain.from_config({"value.serializer": "bytes"})(memoryview(b"view")) == b"view"
     assert type(SerializerChain.from_config({"value.serializer": "bytes"})(bytearray(b"a"))) is bytes
-    with pytest.raises(EncodeError, match=r"gave dict instead of bytes \[.*stage=<lambda> \(1 of 1\)\]"):
+    with pytest.raises(EncodeError, match=r"returned dict instead of bytes \[.*stage=<lambda> \(1 of 1\)\]"):
         SerializerChain([lambda data, _ctx: data])({}, context())
 
 

@@ -110,7 +110,7 @@ class TestPlaces:
         assert caught.value.stage == f"Read ({after + 1} of 3)"
 
     def test_the_end_result_is_the_last_stages(self) -> None:
-        with pytest.raises(EncodeError, match="gave str instead of bytes") as caught:
+        with pytest.raises(EncodeError, match="returned str instead of bytes") as caught:
             SerializerChain([Write(), Write(lambda _: "text")])(b"data", context())
         assert caught.value.stage == "Write (2 of 2)"
 

@@ -21,11 +21,13 @@ from payload_stores.hop import HopStore
 from payload_stores.local import LocalStore
 from payload_stores.memory import MemoryStore
 from payload_stores.s3 import S3Store
+from serde_chain import Consumer, DeserializerChain, Producer, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.wire import entry_metadata
 
 _ROOT = Path(serde_chain.__file__).parent.parent
 _PUBLIC: tuple[Any, ...] = (
+    serde_chain,
     serde_chain.spark,
     serde_chain.stamp,
     serde_chain.testing,
@@ -57,6 +59,10 @@ def _public() -> Iterator[Any]:
     for name, member in inspect.getmembers(PayloadStore, inspect.isfunction):
         if not name.startswith("_") and name != "close":
             yield member
+    yield from (SerializerChain.from_config, SerializerChain.begin)
+    yield from (DeserializerChain.to_arrow, DeserializerChain.read_batch, DeserializerChain.read_parts)
+    yield from (Producer.produce, Producer.produce_batch)
+    yield from (Consumer.poll, Consumer.consume, Consumer.consume_arrow)
 
 
 @pytest.mark.parametrize("name", [*_modules()])

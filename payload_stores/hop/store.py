@@ -243,7 +243,7 @@ class HopStore(PayloadStore):
             return None
         if not self._allow_http:
             return f"plain http, and {self.ALLOW_HTTP.name} = false"
-        # A proof is good for one request; a token is good for every request of those who have copied it.
+        # A proof is good for one request; a token is good for any request of anyone with a copy.
         if self._sends_token and self.ALLOW_HTTP.name not in self._config and not endpoint.is_loopback:
             return f"plain http, over which a token can be copied: {self.ALLOW_HTTP.name} = true sends it anyway"
         return None

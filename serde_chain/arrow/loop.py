@@ -31,7 +31,7 @@ def declared_type(stage: object) -> Any | None:
     return stage.arrow_type() if isinstance(stage, SupportsArrowType) else None
 
 
-# What says how much memory it takes; of other objects, what they were made of does.
+# Types whose length is their size in memory; of other objects, the length of their source counts.
 _SIZED: Final = (bytes, str, memoryview, bytearray)
 
 Place = Callable[[object, Exception, Any], Exception]

@@ -8,7 +8,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; exit codes are 0 for success, 1 for an error that is explained, 2 for wrong usage."""
+    """Run the command line; exit codes are 0 for success, 1 for an error with its explanation, 2 for wrong usage."""
     try:
         from payload_stores.plugins import require
 

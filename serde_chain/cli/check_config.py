@@ -38,7 +38,7 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
         as_json: Print JSON instead of tables.
 
     Returns:
-        What is wrong with it; nothing is printed then.
+        Its mistakes; nothing is printed if there are any.
 
     Raises:
         ConfigError: It cannot be read.
@@ -87,7 +87,7 @@ def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
 
 
 def _settings(option: Option[Any], config: Config, options: Options) -> list[tuple[str, object]]:
-    """The option's keys that are set, and its default if that says something."""
+    """The option's keys that are set, and its default if it has one."""
     given = [(key, _shown(key, config[key], options)) for key in config if option.matches(key)]
     if given or option.default in (None, "", ()) or callable(option.default):
         return given
@@ -98,7 +98,7 @@ def _settings(option: Option[Any], config: Config, options: Options) -> list[tup
 def _shown(key: str, value: object, options: Options) -> object:
     """A value without secrets.
 
-    Those of libraries are known by their names, addresses may hold passwords, and a store may have options of its own.
+    Secrets of libraries are known by their names, addresses may hold passwords, and a store may have its own options.
     """
     if configuration.is_secret(key, options) or any(word in key for word in _SECRET_WORDS):
         return _HIDDEN

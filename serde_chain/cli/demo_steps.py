@@ -1,4 +1,4 @@
-"""The steps that both demos take: show the configuration, produce, read back, and look at what is stored in Kafka."""
+"""The steps of both demos: show the configuration, produce, read back, and show the records as stored in Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE_S: Final = 120
 
 
 class DemoError(ContextualError):
-    """The demo did not see what it should have seen."""
+    """The demo did not get the expected result."""
 
     context_fields = ("topic", "partition", "offset")
 
@@ -43,7 +43,7 @@ def config_table(title: str, config: dict[str, Any]) -> Table:
 
 
 def produce(config: dict[str, Any], topic: str, records: Iterable[dict[str, Any]]) -> None:
-    """Produce records, and wait until the broker has taken all of them.
+    """Produce records, and wait until the broker has accepted all of them.
 
     Args:
         config: The configuration.

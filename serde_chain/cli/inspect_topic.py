@@ -29,12 +29,12 @@ from serde_chain.wire.reference_format import Reference
 __all__ = ["describe", "print_records", "table"]
 
 _PREVIEW_BYTES = 60
-# Errors say what librdkafka would print, and a few records need no large queue.
+# Errors contain what librdkafka would print, and a few records need no large queue.
 _QUIET: Final[dict[str, Any]] = {"log_level": 0, "queued.max.messages.kbytes": 16_384}
 
 
 class RecordUnavailableError(ContextualError):
-    """A record cannot be fetched to look at."""
+    """A record cannot be fetched for display."""
 
     context_fields = ("topic", "partition", "offset")
 
@@ -42,15 +42,15 @@ class RecordUnavailableError(ContextualError):
 def print_records(
     path: Path, topic: str, partition: int, first: int | None, count: int, *, timeout: float, as_json: bool
 ) -> None:
-    """Fetch records as raw bytes and print what they are.
+    """Fetch records as raw bytes and print a description.
 
-    Offsets without a record (marks of transactions, what compaction removed) are passed over.
+    Offsets without a record (transaction markers, compacted records) are passed over.
 
     Args:
         path: Client configuration.
         topic: Topic.
         partition: Partition.
-        first: Offset from which on; None for the first that is there.
+        first: First offset; None for the first one present.
         count: How many records; fewer if the partition ends before.
         timeout: Longest wait for the broker and for each record, in seconds.
         as_json: Print JSON, one line a record.
@@ -60,7 +60,7 @@ def print_records(
         RecordUnavailableError: There is no such topic, partition or record, or the broker does not answer.
     """
     config = configuration.load(path)
-    # hop's mark is not to be mistaken, and nothing is fetched here.
+    # hop's mark is unambiguous, and nothing is fetched here.
     formats = dict.fromkeys((*ACCEPT.read(config), "hop"))
     own: dict[str, Any] = {key: config[key] for key in ("isolation.level",) if key in config}
     console = Console()
@@ -109,7 +109,7 @@ def _range(reader: PartitionReader, topic: str, partition: int, first: int | Non
 
 
 def describe(message: confluent_kafka.Message[Any, Any], formats: Iterable[str] = ("kip1159",)) -> dict[str, Any]:
-    """Say what a raw record is.
+    """Describe a raw record.
 
     Args:
         message: The record as it came from the broker.
@@ -117,7 +117,7 @@ def describe(message: confluent_kafka.Message[Any, Any], formats: Iterable[str] 
 
     Returns:
         Its place, headers, and for key and value the size in the record and either the reference with the payload's
-        size and digest, or what the bytes look like.
+        size and digest, or the likely kind of the bytes.
     """
     headers = [(name, _text(value)) for name, value in _pairs(message.headers())]
     return {
@@ -140,7 +140,7 @@ def table(seen: dict[str, Any]) -> Table:
     layout.add_column(overflow="fold")
     layout.add_row("timestamp", f"{seen['timestamp_ms']} ms")
     for name, value in seen["headers"]:
-        # Texts, since what comes from a record may look like rich's markup.
+        # Texts, since a record's content may look like rich's markup.
         layout.add_row(Text(f"header {name}"), Text(str(value)))
     for field in (KEY, VALUE):
         for name, value in seen[field].items():

@@ -17,7 +17,7 @@ from serde_chain.errors import ConfigError
 
 __all__ = ["mistakes"]
 
-# librdkafka takes a configuration key by key, in order: what stands in front of this one is looked at, and no client is
+# librdkafka reads a configuration key by key, in order: the keys before this one are checked, and no client is
 # made in any case.
 _END: Final = "serde-chain.end"
 

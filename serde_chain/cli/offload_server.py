@@ -17,7 +17,7 @@ __all__ = ["offload_server"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
-# Of a token's digest: enough to tell tokens apart.
+# Characters of a token's digest: enough to tell tokens apart.
 _SHOWN_DIGITS = 16
 
 
@@ -89,9 +89,9 @@ def list_tokens(file: Path) -> None:
 @click.argument("file", type=_FILE)
 @click.argument("which")
 def remove_token(file: Path, which: str) -> None:
-    """Remove from FILE all tokens of a user, or the one whose digest begins as WHICH: sha256:….
+    """Remove from FILE all tokens of a user, or the one whose digest begins with WHICH: sha256:….
 
-    It counts with the next request.
+    This takes effect with the next request.
     """
     from payload_stores.offload_server.tokens import remove_token as remove
 
@@ -115,7 +115,9 @@ def remove_token(file: Path, which: str) -> None:
     "--super-user", "super_users", multiple=True, help="With the broker's ACLs: a user who may do everything."
 )
 @click.option("--max-bytes", default=1 << 30, show_default=True, type=click.IntRange(1), help="Largest upload.")
-@click.option("--proxy", "proxies", multiple=True, help="IP address of a reverse proxy: it has no share of its own.")
+@click.option(
+    "--proxy", "proxies", multiple=True, help="IP address of a reverse proxy, exempt from the share per address."
+)
 @click.option("--tls-cert", type=_FILE, help="Certificate with its chain (PEM).")
 @click.option("--tls-key", type=_FILE, help="Its private key (PEM).")
 @click.option("--url", help="The server's URL for clients, if it is not its address.")
@@ -138,7 +140,7 @@ def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: 
             "tokens are not accepted over plain http: set --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy "
             "that has TLS, or allow it with --tokens-over-http"
         )
-    # What this process writes, payloads in a local folder too, is for its owner alone.
+    # Only its owner may read what this process writes, payloads in a local folder included.
     os.umask(0o077)
     app = _app(load(file), broker, options)
     try:

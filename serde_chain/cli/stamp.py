@@ -1,4 +1,4 @@
-"""``serde-chain stamp``: the relay that writes entry metadata, and the check of what it wrote."""
+"""``serde-chain stamp``: the relay that writes entry metadata, and the check of its output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stamp(  # noqa: PLR0917, click passes them by name
 ) -> None:
     """Relay a topic, with time stamp and gap-free index in front of each value (PIP-70), exactly once.
 
-    After a stop or a crash, the same command continues where it was. Exit code 1: --check found a fault.
+    After a stop or a crash, the same command continues where it was. Exit code 1: --check reports a fault.
     """
     if checked is not None:
         if source or target:

@@ -1,4 +1,4 @@
-"""How large a record may be: what librdkafka still sends, and what a topic takes (formulas: ``docs/limits.md``)."""
+"""How large a record may be: what librdkafka still sends, and what a topic accepts (formulas: ``docs/limits.md``)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _VARINT_LIMITS: Final = (63, 8191, 1048575, 134217727)
 
 # Kept free when the limit of a key is computed: its value may still become a reference with its headers.
 _ROOM_FOR_VALUE: Final = 16_384
-# Bytes that a key may have without being looked at: see RecordLimits.always.
+# Bytes that a key may have without a check: see RecordLimits.always.
 KEY_ROOM: Final = 4096
 
 
 def largest_value(
     message_max_bytes: int, key: bytes | None, headers: Headers | None, topic_max_bytes: int | None = None
 ) -> int:
-    """The largest value that ``produce`` and the topic take.
+    """The largest value that ``produce`` and the topic accept.
 
     Args:
         message_max_bytes: The client's ``message.max.bytes``.
@@ -58,12 +58,12 @@ def largest_value(
 
 
 def largest_key(message_max_bytes: int, headers: Headers | None, topic_max_bytes: int | None = None) -> int:
-    """The largest key with which a record is still taken whose value was offloaded; in bytes, at least 0."""
+    """The largest key with which a record with an offloaded value is still accepted; in bytes, at least 0."""
     return largest_value(message_max_bytes - _ROOM_FOR_VALUE, None, headers, _less(topic_max_bytes))
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
-    """What a record adds to its batch at most, in bytes."""
+    """The most bytes that a record adds to its batch."""
     body = _BODY_OVERHEAD + _with_length(key) + _with_length(value) + _varint(len(headers or ()))
     body += _headers_size(headers)
     # Behind others, a record's offset and time are differences that take up to five and ten bytes instead of one each.
@@ -97,10 +97,11 @@ def _fit(room: int) -> int:
 
 
 class TopicLimit(NamedTuple):
-    """What a broker says about a topic.
+    """A broker's answer about a topic.
 
     Attributes:
-        max_bytes: Its ``max.message.bytes``, the largest batch; None if there is no such topic, or if it is not told.
+        max_bytes: Its ``max.message.bytes``, the largest batch; None if the topic does not exist, or its limit is
+            not reported.
         compacted: Whether its ``cleanup.policy`` has ``compact``; None likewise.
         denied: Whether this user may not ask.
     """
@@ -111,21 +112,21 @@ class TopicLimit(NamedTuple):
 
 
 class Topics(Protocol):
-    """What brokers say of topics, remembered."""
+    """Brokers' answers about topics, remembered."""
 
     def is_known(self, topic: str) -> bool:
         """Whether :meth:`find` returns without waiting for an answer."""
 
     def find(self, topic: str) -> TopicLimit:
-        """The limit of a topic; raises TopicLimitError if the broker does not say, and it was not known before."""
+        """The limit of a topic; raises TopicLimitError if it is neither reported nor known from before."""
 
 
 class ClientLimits:
-    """What a client says to the stages that offload (:class:`serde_chain.base.RecordLimits`).
+    """A client's limits for the stages that offload (:class:`serde_chain.base.RecordLimits`).
 
     Args:
         message_max_bytes: The client's ``message.max.bytes``.
-        overhead: What the stages add that come afterwards, in bytes.
+        overhead: Bytes that the later stages add.
         topics: The limits of topics, where they count.
         is_key: Whether they are for keys.
     """
@@ -148,7 +149,7 @@ class ClientLimits:
         return _Question(self._topics, ctx.topic)
 
     def largest(self, ctx: Context | None) -> int:
-        """The largest field that client and topic take, by the record around it, less what later stages add."""
+        """The largest field that client and topic accept, by the record around it, less what later stages add."""
         topic_max = None if self._topics is None or ctx is None else self._topics.find(ctx.topic).max_bytes
         if self._is_key:  # whatever the headers are: equal keys are offloaded in all records or in none
             return largest_key(self._max_bytes, None, topic_max) - self._overhead
@@ -156,7 +157,7 @@ class ClientLimits:
         return largest_value(self._max_bytes, key_of(ctx), headers, topic_max) - self._overhead
 
     def denied(self, ctx: Context | None) -> str | None:
-        """The rule of hop: a user who may not see the topic's limit does not offload."""
+        """The rule of hop: a user without permission to see the topic's limit does not offload."""
         topic = "" if ctx is None else str(ctx.topic)
         if self._topics is None or not self._topics.find(topic).denied:
             return None

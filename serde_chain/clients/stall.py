@@ -1,4 +1,4 @@
-"""A record that cannot be read for now: a store, registry or key provider is not there, which is not its own fault.
+"""A record that cannot be read for now: a store, registry or key provider is unavailable, which is not its own fault.
 
 The consumer stays at it. Meanwhile its client fetches nothing, so that no records pile up, and is polled all the same,
 so that it stays in its group.
@@ -21,10 +21,10 @@ _LONGEST_WAIT: Final = 5.0
 
 
 class Stall:
-    """What is done about the first record of a window while it cannot be read.
+    """The handling of a window's first record while it cannot be read.
 
     Attributes:
-        record: The record; None while there is no such.
+        record: The record; None if all can be read.
 
     Args:
         client: confluent_kafka's consumer.
@@ -57,7 +57,7 @@ class Stall:
         """Wait until it is time for the next try, serving the client's callbacks.
 
         Args:
-            timeout: Longest wait in seconds; negative waits as long as it takes.
+            timeout: Longest wait in seconds; negative waits without limit.
 
         Returns:
             Whether it is time.
@@ -90,7 +90,7 @@ class Stall:
         self._held = self._held - letting
 
     def forget(self, places: Collection[Place] | None = None) -> None:
-        """Take note that the client fetches from partitions again, or has lost them; all where none are named."""
+        """Note that the client fetches from partitions again, or has lost them; all where none are named."""
         self._held = set() if places is None else self._held.difference(places)
 
     def _hold(self) -> None:

@@ -25,11 +25,11 @@ class Window:
     """Fetched messages in the order in which they came.
 
     Attributes:
-        messages: The messages themselves. Always the same list; None in it stands for a poll that gave nothing, and
+        messages: The messages themselves. Always the same list; None in it stands for a poll that returned nothing, and
             goes with the next call.
         given: Messages that the last call has handed over. Assigned by its last statement.
         passed: Messages that it has reported instead, or that are of no interest to its caller; likewise.
-        decoded: What the chains have made of messages, by their identity. Always the same dictionary.
+        decoded: The decoded parts of messages, by their identity. Always the same dictionary.
         paused: Topics and partitions whose messages wait.
     """
 
@@ -67,7 +67,7 @@ class Window:
         if self.messages and self.messages[-1] is None:
             del self.messages[-1]
         if len(self.given) == len(self.messages) and all(map(operator.is_, self.given, self.messages)):
-            # By far the most calls hand over all that there is.
+            # Most calls by far return everything in the window.
             self.messages.clear()
             self.decoded.clear()
             self.given = self.passed = ()

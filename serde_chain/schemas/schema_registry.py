@@ -192,8 +192,8 @@ class SchemaRegistry:
         try:
             schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key), fmt=form)
         except SchemaRegistryError as error:
-            # Of GUIDs where they have none, and of numbers that cannot be ids, registries say what any server says of
-            # an address that it does not have.
+            # For GUIDs where they have none, and for numbers that cannot be ids, registries answer what any server
+            # answers for an address that it does not have.
             error.about_record = error.about_record or (_is_not_found(error.__cause__) and self._is_there())
             raise
         if (actual := schema.schema_type or "AVRO") != schema_type:
@@ -275,7 +275,7 @@ class SchemaRegistry:
                 hint="Was it written with another registry? Check schema.registry.url" if unknown else None,
             )
             failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
-            # The registry itself says that it knows no such schema; other 404s are of something else at this address.
+            # The registry itself answers that it does not know the schema; other 404s come from another server.
             failure.about_record = unknown and error.error_code in UNKNOWN_SCHEMA
             raise failure from error
         except Exception as error:  # the client lets errors of its HTTP and authentication libraries through
@@ -318,7 +318,7 @@ def frame_of(registered: RegisteredSchema, framing: str, *, is_key: bool, indexe
     by_id = schema_id.encode_id(cast(int, registered.key)) + indexes
     if framing == CONFLUENT:
         return SchemaFrame(by_id, None)
-    # Registries that have GUIDs expect them in headers; readers take the id there as well.
+    # Registries that have GUIDs expect them in headers; readers accept the id there as well.
     named = schema_id.encode_guid(UUID(registered.guid)) + indexes if registered.guid else by_id
     return SchemaFrame(b"", (schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER, named))
 

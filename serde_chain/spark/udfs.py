@@ -96,7 +96,7 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
 
 
 def _make(name: str, plan: Plan, returns: DataType) -> Callable[..., Any]:
-    spark: Any = functions  # what it has depends on the version
+    spark: Any = functions  # its attributes depend on the version
     shipped = pickled(plan)
     if hasattr(spark, "arrow_udf"):
         array = require("pyarrow", "spark").Array
@@ -104,7 +104,7 @@ def _make(name: str, plan: Plan, returns: DataType) -> Callable[..., Any]:
         return _once(spark.arrow_udf, _named(run, name, array, array), returns)
     pandas: Any = require("pandas", "spark")
     run = _arrow_function(_InWorkers(plan.python, "pyarrow", "pandas"), shipped)
-    # In a struct, since a pandas.DataFrame, which stands for a struct, has no way to say that a whole row is null.
+    # In a struct, since a pandas.DataFrame, which stands for a struct, cannot express that a whole row is null.
     function = _once(
         spark.pandas_udf,
         _named(_pandas_function(run, plan.columns), name, pandas.Series, pandas.DataFrame),
@@ -168,7 +168,7 @@ class _InWorkers:
 
 def _loader() -> Callable[[str, tuple[str, ...]], Any]:
     # A nested function is pickled as code, not by its module's name. So it also arrives in an interpreter that lacks
-    # this package, and can say so.
+    # this package, and can report that.
     def load(driver: str, packages: tuple[str, ...]) -> Any:
         import sys
         from importlib import import_module

@@ -89,7 +89,7 @@ class EntryMetadataDeserializer(PlainDeserializer[bytes]):
 
         def take_off(data: Buffer) -> bytes:
             if peek(data) is not None:
-                # Bytes and not a view: what follows may be the user.
+                # Bytes and not a view: the result may go to the user.
                 return bytes(strip(data))
             if required:
                 raise _missing(bytes(data[:2]))

@@ -277,7 +277,7 @@ class _Relay:
         except SystemError as error:
             if error.__cause__ is not None:
                 raise error.__cause__ from None
-            # A callback has swallowed it. It stays with the client, which raises it again at the next call.
+            # A callback has swallowed it. The client keeps it, and raises it again at the next call.
             _log.debug("%s failed: %s", method, error)
 
     def _note_failure(self, error: Any, message: Any) -> None:

@@ -46,7 +46,7 @@ _SETTINGS: Final = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 _THREADS: Final = 8
-# What a store raises becomes a SerializationError when a chain is around the stage.
+# A store's error becomes a SerializationError when a chain is around the stage.
 _DOCUMENTED: Final = (SerializationError, PayloadStoreError)
 _TOPIC: Final = "conformance"
 
@@ -135,7 +135,7 @@ class SerializerTests:
         assert isinstance(data, (bytes, bytearray, memoryview)), f"{value!r} became {type(data).__name__}"
         return deserialize(bytes(data), ctx)
 
-    # What it is
+    # Declarations
 
     def test_it_declares_what_it_is(self, stages: Stages) -> None:
         """Classes say what they take and give, and their options have names and explanations."""
@@ -330,7 +330,7 @@ class SerializerTests:
                 alone = deserialize(record.data, RecordContext(_TOPIC, VALUE, list(record.headers)))
                 assert self.equal(alone, self.from_column(in_column)), f"{alone!r} became {in_column!r}"
 
-    # Many at once, and elsewhere
+    # Threads, and other processes
 
     def test_threads_share_a_stage(self, stages: Stages) -> None:
         """One pair serves several threads at once."""

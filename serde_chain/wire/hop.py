@@ -38,7 +38,7 @@ class _HopFormat(ReferenceFormat):
         return () if is_key else (FORMAT_HEADER,)
 
     def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None, is_key: bool) -> None:
-        # A user who names the format knows it better: a circular is JSON too.
+        # A user who names the format knows better: a circular is JSON too.
         _put(ctx, _named_format(ctx) or (content or BLOB).encode(), sender, keep=True)
 
     def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:

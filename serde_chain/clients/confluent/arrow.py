@@ -19,7 +19,7 @@ _CAREFUL: Final = 64
 
 
 class Rows(NamedTuple):
-    """What became of messages.
+    """The result of decoding messages.
 
     Attributes:
         table: The messages up to the first that cannot be read, or for which there was no time.
@@ -90,7 +90,7 @@ class ArrowReader:
             error.record = messages[bad]
         pairs = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
         left = key.headers_after()
-        listed = [[{"key": name, "value": data} for name, data in found] if found else None for found in left]
+        listed = [[{"key": name, "value": data} for name, data in headers] if headers else None for headers in left]
         moments = arrow.array(value.timestamps_after(), arrow.int64()).view(arrow.timestamp("ms", "UTC"))
         table = arrow.table(
             {

@@ -31,7 +31,7 @@ Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
 
 _MOST_MESSAGES: Final = 1_000_000
-# Most records that are decoded between two looks at the clock.
+# Most records that are decoded between two checks of the clock.
 _AT_ONCE: Final = 100
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
 
@@ -45,7 +45,7 @@ class Consumer:
     A record that cannot be read raises a :class:`~serde_chain.errors.SerializationError` with the raw record and its
     position. Good records of the same batch are handed over before and after it. Where the error is about the record
     (``error.about_record``), it moves past it, as the original does; ``seek`` to its position reads it again. Otherwise
-    a store, registry or key provider is not there: the consumer stays at the record until it can be read.
+    a store, registry or key provider is unavailable: the consumer stays at the record until it can be read.
 
     Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
     ``assign``, ``unsubscribe``, ``close``), never that of a record that was not: a process that stops at it meets it
@@ -53,6 +53,12 @@ class Consumer:
 
     Not thread-safe, unlike the original: of threads that poll or consume at the same time, several may get the same
     record, or none. Give each a consumer of its own, or put a lock around the calls.
+
+    Example:
+        >>> config = {"bootstrap.servers": "localhost:9092", "group.id": "readers", "value.deserializers": "zstd, json"}
+        >>> with Consumer(config) as consumer:  # doctest: +SKIP
+        ...     consumer.subscribe(["images"])
+        ...     print(consumer.poll(30).value())
     """
 
     def __init__(
@@ -113,15 +119,20 @@ class Consumer:
         """Fetch one record.
 
         Args:
-            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+            timeout: Longest wait for the broker in seconds; -1 waits forever.
 
         Returns:
             The message in its final form, one with ``error()``, or None.
 
         Raises:
             SerializationError: The record cannot be read; carries it and its position. Where it is not ``about_record``
-                (a store, registry or key provider is not there), the consumer stays at the record, and the next call
+                (a store, registry or key provider is unavailable), the consumer stays at the record, and the next call
                 tries again, after a wait within its ``timeout`` that grows from 0.1 to 5 s.
+
+        Example:
+            >>> message = consumer.poll(1)  # doctest: +SKIP
+            >>> if message is not None and message.error() is None:  # doctest: +SKIP
+            ...     print(message.value())
         """
         taken = self._take(timeout)
         if taken is None:
@@ -131,7 +142,7 @@ class Consumer:
         return message
 
     def _take(self, timeout: float) -> Taken | None:
-        # The client is also called when a record is waiting: it keeps in its group and serves callbacks then.
+        # The client is also called when a record is waiting, to stay in its group and serve callbacks.
         return self._take_front() if self._fetch(self._poll, timeout) else None
 
     def _take_front(self) -> Taken | None:
@@ -152,7 +163,7 @@ class Consumer:
 
         Args:
             num_messages: The most to return, up to a million.
-            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+            timeout: Longest wait for the broker in seconds; -1 waits forever.
 
         Returns:
             Messages in their final form, or with ``error()``.
@@ -162,6 +173,10 @@ class Consumer:
                 it or passes it, as in :meth:`poll`. The records before one that cannot be read are returned, and the
                 error raised by the next call.
             ValueError: ``num_messages`` is out of range.
+
+        Example:
+            >>> for message in consumer.consume(500, timeout=1):  # doctest: +SKIP
+            ...     print(message.offset(), message.value())
         """
         if not self._fetch_several(num_messages, timeout):
             return []
@@ -203,16 +218,19 @@ class Consumer:
 
         Args:
             num_messages: The most to return, up to a million.
-            timeout: Longest wait for the broker in seconds; -1 waits for ever.
+            timeout: Longest wait for the broker in seconds; -1 waits forever.
 
         Returns:
             ``pyarrow.Table`` with the columns topic, partition, offset, timestamp (ms, UTC), key, headers and value;
-            key and value typed as :meth:`DeserializerChain.to_arrow` says.
+            key and value typed as in :meth:`DeserializerChain.to_arrow`.
 
         Raises:
             SerializationError: The first record cannot be read; as in :meth:`consume`.
             ValueError: ``num_messages`` is out of range.
             confluent_kafka.KafkaException: The client reports an error. Ends of partitions are passed over.
+
+        Example:
+            >>> consumer.consume_arrow(1000, timeout=3).select(["key", "value"]).to_pandas()  # doctest: +SKIP
         """
         due = self._fetch_several(num_messages, timeout)
         waiting = list(self._window.waiting()) if due else []
@@ -228,7 +246,7 @@ class Consumer:
         self._window.settle()
         ready = ready[: min(num_messages, failed)]
         for record in ready:
-            # What a call that was interrupted had decoded goes through the chains once more, as a column.
+            # Records that an interrupted call had decoded go through the chains once more, as a column.
             if (decoded := self._window.decoded.get(id(record))) is not None:
                 decoded.undo()
         try:
@@ -262,7 +280,7 @@ class Consumer:
 
         Args:
             fetch: Fetches, within a number of seconds.
-            timeout: Longest wait in seconds, if no message is waiting; negative waits for ever.
+            timeout: Longest wait in seconds, if no message is waiting; negative waits forever.
 
         Returns:
             Whether the first message may be read; not if that has failed, and it is not yet time to try again.
@@ -290,7 +308,7 @@ class Consumer:
             self._stall.note(record)
 
     def _settle(self) -> None:
-        """Take note that what the last call returned has been handed over."""
+        """Note that the results of the last call have been handed over."""
         self._store_given()
         self._window.settle()
 
@@ -311,7 +329,7 @@ class Consumer:
                     raise
 
     def _drop(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Forget all about partitions that are not this consumer's any more; about all if none are named."""
+        """Forget everything about partitions that are no longer this consumer's; about all if none are named."""
         places = None if partitions is None else {_place(partition) for partition in partitions}
         self._window.drop(places)
         self._window.paused = set() if places is None else self._window.paused - places
@@ -484,6 +502,6 @@ def _place(partition: TopicPartition) -> Place:
 
 
 def _is_end(message: Message) -> bool:
-    """Whether a message only says that a partition has no more for now."""
+    """Whether a message only marks the present end of a partition."""
     error = message.error()
     return error is not None and error.code() == confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001, its documented name

@@ -14,9 +14,9 @@ __all__ = ["Decoded", "decode"]
 
 
 class Decoded(NamedTuple):
-    """A message and what the chains have made of it, not yet put together.
+    """A message and its decoded parts, not yet assembled.
 
-    Decoding does not change the message, and putting together can be done again: so a signal handler that raises
+    Decoding does not change the message, and assembling can be repeated: so a signal handler that raises
     between two steps leaves nothing half done.
 
     Attributes:
@@ -36,7 +36,7 @@ class Decoded(NamedTuple):
         if self.timestamp is None:
             self._put(self.final)
             return self.message
-        # Nothing but its constructor sets a message's timestamp; it takes no None where the broker said nothing.
+        # Nothing but its constructor sets a message's timestamp; it does not accept None where the broker sent none.
         message, (key, value, headers) = self.message, self.final
         said = {"latency": message.latency(), "leader_epoch": message.leader_epoch()}
         return confluent_kafka.Message(
@@ -47,11 +47,11 @@ class Decoded(NamedTuple):
             value=value,
             headers=headers,
             timestamp=(message.timestamp()[0] or confluent_kafka.TIMESTAMP_CREATE_TIME, self.timestamp),
-            **{name: found for name, found in said.items() if found is not None},
+            **{name: fact for name, fact in said.items() if fact is not None},
         )
 
     def undo(self) -> None:
-        """Give the message back what it came with."""
+        """Restore the message as it came."""
         self._put(self.came)
 
     def _put(self, parts: tuple[Any, Any, Any]) -> None:
@@ -90,6 +90,6 @@ def decode(message: Any, key: DeserializerChain | None, value: DeserializerChain
     except SerializationError as error:
         error.record = message
         raise
-    remaining = (kept or None) if headers else headers  # None as in a record that never had any
+    remaining = (kept or None) if headers else headers  # None, as in a record that never had any
     other = ctx.timestamp if ctx.timestamp != moment else None
     return Decoded(message, (raw_key, raw_value, headers), (found_key, found_value, remaining), other)

@@ -1,6 +1,6 @@
-"""Records within what their topics take (PIP-36's idea, for Kafka): who has said nothing gets what the broker allows.
+"""Records within what their topics take (PIP-36's idea, for Kafka): by default, as large as the broker allows.
 
-Two things go wrong when only single records are looked at. librdkafka does not split batches, so that small records
+Two problems appear when only single records are checked. librdkafka does not split batches, so that small records
 fail together where ``batch.size`` is above the topic's limit: here no more is under way than one batch may have. And a
 limit can be lowered while a producer runs: what the broker then refuses is sent again, offloaded if it must be.
 """
@@ -30,13 +30,13 @@ __all__ = ["Negotiation", "Record"]
 _log = logging.getLogger("serde_chain")
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
-# Sent again as it is, and then offloaded: a limit may be lowered twice, but not for ever.
+# Sent again unchanged, and then offloaded: a limit may be lowered twice, but not forever.
 _MOST_ATTEMPTS: Final = 3
 _POLL_SECONDS: Final = 0.05
 _INTERRUPTED: Final = "An interrupt swallowed the report: it is not known whether the record was delivered"
 
 
-# What a callback is called with.
+# The arguments of a callback.
 Report: TypeAlias = tuple[KafkaError | None, Any]
 
 
@@ -53,11 +53,11 @@ class Record:
         headers: Headers; a list of the record's own.
         on_delivery: The user's callback.
         attempts: How often it was sent.
-        size: What it adds to a batch, in bytes.
-        accepted: What the client's ``produce`` has returned; not empty once the client has taken the record.
+        size: Its part of a batch, in bytes.
+        accepted: The results of the client's ``produce``; not empty once the client has the record.
         counted: Whether its size counts as under way.
-        report: What the client said of its delivery, since it was sent last.
-        refusal: What it said when the record was too large.
+        report: The client's delivery report, since it was sent last.
+        refusal: Its report that the record was too large.
         told: Whether the user's callback was called.
     """
 
@@ -122,7 +122,7 @@ class Negotiation:
         self._sent: dict[int, Record] = {}
         self._refused: dict[int, Record] = {}
         self._is_sending_again = False
-        # The thread that polls is told of deliveries, and may be another than the one that produces.
+        # The thread that polls gets the deliveries, and may be another than the one that produces.
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -170,8 +170,8 @@ class Negotiation:
     def recover(self) -> None:
         """Settle what an interrupt has kept from being settled, if all that the client had is through.
 
-        An interrupt within a callback swallows the client's report. It is not known then what became of the record: its
-        callback is told so.
+        An interrupt within a callback swallows the client's report. The record's fate is then unknown: its
+        callback gets an error that says so.
         """
         if not self._sent or len(self._producer):
             return
@@ -212,7 +212,7 @@ class Negotiation:
         until = time.monotonic() + self._block_s
         while self._under_way[topic] and any(record.topic == topic for record in list(self._refused.values())):
             if time.monotonic() > until:
-                raise BufferError(f"records of {topic} were refused, and others are under way still")
+                raise BufferError(f"records of {topic} were refused, and others are still under way")
             self._producer.poll(_POLL_SECONDS)
             self.recover()
 

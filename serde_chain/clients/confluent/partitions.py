@@ -20,7 +20,7 @@ _log = logging.getLogger("serde_chain")
 
 TIMEOUT_S: Final = 60.0
 
-# What belongs to one kind of client only, and is set here.
+# Keys of one kind of client only, which are set here.
 _OWN: Final = (
     "group.",
     "enable.auto",
@@ -57,7 +57,7 @@ def make_client(kind: Any, config: Config | str | Path, own: dict[str, Any]) -> 
 
 
 def log_error(error: Any) -> None:
-    """Log what librdkafka tells between calls; without this callback, any call would raise fatal errors."""
+    """Log what librdkafka reports between calls; without this callback, any call would raise fatal errors."""
     _log.debug("librdkafka: %s", error.str())
 
 
@@ -134,7 +134,7 @@ class PartitionReader:
         return list(self._ask(topic, self._consumer.committed, places, timeout=self.timeout_s))
 
     def group(self) -> Any:
-        """The group, as transactions that commit its positions take it."""
+        """The group's metadata, for transactions that commit its positions."""
         return self._consumer.consumer_group_metadata()
 
     def assign(self, topic: str, offsets: Mapping[int, int]) -> None:
@@ -185,7 +185,7 @@ class PartitionReader:
         )
 
     def _is_end(self, message: Any) -> bool:
-        """Whether a message says that its partition ends there for now."""
+        """Whether a message marks the present end of its partition."""
         error = message.error()
         if error is None:
             return False
@@ -212,7 +212,7 @@ class PartitionReader:
         self._last_error = error.str()
 
     def _problem(self, what: str, error: Any) -> str:
-        """Words for an error, with what the client told between calls: one that times out does not know its reason."""
+        """The text of an error, with the client's reports between calls: a time-out does not know its reason."""
         known = f" ({self._last_error})" if self._last_error and self._last_error != error.str() else ""
         return f"{what}: {error.str()}{known}"
 
@@ -225,7 +225,7 @@ class PartitionReader:
                 if error.args[0].name() in _SOON and time.monotonic() < deadline:
                     time.sleep(_SOON_S)
                     continue
-                self._consumer.poll(0)  # lets the client tell what it has noted between calls
+                self._consumer.poll(0)  # lets the client report what it has noted between calls
                 raise self._failure(
                     self._problem("the broker did not answer", error.args[0]),
                     hint="Check bootstrap.servers and that the broker runs",

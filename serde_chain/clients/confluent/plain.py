@@ -83,7 +83,7 @@ class PlainDecoder:
     Args:
         key: The plain function of the key chain; None leaves keys as they are.
         value: That of the value chain, likewise.
-        noted: Takes what was made of messages that were changed, by the messages' identity.
+        noted: Gets the decoded parts of changed messages, by the messages' identity.
         is_idle: Whether there are no chains, so that all messages are final as they come.
     """
 
@@ -207,7 +207,7 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
     def poll(timeout: float = -1) -> Any:
         nonlocal handed
         is_usual = stall.record is None
-        # What was handed over is in the window no more after a seek, and its offset is to be stored all the same.
+        # After a seek, a record that was handed over is no longer in the window, but its offset must still be stored.
         if is_usual and (messages or window.given):
             if window.given is not handed:
                 handed = _record_of(window.given)
@@ -216,7 +216,7 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
                 try:
                     store(handed[0])
                 except confluent_kafka.KafkaException:
-                    is_usual = False  # in full, it is tried again, and known what the error means
+                    is_usual = False  # the full way tries it again, and knows what the error means
         if is_usual:
             if decoded:
                 decoded.clear()

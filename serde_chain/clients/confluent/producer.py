@@ -49,8 +49,14 @@ class Producer:
     Encoding and uploads happen in the thread that calls ``produce``, which may therefore block for up to
     ``max.block.ms`` (default 60000).
 
-    With ``large.message.threshold.bytes = auto``, and in hop's format, the broker is asked what a topic takes. A record
-    that it refuses nevertheless, because the limit was lowered meanwhile, is sent again.
+    With ``large.message.threshold.bytes = auto``, and in hop's format, the broker is asked for the topic's limit. A
+    record that it refuses nevertheless, because the limit was lowered meanwhile, is sent again.
+
+    Example:
+        >>> config = {"bootstrap.servers": "localhost:9092", "value.serializers": "json, zstd"}
+        >>> with Producer(config) as producer:  # doctest: +SKIP
+        ...     producer.produce("images", {"name": "M 51"}, key=b"M 51")
+        ...     producer.flush(30)
     """
 
     def __init__(
@@ -124,6 +130,9 @@ class Producer:
             BufferError: The client's queue is full. Nothing was uploaded, unless it was full by bytes
                 (``queue.buffering.max.kbytes``) for ``max.block.ms``.
             confluent_kafka.KafkaException: As in ``confluent_kafka.Producer.produce``.
+
+        Example:
+            >>> producer.produce("images", {"name": "M 51"}, key=b"M 51", headers=[("band", b"g")])  # doctest: +SKIP
         """
         if self._room != sys.maxsize and len(self._producer) >= self._room:
             raise BufferError("Local: Queue full")
@@ -183,6 +192,11 @@ class Producer:
 
         Returns:
             How many were queued.
+
+        Example:
+            >>> messages = [{"value": {"name": "M 51"}}, {"value": {"name": "M 87"}, "key": b"M 87"}]
+            >>> producer.produce_batch("images", messages)  # doctest: +SKIP
+            2
         """
         queued = 0
         for message in messages:
@@ -203,7 +217,7 @@ class Producer:
         return queued
 
     def poll(self, timeout: float = -1) -> int:
-        """Serve callbacks, for up to a number of seconds; -1 waits for ever. Returns how many were served."""
+        """Serve callbacks, for up to a number of seconds; -1 waits forever. Returns how many were served."""
         served = self._producer.poll(timeout)
         if self._negotiation is not None:
             self._negotiation.recover()
@@ -270,8 +284,8 @@ class Producer:
     def close(self) -> bool:
         """Send what is queued, then close the client, the chains and their stores.
 
-        Where it is interrupted, records that are not sent yet are given up: their callbacks are told, and a warning
-        says how many there were.
+        Where it is interrupted, records that are not sent yet are dropped: their callbacks get an error, and a warning
+        has their number.
         """
         if self._is_closed:
             return True
@@ -291,9 +305,7 @@ class Producer:
     def _give_up(self) -> None:
         if count := len(self):
             # The client counts events of other kinds as well.
-            _log.warning(
-                "closing the producer was interrupted: what is not delivered, at most %d records, is given up", count
-            )
+            _log.warning("closing the producer was interrupted: at most %d undelivered records are dropped", count)
             self.purge()
             self._producer.flush(_PURGE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""What producers and consumers share: chains and client settings out of one configuration."""
+"""The common part of producers and consumers: chains and client settings out of one configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time 
 MAX_POLL_INTERVAL: Final = Option("max.poll.interval.ms", integer(1), 300_000, doc="longest time between two polls")
 _DEFAULT_TIMEOUT_MS: Final = 60_000
 
-# What librdkafka knows in one kind of client only and warns of in the other: one configuration serves both.
+# Keys that librdkafka knows in one kind of client and warns of in the other: one configuration serves both.
 _CONSUMERS_ONLY: Final = frozenset({
     "allow.auto.create.topics", "auto.commit.enable", "auto.commit.interval.ms", "auto.offset.reset", "check.crcs",
     "consume.callback.max.messages", "coordinator.query.interval.ms", "enable.auto.commit",
@@ -93,7 +93,9 @@ class ClientSetup(Generic[ChainT]):
             key.close()
             raise
         others = _CONSUMERS_ONLY if chain.side is SERIALIZE else _PRODUCERS_ONLY
-        client = {name: found for name, found in configuration.client_config(resolved).items() if name not in others}
+        client = {
+            name: setting for name, setting in configuration.client_config(resolved).items() if name not in others
+        }
         client.pop(MAX_BLOCK.name, None)
         setup = cls(key if key.stages else None, value if value.stages else None, config, client, limit_ms)
         try:
@@ -141,10 +143,10 @@ class ClientSetup(Generic[ChainT]):
                 )
 
     def tell_cluster(self, cluster_id: Callable[[float], str]) -> None:
-        """Hand a way to get the cluster's id to the stages that want one, as Confluent's clients do.
+        """Pass a way to get the cluster's id to the stages that need one, as Confluent's clients do.
 
         Args:
-            cluster_id: Gives the id, within a number of seconds.
+            cluster_id: Returns the id, within a number of seconds.
         """
         for chain in (self.key, self.value):
             if chain is not None:

@@ -1,4 +1,4 @@
-"""The limits of topics, as the broker says them (PIP-36's idea, for Kafka)."""
+"""The limits of topics, as the broker reports them (PIP-36's idea, for Kafka)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["TopicLimits"]
 
 _log = logging.getLogger("serde_chain")
 
-# A topic that is not there may be created any moment.
+# A missing topic may be created at any moment.
 _UNKNOWN_TTL_S: Final = 1.0
 _UNUSABLE: Final = ("transactional.", "transaction.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A limit that the broker has told.
+    """A limit that the broker has reported.
 
     Attributes:
         limit: The limit.
@@ -45,7 +45,7 @@ class TopicLimits:
 
     Args:
         client: Configuration of a Kafka client.
-        ttl_ms: How long an answer is taken for true, in ms.
+        ttl_ms: How long an answer is remembered, in ms.
         timeout_ms: Longest time for an answer, in ms.
     """
 
@@ -66,7 +66,7 @@ class TopicLimits:
         """The limit of a topic.
 
         Raises:
-            TopicLimitError: The broker does not say, and it was not known before.
+            TopicLimitError: The broker does not report it, and it was not known before.
         """
         known = self._known.get(topic)
         if known is not None and not known.refuted and time.monotonic() < known.until:
@@ -92,24 +92,24 @@ class TopicLimits:
             self._asked.pop(topic, None)  # the answer may be older than the refusal
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         self._admin = None
 
     def _answer(self, topic: str, asked: Future[Any], known: _Known | None) -> _Known:
-        """Wait for an answer and take note of it."""
+        """Wait for an answer and remember it."""
         try:
             limit, ttl = self._read(topic, asked)
         except TopicLimitError as error:
             if known is None:
                 raise
-            _log.warning("%s; the limit that was known is used", error.message)
+            _log.warning("%s; the last known limit is used", error.message)
             limit, ttl = known.limit, self._timeout_s
         finally:
             with self._lock:
                 if self._asked.get(topic) is asked:
                     del self._asked[topic]
-        found = self._known[topic] = _Known(limit, time.monotonic() + ttl)
-        return found
+        known = self._known[topic] = _Known(limit, time.monotonic() + ttl)
+        return known
 
     def _ask(self, topic: str) -> Future[Any]:
         from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -123,7 +123,7 @@ class TopicLimits:
         return future
 
     def _read(self, topic: str, asked: Future[Any]) -> tuple[TopicLimit, float]:
-        """An answer, and for how many seconds it is taken for true."""
+        """An answer, and for how many seconds it is remembered."""
         from confluent_kafka import KafkaError, KafkaException
 
         try:
@@ -136,9 +136,9 @@ class TopicLimits:
             if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return TopicLimit(), _UNKNOWN_TTL_S
             raise TopicLimitError(
-                f"the broker did not say how large records of the topic may be: {reason or 'no answer'}",
-                hint="Check that the broker is there; or switch offloading off with automatic_offload = false where it "
-                "goes to hop, or set large.message.threshold.bytes to a number where it is auto",
+                f"the broker did not report how large records of the topic may be: {reason or 'no answer'}",
+                hint="Check that the broker is running; or switch offloading off with automatic_offload = false where "
+                "it goes to hop, or set large.message.threshold.bytes to a number where it is auto",
                 topic=topic,
             ) from error
         policy = str(entries["cleanup.policy"].value)

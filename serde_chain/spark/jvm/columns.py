@@ -51,7 +51,7 @@ def read_natively(
             return result
         # The id may have been registered since, which is not the record's fault: no row may be lost to that.
         text = functions.concat(functions.lit("SchemaRegistryError: "), message(choice, value, context, field))
-        # First, since from_avro is not to see such bytes.
+        # First, since from_avro must not see such bytes.
         return functions.when(unknown, functions.raise_error(text).cast(kind)).otherwise(result)
     if plain and not context:
         return result

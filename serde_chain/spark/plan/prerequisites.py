@@ -53,7 +53,7 @@ def check_worker_python(session: Any) -> None:
     Raises:
         MissingDependencyError: It lacks a package; the message names PYSPARK_PYTHON.
     """
-    # A Spark Connect session has no context, and its workers run elsewhere; there the worker itself says it.
+    # A Spark Connect session has no context, and its workers run elsewhere; there the worker itself reports it.
     context = getattr(session, "sparkContext", None)
     if context is None or not str(context.master).startswith("local"):
         return

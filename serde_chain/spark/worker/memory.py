@@ -9,7 +9,7 @@ from typing import Final
 
 __all__ = ["give_back_at_once"]
 
-# malloc.h: blocks of so many bytes get pages of their own.
+# malloc.h: blocks from this size on get pages of their own.
 _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 1 << 20
 

@@ -205,7 +205,7 @@ def _excess(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int
         return max((_excess(branch, named, known) for branch in schema), default=0) - PARTS_PER_BYTE
     if isinstance(schema, str) and schema in named:
         if schema not in known:
-            known[schema] = 0  # while it is looked into: what contains itself is looked over anyway
+            known[schema] = 0  # while it is being checked: a type that contains itself is always checked
             known[schema] = _excess(named[schema], named, known)
         return known[schema]
     kind = schema["type"] if isinstance(schema, dict) else schema
@@ -213,6 +213,6 @@ def _excess(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int
         return _excess(kind, named, known)
     if kind in {"record", "error"}:
         return 1 + sum(_excess(field["type"], named, known) for field in schema["fields"])
-    # Numbers of varying length, and the counts of what has a length of its own, take a byte at least.
+    # Varints, and the lengths of types that have one, take a byte at least.
     size = schema["size"] if kind == "fixed" else _FIXED_SIZES.get(kind, 1)
     return 1 - PARTS_PER_BYTE * int(size)

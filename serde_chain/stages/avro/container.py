@@ -236,7 +236,7 @@ def _inflate(data: memoryview, most: int) -> bytes:
         block = inflate.decompress(data, most + 1)
     except zlib.error as error:
         raise ValueError(f"a block is corrupt: {error}") from error
-    # fastavro and others leave a part of zlib's checksum behind the end, so what follows is not looked at.
+    # fastavro and others leave a part of zlib's checksum behind the end, so the bytes that follow are ignored.
     if len(block) > most or not inflate.eof:
         raise ValueError(f"a block is cut off, or larger than {_MAX_OUTPUT} bytes when it is decompressed")
     return block

@@ -16,7 +16,7 @@ from payload_stores.plugins import require
 
 __all__ = ["MAX_DIGITS", "readable"]
 
-# Longer ones are refused whatever their precision is, since container files bring that along. So many digits, of 4 KB,
+# Longer ones are refused whatever their precision, since container files bring their own. This many digits, of 4 KB,
 # take a millisecond.
 MAX_DIGITS: Final = 10_000
 
@@ -68,7 +68,7 @@ def _read(data: bytes, schema: Any, _reader_schema: Any = None) -> Decimal:
     """
     precision, scale = schema["precision"], schema.get("scale") or 0
     beyond = _beyond(precision)
-    # Filled up by a sign is allowed, and the fast reader of batches takes it too; bits cost nothing, digits do.
+    # Padding by the sign is allowed, and the fast reader of batches accepts it too; bits cost nothing, digits do.
     unscaled = int.from_bytes(data, signed=True)
     if not -beyond < unscaled < beyond:
         raise ValueError(f"a decimal of {len(data)} bytes has more digits than its precision of {precision}")

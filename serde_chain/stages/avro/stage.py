@@ -160,7 +160,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         self._schema = read_schema(config)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
-        # What does not depend on the topic needs no context.
+        # A record that does not depend on the topic needs no context.
         self.plain = None
         self._writers = PerTopic(self._ask_for_writer)
         if self._schema is None and not (self._registry and self._registry.use_latest):

@@ -18,7 +18,7 @@ from serde_chain.base import Buffer
 __all__ = ["dumps", "loads"]
 
 # Digits and signs become 0, so that one search finds all integers that may need more than 64 bits: 20 digits, or 19
-# behind a minus. What else it finds is read as well, only slower.
+# behind a minus. Other matches are read as well, only slower.
 _SHAPE: Final = bytes(0x30 if byte in b"-0123456789" else byte for byte in range(256))
 _LONG: Final = b"0" * 20
 _NOT_FINITE: Final = (b"NaN", b"Infinity")

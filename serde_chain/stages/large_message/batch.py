@@ -21,7 +21,7 @@ class _Marked(NamedTuple):
 
     Attributes:
         row: Its row.
-        step: What the stage gave: the payload, a transfer that leads to it, or None if that failed.
+        step: The stage's result: the payload, a transfer that leads to it, or None if that failed.
     """
 
     row: int

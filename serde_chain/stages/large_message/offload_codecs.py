@@ -36,7 +36,7 @@ def compressor(name: str) -> Callable[[Buffer], bytes]:
     if name == "snappy":
         return partial(_compress_xerial, require("cramjam", "compression").snappy.compress_raw)
     if name == "lz4":
-        # Kafka's reader takes no linked blocks.
+        # Kafka's reader does not accept linked blocks.
         return partial(require("lz4.frame", "compression").compress, block_linked=False, store_size=False)
     library: Any = require("zstandard", "compression")
     return lambda data: library.ZstdCompressor(write_content_size=False).compress(data)
@@ -48,10 +48,10 @@ def decompress(name: str, data: Buffer, limit: int) -> bytes:
     Args:
         name: The codec.
         data: A frame, and zero bytes behind it.
-        limit: The most bytes that it may give.
+        limit: The most bytes that it may decompress to.
 
     Raises:
-        DecodeError: It is no such frame, is cut off, is followed by something else, or gives more than the limit.
+        DecodeError: It is not such a frame, is cut off, is followed by something else, or exceeds the limit.
         MissingDependencyError: The library is not installed.
     """
     try:
@@ -90,7 +90,7 @@ def _xerial(data: memoryview, limit: int) -> bytes:
         block = data[at + 4 : at + 4 + size]
         if len(block) < size:
             raise ValueError("it ends too early")
-        # A block says in front what it gives.
+        # A block begins with the size of its output.
         total += varint.read(block, 0, 5)[0]
         if total > limit:
             raise _too_large(limit)
@@ -104,12 +104,12 @@ def _xerial(data: memoryview, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> ValueError:
-    return ValueError(f"it gives more than {limit} bytes")
+    return ValueError(f"it decompresses to more than {limit} bytes")
 
 
 def _check_padding(rest: memoryview) -> None:
     if bytes(rest).strip(b"\x00"):
-        raise ValueError("something else than zero bytes follows its end")
+        raise ValueError("bytes other than zero follow its end")
 
 
 _DECOMPRESSORS: Final[dict[str, Callable[[memoryview, int], bytes]]] = {

@@ -1,4 +1,4 @@
-"""What both directions of ``large-message`` share: their keys, and the payload stores behind a deadline."""
+"""The common part of both directions of ``large-message``: keys, and the payload stores behind a deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KIP_THRESHOLD_BYTES: Final = 1048576
 
 
 def _store(value: object) -> Any:
-    """A store by name, class, instance or mapping; which of these it is, the store registry finds out."""
+    """A store by name, class, instance or mapping; the store registry tells them apart."""
     return text(value) if isinstance(value, str) else value
 
 
@@ -60,10 +60,10 @@ THRESHOLD: Final = Option(
     "large.message.threshold.bytes",
     _threshold,
     None,
-    doc="larger payloads go to the store (default 1048576); auto: what topic and client take",
+    doc="larger payloads go to the store (default 1048576); auto: what topic and client accept",
 )
 TTL: Final = Option(
-    "large.message.threshold.ttl.ms", integer(1), 300_000, doc="how long a topic's limit is taken for known (auto, hop)"
+    "large.message.threshold.ttl.ms", integer(1), 300_000, doc="how long a topic's limit is remembered (auto, hop)"
 )
 MURMUR3: Final = "murmur3"
 ID: Final = Option(
@@ -76,7 +76,7 @@ COMPRESSION: Final = Option(
     "large.message.compression",
     choice("none", *offload_codecs.NAMES),
     "none",
-    doc="of what is offloaded in bakdata's formats: none, gzip, snappy, lz4 or zstd",
+    doc="compression of payloads in bakdata's formats: none, gzip, snappy, lz4 or zstd",
 )
 FORMAT: Final = Option(
     "large.message.format",
@@ -95,10 +95,10 @@ SAME: Final = "same"
 
 
 def _topics(value: object) -> tuple[str, ...]:
-    found = listing(value)
-    if not found or (ANY in found and len(found) > 1):
+    topics = listing(value)
+    if not topics or (ANY in topics and len(topics) > 1):
         raise ValueError("expected any, same, or a list of topics")
-    return found
+    return topics
 
 
 REFERENCE_TOPICS: Final[Option[tuple[str, ...]]] = Option(
@@ -122,7 +122,7 @@ DOWNLOADS_BYTES: Final = Option(
 
 
 def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
-    """The options of a store, by what stands under a key."""
+    """The options of a store, by the value of a key."""
     try:
         return store_options(spec)
     except ConfigError as error:
@@ -131,19 +131,19 @@ def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
 
 
 class LargeMessage(Stage):
-    """What both directions share: stores behind a deadline."""
+    """The base of both directions: stores behind a deadline."""
 
     moves_payloads = True
     _stores: tuple[PayloadStore, ...] = ()
     _content: str | None = None
-    """What the neighbour is that makes or reads the payload, as formats say it in a header."""
+    """The format of the neighbour that makes or reads the payload, as headers name it."""
 
     @classmethod
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
         """The stage's own keys, and those of the stores that the configuration names."""
         named = {STORE.name: (STORE.read({STORE.name: "memory", **config}),), STORES.name: STORES.read(config)}
-        found = [_options(spec, key) for key, specs in named.items() for spec in specs if spec]
-        return (*cls.options, *PayloadStore.options, *(option for options in found for option in options))
+        of_stores = [_options(spec, key) for key, specs in named.items() for spec in specs if spec]
+        return (*cls.options, *PayloadStore.options, *(option for options in of_stores for option in options))
 
     def _with_content(self, content: str | None) -> Self:
         """The stage beside a neighbour that makes or reads such payloads; it shares the stores."""
@@ -188,7 +188,7 @@ class LargeMessage(Stage):
 
 
 class _AlwaysOn:
-    """What :class:`~payload_stores.SupportsOptOut` says of a store that cannot be switched off."""
+    """:class:`~payload_stores.SupportsOptOut` for a store that cannot be switched off."""
 
     sender: str | None = None
     offloads = True
@@ -202,7 +202,7 @@ _ALWAYS_ON: Final = _AlwaysOn()
 
 
 def opt_out(store: PayloadStore) -> SupportsOptOut:
-    """How a store is switched off; that of most stores says that they are on."""
+    """The switches of a store; those of most stores are always on."""
     return store if isinstance(store, SupportsOptOut) else _ALWAYS_ON
 
 
@@ -216,7 +216,7 @@ def murmur3_digest(data: Buffer) -> str:
 
 
 def without_deadline(store: PayloadStore) -> PayloadStore:
-    """A store as it was opened, for those who keep a deadline for several calls together."""
+    """A store as it was opened, for callers with one deadline for several calls."""
     return store.store if isinstance(store, Deadline) else store
 
 
@@ -224,11 +224,11 @@ class ReferenceTopics:
     """Whose payloads a record may refer to: a reader follows references that every writer may make.
 
     Args:
-        topics: What :data:`REFERENCE_TOPICS` says.
+        topics: The value of :data:`REFERENCE_TOPICS`.
         stores: The stores that are read.
 
     Raises:
-        ConfigError: A store's references do not tell the topic.
+        ConfigError: A store's references do not contain the topic.
     """
 
     def __init__(self, topics: tuple[str, ...], stores: Iterable[PayloadStore]) -> None:
@@ -238,7 +238,7 @@ class ReferenceTopics:
         silent = next((store for store in stores if not isinstance(store, SupportsTopics)), None)
         if silent is not None and not self._any:
             raise ConfigError(
-                f"references of the store {silent.scheme} do not tell a topic, by which they could be refused",
+                f"references of the store {silent.scheme} do not contain a topic by which they could be refused",
                 hint=f"Leave {REFERENCE_TOPICS.name} at {ANY}",
                 key=REFERENCE_TOPICS.name,
             )
@@ -249,7 +249,7 @@ class ReferenceTopics:
         Args:
             reference: The reference.
             ctx: The record around it.
-            store_of: Gives the store of a reference's URL.
+            store_of: Returns the store of a reference's URL.
 
         Raises:
             UntrustedReferenceError: The record may not refer to it.
@@ -275,16 +275,18 @@ def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[Refe
         ConfigError: The format is not known, or does not go with ids or compression.
     """
     name = FORMAT.read(config)
-    found = find_format(name)
+    reference_format = find_format(name)
     # Compaction and partitioning compare keys byte by byte, so equal keys need equal references.
     strategy = "content" if is_key else ID.read(config)
-    if strategy not in found.id_strategies:
-        known = ", ".join(found.id_strategies)
-        raise ConfigError(f"{ID.name} = {strategy} is not for the format {name}", hint=f"It has {known}", key=ID.name)
-    if COMPRESSION.read(config) != "none" and not found.compresses:
+    if strategy not in reference_format.id_strategies:
+        known = ", ".join(reference_format.id_strategies)
         raise ConfigError(
-            f"{COMPRESSION.name} is not for the format {name}",
+            f"{ID.name} = {strategy} is not available in the format {name}", hint=f"It has {known}", key=ID.name
+        )
+    if COMPRESSION.read(config) != "none" and not reference_format.compresses:
+        raise ConfigError(
+            f"{COMPRESSION.name} is not available in the format {name}",
             hint="Put a compress stage in front of large-message",
             key=COMPRESSION.name,
         )
-    return found, strategy
+    return reference_format, strategy

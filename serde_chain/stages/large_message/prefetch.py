@@ -23,14 +23,14 @@ Payload: TypeAlias = Buffer | StoredRecord
 
 
 class Downloads:
-    """Gives payloads in the order in which they are asked for, and fetches what will be asked next meanwhile.
+    """Returns payloads in the order of their references, and fetches the next ones meanwhile.
 
     Whole records (:class:`~payload_stores.base.StoredRecord`) are payloads to it as well. A payload that several
     records refer to is kept for the last of them, unless its room is needed.
 
     Args:
         download: Fetches and verifies one payload. It runs in another thread, which is left behind when the time is up.
-        references: What will be asked for, in this order.
+        references: The references that will be read, in this order.
         in_flight: Most downloads at a time.
         max_bytes: Most bytes that are on their way, held for later or taken and not let go (:meth:`let_go`), save that
             one payload always may be. None where all that is taken is held to the end in any case.
@@ -55,10 +55,10 @@ class Downloads:
         self._started: dict[Reference, Future[Payload]] = {}
         self._running: set[Future[Payload]] = set()
         self._taken: dict[Reference, Payload] = {}
-        # Of what was started and not dropped, or taken and not let go.
+        # Of payloads that were started and not dropped, or taken and not released.
         self._sizes: dict[Reference, int] = {}
         self._bytes = 0
-        # What is assumed of a reference that does not say its size, until larger ones were seen.
+        # The assumed size of a reference without one, until larger ones were seen.
         self._assumed = max((max_bytes or 0) // in_flight, 1)
         self._until: float | None = None
 
@@ -79,7 +79,7 @@ class Downloads:
         return self._taken[reference]
 
     def let_go(self) -> None:
-        """Say that what was taken is not held any more; the deadline begins anew with the next one."""
+        """Release the payloads that were taken; the deadline begins anew with the next one."""
         for reference in self._taken:
             if reference not in self._started:
                 self._charge(reference, None)
@@ -112,8 +112,8 @@ class Downloads:
             wait([future], left)
         if future is None or not future.done():
             raise PayloadStoreUnavailableError(
-                f"the payloads of the batch were not there within {self._timeout_ms} ms",
-                hint="Check that the store is there and how fast it is, read smaller batches, or raise "
+                f"the payloads of the batch did not arrive within {self._timeout_ms} ms",
+                hint="Check that the store is up and how fast it answers, read smaller batches, or raise "
                 "large.message.store.timeout.ms",
                 reference=reference.url[:500],
             )
@@ -155,7 +155,7 @@ class Downloads:
             try:
                 future.set_result(context.run(self._download, reference))
             except BaseException as error:  # noqa: BLE001, raised where the payload is taken
-                release(error)  # they hold what came, until the batch is done
+                release(error)  # they hold their payloads until the batch is done
                 future.set_exception(error)
 
         run_elsewhere(run)
@@ -174,7 +174,7 @@ class Downloads:
                 self._charge(kept, None)
 
     def _charge(self, reference: Reference, size: int | None) -> None:
-        """Count the bytes of a payload; None: it is not held any more."""
+        """Count the bytes of a payload; None: it is no longer held."""
         self._bytes += (size or 0) - self._sizes.pop(reference, 0)
         if size is not None:
             self._sizes[reference] = size

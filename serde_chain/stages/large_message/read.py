@@ -1,4 +1,4 @@
-"""``large-message``, reading: payloads come back from where references say they are (KIP-1159)."""
+"""``large-message``, reading: payloads come back from their stores (KIP-1159)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["Download", "LargeMessageDeserializer"]
 
 
 class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
-    """Downloads what a reference stands for, and verifies size and digest.
+    """Downloads the payload of a reference, and verifies size and digest.
 
     Follows references only to the stores that are configured, and there only below their own prefix.
     """
@@ -59,16 +59,16 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         accepted = ACCEPT.read(config)
         if config.get(ACCEPT.name) is None and any(isinstance(store, SupportsRecords) for store in self._stores):
             accepted = (*accepted, "hop")
-        # What is marked in the data claims all of it, so it comes last.
-        self._formats = sorted((find_format(name) for name in accepted), key=lambda found: found.in_band)
+        # Formats with a mark in the data claim all of it, so they come last.
+        self._formats = sorted((find_format(name) for name in accepted), key=lambda each: each.in_band)
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
-        # Of records without headers, only bytes could say that they are placeholders.
+        # Records without headers could only be marked in their bytes.
         self.plain = None if self._in_band else untouched
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
         self.downloads_bytes = DOWNLOADS_BYTES.read(config)
 
     def bind(self, before: object | None, after: object | None) -> Self:
-        """Learn which stage comes next: what a header calls something else than that reads is not for it.
+        """Learn which stage comes next: records of another format, by a header, are not for it.
 
         Such headers are about values.
         """
@@ -79,13 +79,13 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
     @property
     def restores_records(self) -> bool:
         """Whether references may stand for whole records, with headers, key and timestamp."""
-        return any(found.whole_record for found in self._formats)
+        return any(each.whole_record for each in self._formats)
 
     def marker_headers(self) -> frozenset[str] | None:
         """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
         if self._in_band:
             return None
-        return frozenset(name for found in self._formats for name in found.headers(is_key=self._is_key))
+        return frozenset(name for each in self._formats for name in each.headers(is_key=self._is_key))
 
     def batch_form(self) -> BatchForm:
         """The form of whole columns."""
@@ -98,14 +98,14 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         return None if data is None else cast("Buffer", finish(self.begin(data, ctx)))
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
-        """Pass an inline payload through; say of a placeholder that its payload has to be fetched.
+        """Pass an inline payload through; return a transfer for a placeholder.
 
         Returns:
             The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to it. Of a whole record, headers, key
             and timestamp are put into the context then.
         """
         if not (self._in_band or (ctx is not None and ctx.headers)):
-            return data  # by far the most records: nothing marks them
+            return data  # most records by far: nothing marks them
         located = self._locate(data, ctx)
         if located is None:
             return self._checked(data, ctx)
@@ -115,7 +115,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         return self.restore(reference_format, content, ctx)
 
     def restore(self, reference_format: ReferenceFormat, payload: Buffer | StoredRecord, ctx: Context | None) -> Buffer:
-        """Put a payload in place of what marks it; for the stage's own transfer.
+        """Put a payload in place of its placeholder; for the stage's own transfer.
 
         Args:
             reference_format: How it was marked.
@@ -129,7 +129,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         return payload
 
     def _checked(self, data: Buffer, ctx: Context | None) -> Buffer:
-        """The data, unless a header says that the stages to come do not read it."""
+        """The data, unless a header names a format that the later stages do not read."""
         if self._content is not None:
             for reference_format in self._formats:
                 content = reference_format.content(ctx)
@@ -155,7 +155,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         return None
 
     def _fetches(self, reference: Reference) -> bool:
-        """Whether references of the store are to be followed; one that is in no store's hands is an error later."""
+        """Whether references of the store are to be followed; a reference of no store is an error later."""
         store = self._owner(reference.url)
         return store is None or opt_out(store).fetches
 
@@ -205,7 +205,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         return store
 
     def _owner(self, url: str) -> PayloadStore | None:
-        """The store that follows a reference, by its prefix; one that is alone says itself why it does not."""
+        """The store that follows a reference, by its prefix; a single store raises its own refusal."""
         if len(self._stores) == 1:
             return self._stores[0]
         return next((store for store in self._stores if store.owns(url)), None)

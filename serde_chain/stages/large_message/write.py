@@ -59,7 +59,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._is_key = is_key
         self._format, self._id_strategy = format_to_write(config, is_key=is_key)
         if self._id_strategy == MURMUR3:
-            murmur3_digest(b"")  # a missing library is said now
+            murmur3_digest(b"")  # a missing library is reported now
         self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies
         if self._format.offloads_at_threshold:
             self._threshold -= 1
@@ -69,7 +69,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._open(config, STORE.read(config))
         (self._store,) = self._stores
         self._opt_out = opt_out(self._store)
-        # hop's clients take the limit of the topic, whatever the threshold of others is.
+        # hop's clients use the topic's limit, whatever threshold other formats have.
         self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
@@ -106,7 +106,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     @property
     def limits_ttl_ms(self) -> int:
-        """How long a topic's limit is taken for true, in ms."""
+        """How long a topic's limit is remembered, in ms."""
         return self._limits_ttl_ms
 
     @property
@@ -133,14 +133,14 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return self._with(_limits=limits, _threshold=threshold, plain=plain)
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
-        """Whether what the stage gave is what it was given: neither a placeholder nor marked in its bytes."""
+        """Whether the stage returned what it was given: neither a placeholder nor marked in its bytes."""
         if self._format.in_band:
             return False
         content = self._format.read(data, ctx, is_key=self._is_key)
         return content is None or content is data
 
     def bind(self, before: object | None, after: object | None) -> Self:
-        """Learn which stage comes before: formats may say in a header what it gives."""
+        """Learn which stage comes before: formats may name its output in a header."""
         return self._with_content(before.message_format if isinstance(before, Serializer) else None)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
@@ -148,7 +148,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return None if data is None else cast("Buffer", finish(self.begin(data, ctx)))
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
-        """Pass a small payload through; say of a large one that it has to be published.
+        """Pass a small payload through; return a transfer for a large one.
 
         Returns:
             The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to what takes its place.
@@ -160,7 +160,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         size = len(data)
         if size <= self._threshold and (limits is None or size + self._format.inline_overhead <= limits.largest(ctx)):
             return self._format.write_inline(data, ctx, is_key=self._is_key)
-        # The rule of hop, whose clients ask for the limit: a user who may not see it does not offload.
+        # The rule of hop, whose clients ask for the limit: a user without permission to see it does not offload.
         asks_first = limits is not None and self._format.whole_record and self._opt_out.offloads
         return self._upload(data, ctx, limits.denied(ctx) if asks_first and limits is not None else None)
 
@@ -177,7 +177,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return self._upload(data, ctx, None, optional=False)
 
     def _inline_alone(self, most: int) -> Callable[[Any], Any] | None:
-        """Pass on payloads of so many bytes at most, whatever the record around them is; None where that matters."""
+        """Pass on payloads up to a size, whatever the record around them; None where the record matters."""
         if self._format.marks_inline or most <= 0:
             return None
 
@@ -213,17 +213,17 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         Args:
             store: The store, or what it is without its deadline.
             data: The payload.
-            order: All that has to be known of the record.
+            order: The facts about the record.
         """
         if order.is_optional and (reason := self._opt_out.why_not() or order.denied):
             return _Declined(reason)
         if self._compress is not None:
             data = self._compress(data)
-        # Nothing refers to the digest of records that lie in the store whole.
+        # Nothing refers to the digest of records that are stored whole.
         unused = self._format.whole_record and order.strategy == "random"
         digest = None if unused else sha256_digest(data)
         context = PublishContext(
-            # A format's own way is not random, which is all that stores want to know of it.
+            # A format's own ids are not random, which is all that stores need to know.
             cast("IdStrategy", order.strategy if order.strategy in ID_STRATEGIES else "content"),
             key=order.key,
             digest=digest,
@@ -242,12 +242,12 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return Reference(url, len(data), digest, compression=self._compression)
 
     def replace(self, data: Buffer, ctx: Context | None, outcome: Reference | _Declined) -> Buffer:
-        """Put what takes a payload's place into the record; for the stage's own transfer.
+        """Put a placeholder into the record; for the stage's own transfer.
 
         Args:
             data: The payload.
             ctx: The record around it.
-            outcome: What :meth:`publish` gave.
+            outcome: The result of :meth:`publish`.
 
         Raises:
             MessageTooLargeError: Nothing may be offloaded, and the payload cannot be sent as it is.
@@ -287,7 +287,7 @@ class _Order:
 
 @dataclass(frozen=True, slots=True)
 class _Declined:
-    """A payload that is not to be offloaded, and why."""
+    """A payload that must not be offloaded, and why."""
 
     reason: str
 

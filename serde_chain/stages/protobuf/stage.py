@@ -161,7 +161,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             message = _parse(written, data, start)
             return message if finish is None else finish(message)
 
-        # KeyError for what the registry has to be asked about first.
+        # KeyError for a schema that has to be looked up in the registry first.
         self.plain = read
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
@@ -286,5 +286,5 @@ def _class_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> Any:
         return protobuf_schema.class_at(files, indexes)
     except (ValueError, RecursionError) as error:
         failure = SchemaRegistryError(f"schema {registered.key} of the registry does not describe the record: {error}")
-        failure.about_record = True  # which says itself where in the schema its message is
+        failure.about_record = True  # which names the place of its message in the schema itself
         raise failure from error

@@ -25,7 +25,7 @@ from serde_chain.testing.services.ports import HOST, port_answers
 from serde_chain.testing.services.process import Service
 
 _ADMIN_SECONDS = 30.0
-# What a start costs is mostly class loading and compiling, hence the quick compiler and collector.
+# A start is mostly class loading and compiling, hence the quick compiler and collector.
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _NOTICE = 5  # of syslog
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")

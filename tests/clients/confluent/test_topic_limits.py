@@ -110,11 +110,11 @@ def test_what_was_known_is_used_when_nobody_answers(
     until = time.monotonic() + 10
     while "the limit" not in caplog.text and time.monotonic() < until:
         assert asked.find(topic) == known
-    assert "the limit that was known is used" in caplog.text
+    assert "the last known limit is used" in caplog.text
     asked.forget(topic)  # a record was refused, so this is waited for
     caplog.clear()
     assert asked.find(topic) == known
-    assert "the limit that was known is used" in caplog.text
+    assert "the last known limit is used" in caplog.text
     with pytest.raises(TopicLimitError, match=r"large\.message\.threshold\.bytes"):
         asked.find("never asked for")
 

@@ -217,9 +217,9 @@ def test_percent_encoded_references_are_read(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "more", "message"),
     [
-        ("kip1159", {"compression": "gzip"}, "is not for the format kip1159"),
-        ("kip1159", {"id": "murmur3"}, "is not for the format kip1159"),
-        ("bakdata-flag", {"id": "keyed"}, "is not for the format bakdata-flag"),
+        ("kip1159", {"compression": "gzip"}, "is not available in the format kip1159"),
+        ("kip1159", {"id": "murmur3"}, "is not available in the format kip1159"),
+        ("bakdata-flag", {"id": "keyed"}, "is not available in the format bakdata-flag"),
         ("bakdata-flag", {"compression": "brotli"}, "expected one of"),
         ("bakdata-flags", {}, "Did you mean bakdata-flag"),
     ],

@@ -94,7 +94,7 @@ def test_a_store_whose_references_tell_no_topic_is_refused() -> None:
     hop = {"hop.offload.url": "https://offload.example.org", "hop.username": "me", "hop.password": "secret"}
     with reader("hop", "any", **hop):
         pass
-    with pytest.raises(ConfigError, match=r"references of the store https? do not tell a topic"):
+    with pytest.raises(ConfigError, match=r"references of the store https? do not contain a topic"):
         reader("hop", "same", **hop)
 
 

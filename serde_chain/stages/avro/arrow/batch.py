@@ -44,7 +44,7 @@ _MAX_DECODERS: Final = 1000
 _BLOCK_BYTES: Final = 64 << 20
 # Parts beyond those that the records' bytes pay for that are objects of Python's at once.
 _OBJECTS: Final = 10 * MAX_EMPTY_ITEMS
-# Of what stands in front of a record and names its schema: an id, which a GUID is longer than, or a fingerprint.
+# Bytes in front of a record that name its schema: an id, which is shorter than a GUID, or a fingerprint.
 _PREFIX_BYTES: Final = {CONFLUENT: 5, HEADER: 5, SINGLE_OBJECT: 10}
 _GUID: Final = b"\1"
 _GUID_BYTES: Final = 17
@@ -99,7 +99,7 @@ class AvroBatch(BatchForm):
     def __init__(self, stage: AvroDeserializer, *, may_be_fast: bool = True) -> None:
         self._stage = stage
         self._may_be_fast = may_be_fast
-        # By the ids of schemas, which live as long as what is made of them here.
+        # By `id()` of the schemas, which live as long as these entries.
         self._columns: dict[int, ArrowColumn] = {}
         self._decoders: dict[tuple[int, int], _Decoder] = {}
 
@@ -169,7 +169,7 @@ class AvroBatch(BatchForm):
         """The place of each record; None for nulls, and for those that have failed."""
         stage, size = self._stage, _PREFIX_BYTES.get(self._stage.framing, 0)
         named = frozenset(batch.rows_with_header((stage.header_name,)) if size == _PREFIX_BYTES[HEADER] else ())
-        # What names a schema is looked up once, also where that fails: a registry may be slow to say so.
+        # Each schema name is looked up once, even if that fails: a registry may be slow to answer.
         known: dict[Any, _Place | SerializationError] = {}
         places: list[_Place | None] = []
         for row, data in enumerate(batch.objects):

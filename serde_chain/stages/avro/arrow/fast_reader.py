@@ -132,7 +132,7 @@ def _decode(schema: Any, kind: Any, data: list[memoryview | bytes], count: int) 
     arrow = require("pyarrow", "arrow")
     fields = [kind, arrow.field(_CHECK, arrow.float64(), nullable=False)]
     session = _open()
-    # One more record than there is: the reader never ends if bytes are left when it has all that a block is to have.
+    # One more record than there is: the reader never ends if bytes are left when it has as many as a block declares.
     # So it is stopped as soon as it has returned as many as there are, which is one batch for it.
     with _file((_head(_record(schema), count + 1, sum(map(len, data))), *data, _SYNC)) as path:
         with _lock:  # the frame keeps the settings of the moment in which it is made

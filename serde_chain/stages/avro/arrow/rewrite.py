@@ -25,7 +25,7 @@ __all__ = ["bare", "branches", "decimal_of", "rewritten"]
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 # A definition is one even where a type has such a name: {"type": "record", "name": "record", …}.
 _COMPLEX: Final = _NAMED | {"array", "map"}
-# What a writer's type may be read as when the reader's is another one.
+# The types to which a writer's type may be promoted.
 _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("long", "float", "double"),
     "long": ("float", "double"),
@@ -141,7 +141,7 @@ class _Rewriter:
             pairs = [self._branch_pair(branch, reader) for branch in writer]
             return [pair[0] for pair in pairs], _distinct(pair[1] for pair in pairs if pair[1] is not None)
         plain_writer, plain_reader = self._branch_pair(writer, reader)
-        # A reader's schema that cannot match leaves it to fastavro to say so, when such a record comes.
+        # If the reader's schema cannot match, fastavro raises the error, when such a record comes.
         return plain_writer, self.alone(reader, self._reader_named) if plain_reader is None else plain_reader
 
     def _branch_pair(self, writer: Any, reader: Any) -> tuple[Any, Any | None]:
