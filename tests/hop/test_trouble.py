@@ -202,7 +202,7 @@ def test_topic_of_announcements_must_not_be_read(
     assert len(caplog.records) == 1
     store.close()
     store = open_store("hop", {**config, "sasl.password": "wrong", "hop.discovery.timeout.ms": 1500})
-    with pytest.raises(PayloadStoreUnavailableError, match="did not say"):
+    with pytest.raises(PayloadStoreUnavailableError, match="did not report"):
         store.why_not()
     store.close()
 
