@@ -243,7 +243,7 @@ def test_nothing_is_published_for_a_record_that_cannot_bear_headers(store: Watch
 
 
 def test_the_mark_of_what_stays_in_the_record_counts_for_the_limit(store: Watched) -> None:
-    flags = {"large.message.format": "bakdata-flag", "large.message.threshold.bytes": 600}
+    flags = {"large.message.format": "bakdata-flag", "large.message.threshold.bytes": 1048576}
     room = 600
     limits = ClientLimits(room + 36, 0, None, is_key=False)
     chain = SerializerChain.from_config(config(store, **flags))

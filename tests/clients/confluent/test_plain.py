@@ -216,3 +216,20 @@ def test_slow_records_do_not_keep_the_consumer_from_polling(
         texts += [message.value() for message in consumer.consume(20, 10)]
         assert Slow.now - began <= 3  # half of the interval
     assert texts == [str(number) for number in range(20)]
+
+
+def test_the_end_of_a_partition_is_no_record_whose_offset_is_stored(
+    topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer"
+) -> None:
+    producer = new_producer({"value.serializer": "string"})
+    producer.produce(topic, "only")
+    assert producer.flush(30) == 0
+    consumer = new_consumer({"value.deserializer": "string", "enable.auto.commit": False, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    messages: list[Any] = []
+    while len(messages) < 2:
+        messages += [message for message in [consumer.poll(10)] if message is not None]
+    assert [message.error() is None for message in messages] == [True, False]
+    assert consumer.poll(0) is None
+    consumer.commit(asynchronous=False)
+    assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 1
