@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from payload_stores.errors import drop_data
 from serde_chain import config as configuration
+from serde_chain import order
 from serde_chain.base import (
-    Data,
     Deserializer,
     RecordLimits,
     Serializer,
@@ -30,7 +29,6 @@ from serde_chain.base import (
     SupportsOffload,
     SupportsPlainCalls,
     SupportsTransfers,
-    is_stage,
     untouched,
 )
 from serde_chain.catalogue import (
@@ -104,7 +102,7 @@ class _Chain(Stage):
         self._names = tuple(names)
         self._labels = _numbered(names)
         self._source: tuple[dict[str, object], bool] | None = None
-        self._check_order(stages, self._labels)
+        order.check(stages, self._labels, self.side)
         self._arrange(_bound(stages))
 
     def _arrange(self, stages: tuple[Any, ...]) -> None:
@@ -170,15 +168,7 @@ class _Chain(Stage):
             ConfigError: Two stages do not fit, or one of them is unknown.
         """
         items = list(items)
-        cls._check_order([stage_type(item, cls.side) for item in items], _numbered(item.label for item in items))
-
-    @classmethod
-    def _check_order(cls, stages: Sequence[object], labels: Sequence[str]) -> None:
-        """The same for stages, or classes of stages where they are not made yet."""
-        _check_neighbours(stages, labels)
-        for at, stage in enumerate(stages):
-            if is_stage(stage) and stage.moves_payloads:
-                cls._check_placeholders(stages, labels, at)
+        order.check([stage_type(item, cls.side) for item in items], _numbered(item.label for item in items), cls.side)
 
     def _flat(self, stages: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
         """The stages, with those of chains among them in their place: so all rules hold for them as well."""
@@ -250,10 +240,6 @@ class _Chain(Stage):
     def __repr__(self) -> str:
         # Never the configuration: it holds secrets.
         return f"{type(self).__name__}([{', '.join(self._labels)}])"
-
-    @classmethod
-    def _check_placeholders(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
-        """Refuse what cannot stand between the broker and a stage that moves payloads, at an index."""
 
     def _check_key(self) -> None:
         """Refuse what is not for keys."""
@@ -427,16 +413,6 @@ class SerializerChain(_Chain, Serializer[Any]):
                     hint=varies,
                 )
 
-    @classmethod
-    def _check_placeholders(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
-        for after, label in zip(stages[at + 1 :], labels[at + 1 :], strict=True):
-            if not _is_serializer(after) or after.max_overhead is None:
-                raise ConfigError(
-                    f"{label} cannot come after {labels[at]}",
-                    hint="Offload last: afterwards may come only stages that declare the most bytes they add "
-                    "(max_overhead), since others could lift the record above the broker's limit",
-                )
-
 
 class DeserializerChain(_Chain, Deserializer[Any]):
     """Deserializers that run one after the other, in the order as applied to what came from the broker.
@@ -551,30 +527,12 @@ class DeserializerChain(_Chain, Deserializer[Any]):
     def _field(self) -> str:
         return KEY if self._source is not None and self._source[1] else VALUE
 
-    @classmethod
-    def _check_placeholders(cls, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
-        for before, label in zip(stages[:at], labels[:at], strict=True):
-            if not _is_deserializer(before) or not before.unwraps_placeholders:
-                raise ConfigError(
-                    f"{label} cannot come before {labels[at]}",
-                    hint="Deserializers are listed in the order in which they are applied to what came from the "
-                    "broker, so the stage that fetches payloads comes first",
-                )
-
 
 def _bound(stages: list[Any]) -> tuple[Any, ...]:
     """The stages, each as it is between its neighbours."""
     padded = [None, *stages, None]
     around = zip(padded[:-2], stages, padded[2:], strict=True)
     return tuple(stage.bind(before, after) if isinstance(stage, Stage) else stage for before, stage, after in around)
-
-
-def _is_serializer(stage: object) -> TypeGuard[Serializer[Any] | type[Serializer[Any]]]:
-    return isinstance(stage, Serializer) or (isinstance(stage, type) and issubclass(stage, Serializer))
-
-
-def _is_deserializer(stage: object) -> TypeGuard[Deserializer[Any] | type[Deserializer[Any]]]:
-    return isinstance(stage, Deserializer) or (isinstance(stage, type) and issubclass(stage, Deserializer))
 
 
 def _step(stage: Any) -> Callable[[Any, Context | None], Any]:
@@ -618,27 +576,10 @@ def _composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any
     return _composed([_composed(present[:3]), *present[3:]])
 
 
-def _check_neighbours(stages: Sequence[object], labels: Sequence[str]) -> None:
-    """Refuse neighbours that do not fit; foreign callables are trusted."""
-    for at, (stage, following) in enumerate(itertools.pairwise(stages)):
-        gives = stage.gives if is_stage(stage) else None
-        takes = following.takes if is_stage(following) else None
-        if gives is not None and takes is not None and gives is not takes:
-            raise ConfigError(
-                f"{labels[at + 1]} cannot come after {labels[at]}: it takes {_plural(takes)}, "
-                f"and {labels[at]} gives {_plural(gives)}",
-                hint="Serializers go from object to bytes, deserializers from bytes to object",
-            )
-
-
 def _numbered(names: Iterable[str]) -> tuple[str, ...]:
     """The names of the stages in messages: name and position."""
     names = list(names)
     return tuple(f"{name} ({at} of {len(names)})" for at, name in enumerate(names, 1))
-
-
-def _plural(data: Data) -> str:
-    return "objects" if data is Data.OBJECT else "bytes"
 
 
 def _name(stage: object) -> str:

@@ -1,0 +1,82 @@
+"""Which orders of stages can work: refused before a stage is made, with both names and places.
+
+The rules name no stage. Neighbours fit by what they take and give. Between a stage that moves payloads and the broker
+stand only stages that wrap its placeholders, or unwrap them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+from serde_chain.base import Data, Deserializer, Serializer, is_stage
+from serde_chain.catalogue import SERIALIZE, Side
+from serde_chain.errors import ConfigError
+
+__all__ = ["check"]
+
+
+def check(stages: Sequence[object], labels: Sequence[str], side: Side) -> None:
+    """Refuse an order that cannot work.
+
+    Args:
+        stages: The stages, or their classes where they are not made yet; foreign callables are trusted.
+        labels: Their names in messages.
+        side: The direction of the chain.
+
+    Raises:
+        ConfigError: Two stages do not fit.
+    """
+    _check_neighbours(stages, labels)
+    for at, stage in enumerate(stages):
+        if is_stage(stage) and stage.moves_payloads:
+            if side is SERIALIZE:
+                _check_after(stages, labels, at)
+            else:
+                _check_before(stages, labels, at)
+
+
+def _check_neighbours(stages: Sequence[object], labels: Sequence[str]) -> None:
+    """Refuse neighbours that do not fit; foreign callables are trusted."""
+    for at, (stage, following) in enumerate(itertools.pairwise(stages)):
+        gives = stage.gives if is_stage(stage) else None
+        takes = following.takes if is_stage(following) else None
+        if gives is not None and takes is not None and gives is not takes:
+            raise ConfigError(
+                f"{labels[at + 1]} cannot come after {labels[at]}: it takes {_plural(takes)}, "
+                f"and {labels[at]} gives {_plural(gives)}",
+                hint="Serializers go from object to bytes, deserializers from bytes to object",
+            )
+
+
+def _check_after(stages: Sequence[object], labels: Sequence[str], at: int) -> None:
+    for after, label in zip(stages[at + 1 :], labels[at + 1 :], strict=False):
+        if not _is_serializer(after) or after.max_overhead is None:
+            raise ConfigError(
+                f"{label} cannot come after {labels[at]}",
+                hint="Offload last: afterwards may come only stages that declare the most bytes they add "
+                "(max_overhead), since others could lift the record above the broker's limit",
+            )
+
+
+def _check_before(stages: Sequence[object], labels: Sequence[str], at: int) -> None:
+    for before, label in zip(stages[:at], labels[:at], strict=True):
+        if not _is_deserializer(before) or not before.unwraps_placeholders:
+            raise ConfigError(
+                f"{label} cannot come before {labels[at]}",
+                hint="Deserializers are listed in the order in which they are applied to what came from the broker, so "
+                "the stage that fetches payloads comes first",
+            )
+
+
+def _is_serializer(stage: object) -> TypeGuard[Serializer[Any] | type[Serializer[Any]]]:
+    return isinstance(stage, Serializer) or (isinstance(stage, type) and issubclass(stage, Serializer))
+
+
+def _is_deserializer(stage: object) -> TypeGuard[Deserializer[Any] | type[Deserializer[Any]]]:
+    return isinstance(stage, Deserializer) or (isinstance(stage, type) and issubclass(stage, Deserializer))
+
+
+def _plural(data: Data) -> str:
+    return "objects" if data is Data.OBJECT else "bytes"
