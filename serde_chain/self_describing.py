@@ -111,15 +111,16 @@ class AutoDeserializer(Deserializer[Any]):
         """Make all stages that may be needed: what is wrong with their settings is raised now."""
         super().configure(config, is_key)
         self._header = header_name(is_key=is_key)
-        self._default = DEFAULT.read(config)
+        default = DEFAULT.read(config)
+        self._default: DeserializerChain | None = None
         self._stages: dict[str, Any] = {}
         # Each decompression may cost as much as a whole record may.
-        self._times = Counter(ALLOW.read(config)) | Counter(self._default or ())
+        self._times = Counter(ALLOW.read(config)) | Counter(default or ())
         try:
             for name in _allowed(config):
                 self._stages[name] = make_stage(StageItem.of(name), config, is_key=is_key, side=DESERIALIZE)
-            if self._default is not None:
-                self._in_order(self._default)
+            if default is not None:
+                self._default = self._in_order(default)
         except DecodeError as error:
             self.close()
             raise ConfigError(f"{DEFAULT.name}: {error.message}", key=DEFAULT.name) from error
@@ -173,7 +174,7 @@ class AutoDeserializer(Deserializer[Any]):
                 f"the record has no header {self._header}, so it is not known how it was written",
                 hint=f"If such records are expected, set {DEFAULT.name} to their stages",
             )
-        return self._in_order(self._default)
+        return self._default
 
     def close(self) -> None:
         """Close all stages."""

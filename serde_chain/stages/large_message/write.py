@@ -161,8 +161,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         if size <= self._threshold and (limits is None or size + self._format.inline_overhead <= limits.largest(ctx)):
             return self._format.write_inline(data, ctx, is_key=self._is_key)
         # The rule of hop, whose clients ask for the limit: a user without permission to see it does not offload.
-        asks_first = limits is not None and self._format.whole_record and self._opt_out.offloads
-        return self._upload(data, ctx, limits.denied(ctx) if asks_first and limits is not None else None)
+        asks_first = self._format.whole_record and self._opt_out.offloads
+        return self._upload(data, ctx, limits.denied(ctx) if limits is not None and asks_first else None)
 
     def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
         """Publish a payload, whatever its size, and whether or not the store is switched off.
