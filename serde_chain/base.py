@@ -376,22 +376,16 @@ class SupportsOffload(Protocol):
     """A serializer that puts payloads elsewhere, and placeholders in their place.
 
     Attributes:
-        threshold_bytes: Payloads of more bytes are offloaded.
         negotiates: Whether the stage wants the topic's own limit instead (PIP-36): then it is asked for.
         limits_ttl_ms: How long the topic's limit is remembered, in ms.
-        whole_records: Whether headers and key go there too.
         timeout_ms: Deadline of one upload in ms.
         worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
     """
 
     @property
-    def threshold_bytes(self) -> int: ...  # noqa: D102  described above, as the others are
-    @property
-    def negotiates(self) -> bool: ...  # noqa: D102
+    def negotiates(self) -> bool: ...  # noqa: D102  described above, as the others are
     @property
     def limits_ttl_ms(self) -> int: ...  # noqa: D102
-    @property
-    def whole_records(self) -> bool: ...  # noqa: D102
     @property
     def timeout_ms(self) -> int: ...  # noqa: D102
     @property

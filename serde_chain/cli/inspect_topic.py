@@ -57,7 +57,7 @@ def print_records(
 
     Raises:
         ConfigError: The Kafka client refuses its configuration.
-        RecordUnavailableError: There is no such topic, partition or record, or the broker does not answer.
+        RecordUnavailableError: The topic, partition or record does not exist, or the broker does not answer.
     """
     config = configuration.load(path)
     # hop's mark is unambiguous, and nothing is fetched here.

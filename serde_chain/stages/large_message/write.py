@@ -95,11 +95,6 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             raise problem
 
     @property
-    def threshold_bytes(self) -> int:
-        """Payloads of more bytes go to the store."""
-        return self._threshold
-
-    @property
     def negotiates(self) -> bool:
         """Whether the limit of the topic takes the place of a threshold that is not set."""
         return self._negotiates
@@ -108,11 +103,6 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     def limits_ttl_ms(self) -> int:
         """How long a topic's limit is remembered, in ms."""
         return self._limits_ttl_ms
-
-    @property
-    def whole_records(self) -> bool:
-        """Whether the format puts whole records into the store."""
-        return self._format.whole_record
 
     def with_limits(self, limits: RecordLimits) -> Self:
         """The stage with a client's limits: it also offloads what the client would refuse to send.
