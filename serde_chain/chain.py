@@ -59,7 +59,7 @@ from serde_chain.transfer import Transfer, finish
 if TYPE_CHECKING:
     from serde_chain.arrow import Batch, BatchForm, BatchResult
 
-__all__ = ["DeserializerChain", "SerializerChain"]
+__all__ = ["DeserializerChain", "SerializerChain", "close_all"]
 
 
 def _as_bytes(data: Any, _ctx: Context | None) -> bytes:
@@ -152,7 +152,7 @@ class _Chain(Stage):
                 chain._check_key()
         except BaseException:
             with contextlib.suppress(Exception):  # it must not hide what is wrong with the configuration
-                _close_all(stages)
+                close_all(stages)
             raise
         chain._source = (loaded, is_key)
         return chain
@@ -195,7 +195,7 @@ class _Chain(Stage):
 
     def close(self) -> None:
         """Close all stages, also when one of them fails; the first error is raised at the end."""
-        _close_all(self._stages)
+        close_all(self._stages)
 
     async def aclose(self) -> None:
         """Close all stages from a coroutine, awaiting those that close asynchronously; errors as in :meth:`close`."""
@@ -600,7 +600,8 @@ def _from_config(cls: type[_Chain], config: dict[str, object], is_key: bool) -> 
     return cls.from_config(config, is_key=is_key)
 
 
-def _close_all(stages: Iterable[object]) -> None:
+def close_all(stages: Iterable[object]) -> None:
+    """Close stages that hold resources, also when one of them fails; the first error is raised at the end."""
     first: Exception | None = None
     for stage in stages:
         try:

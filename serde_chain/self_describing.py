@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any, Final
 
 from payload_stores.options import Option, listing
-from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, SupportsClose, SupportsFetch, is_stage
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, SupportsFetch, is_stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, SERIALIZERS, StageItem, find_format, make_stage, stage_type
-from serde_chain.chain import DeserializerChain
+from serde_chain.chain import DeserializerChain, close_all
 from serde_chain.config import DESCRIBE, stage_items
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.record import Context, get_header, remove_headers, set_header
@@ -177,10 +177,8 @@ class AutoDeserializer(Deserializer[Any]):
         return self._default
 
     def close(self) -> None:
-        """Close all stages."""
-        for stage in self._stages.values():
-            if isinstance(stage, SupportsClose):
-                stage.close()
+        """Close all stages, as a chain does."""
+        close_all(self._stages.values())
 
     def _parse(self, header: bytes) -> DeserializerChain:
         """Read the header of a record."""
