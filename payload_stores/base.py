@@ -227,6 +227,26 @@ class PayloadStore(ABC):
             return context.payload_id
         return ids.payload_id(data, context.id_strategy, key=context.key, digest=context.digest)
 
+    def reference(self, topic: str, payload_id: str) -> str | None:
+        """The reference that a payload of a known id gets, before it is published.
+
+        Args:
+            topic: Topic of the record.
+            payload_id: The id (:attr:`PublishContext.payload_id`).
+
+        Returns:
+            The reference; None where only :meth:`publish` knows it.
+
+        Raises:
+            PayloadStoreError: The topic is not a Kafka topic name, or the id not one that the store can use.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).reference("alerts", "1")
+            'memory:///alerts/1'
+        """
+        return None
+
     def worst_case_ms(self) -> int | None:
         """Longest time in ms that one request may take by the store's own timeouts and retries; None if unbounded.
 

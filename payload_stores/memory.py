@@ -49,6 +49,10 @@ class MemoryStore(PayloadStore):
                 self._payloads[path] = (payload, datetime.now(UTC))
         return self._roots.url(path)
 
+    def reference(self, topic: str, payload_id: str) -> str | None:
+        """See :meth:`PayloadStore.reference`."""
+        return self._roots.url(references.object_path(self, topic, b"", PublishContext(payload_id=payload_id)))
+
     def owns(self, reference: str) -> bool:
         """See :meth:`PayloadStore.owns`."""
         return self._roots.owns(reference)

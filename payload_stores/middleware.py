@@ -94,6 +94,10 @@ class Middleware(PayloadStore):
         """Ids are made by the inner store."""
         return self.store.id(data, context)
 
+    def reference(self, topic: str, payload_id: str) -> str | None:
+        """The inner store's. See :meth:`PayloadStore.reference`."""
+        return self.store.reference(topic, payload_id)
+
     def owns(self, reference: str) -> bool:
         """Whether it is the inner store's. See :meth:`PayloadStore.owns`."""
         return self.store.owns(reference)

@@ -404,6 +404,19 @@ class SupportsOffload(Protocol):
     def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
         """Offload a payload, whatever its size."""
 
+    def owns(self, reference: str) -> bool:
+        """Whether the stage's store has what a reference points to, and can delete it."""
+
+    def delete(self, reference: str) -> None:
+        """Delete what a transfer has made for a record that is never sent; one that is gone already is no error.
+
+        Args:
+            reference: What :meth:`Transfer.made` or :meth:`Transfer.place` returned.
+
+        Raises:
+            PayloadStoreError: It could not be deleted.
+        """
+
 
 @runtime_checkable
 class SupportsFetch(Protocol):

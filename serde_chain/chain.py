@@ -352,6 +352,13 @@ class _StageTransfer(Transfer[Any]):
     def work(self) -> Any:
         return self._do(self._transfer.work)
 
+    def place(self) -> str | None:
+        place: str | None = self._do(self._transfer.place)
+        return place
+
+    def made(self, result: Any, /) -> str | None:
+        return self._transfer.made(result)
+
     def _do(self, call: Callable[[], Any]) -> Any:
         try:
             return call()

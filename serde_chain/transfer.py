@@ -53,6 +53,27 @@ class Transfer(ABC, Generic[T]):
         """Do it without a deadline, for a driver that has one for several transfers together."""
         return self.run()
 
+    def place(self) -> str | None:
+        """Choose where :meth:`run` will put what it makes for this record alone; called before it, in any thread.
+
+        A driver that notes the place first can delete the object later, whatever becomes of the process.
+
+        Returns:
+            The reference; None where nothing is made, where others may share it, or where it is not known before.
+        """
+        return None
+
+    def made(self, _result: T, /) -> str | None:
+        """The reference of what :meth:`run` made for this record alone, for a driver to delete if it is never sent.
+
+        Args:
+            _result: What :meth:`run` returned.
+
+        Returns:
+            The reference; None where nothing was made, where others may share it, or where it cannot be deleted.
+        """
+        return None
+
     @abstractmethod
     def resume(self, result: T, /) -> Any:
         """Go on with the record, in the thread to which it belongs: headers are written here.
@@ -91,6 +112,12 @@ class _Then(Transfer[Any]):
 
     def work(self) -> Any:
         return self._transfer.work()
+
+    def place(self) -> str | None:
+        return self._transfer.place()
+
+    def made(self, result: Any, /) -> str | None:
+        return self._transfer.made(result)
 
     def resume(self, result: Any, /) -> Any:
         return then(self._transfer.resume(result), self._go_on)

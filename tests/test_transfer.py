@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from payload_stores import PayloadStoreUnavailableError
+from payload_stores import PayloadNotFoundError, PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
 from serde_chain import DeserializerChain, EncodeError, RecordContext, SerializationError, Serializer, SerializerChain
+from serde_chain.base import SupportsOffload
 from serde_chain.clients.limits import ClientLimits, TopicLimit
 from serde_chain.stages.large_message.write import LargeMessageSerializer
 from serde_chain.transfer import Transfer, finish, then
@@ -258,3 +259,34 @@ def test_only_hop_asks_whether_the_user_may_see_the_limit(store: Watched) -> Non
     chain = SerializerChain.from_config(config(store, **{"large.message.threshold.bytes": "auto"}))
     limits = ClientLimits(1000, 0, Topics(TopicLimit(denied=True)), is_key=False)
     assert finish(chain.with_limits(limits).begin(LARGE, record())).startswith(b"memory://")
+
+
+@pytest.mark.parametrize(("ids", "alone"), [("random", True), ("content", False)])
+def test_a_driver_learns_what_it_may_delete(store: Watched, ids: str, *, alone: bool) -> None:
+    chain = SerializerChain.from_config(config(store, **{"large.message.id": ids}))
+    step = chain.begin(LARGE, record())
+    assert isinstance(step, Transfer)
+    place = step.place()
+    result = step.run()
+    reference = bytes(finish(step.resume(result))).decode()
+    assert place == step.made(result) == (reference if alone else None)
+    (stage,) = [stage for stage in chain.stages if isinstance(stage, SupportsOffload)]
+    assert stage.owns(reference)
+    stage.delete(reference)
+    stage.delete(reference)
+    with pytest.raises(PayloadNotFoundError):
+        store.download(reference)
+
+
+def test_ids_that_a_store_makes_of_payloads_may_be_shared() -> None:
+    class ByLength(Watched):
+        def id(self, data: Any, context: Any = None) -> str:
+            return f"by-length/{len(data)}"
+
+    store = ByLength()
+    store.configure({})
+    store.calls = []
+    step = SerializerChain.from_config(config(store)).begin(LARGE, record())
+    assert isinstance(step, Transfer)
+    assert step.place() is None
+    assert step.made(step.run()) is None

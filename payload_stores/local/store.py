@@ -126,6 +126,10 @@ class LocalStore(PayloadStore):
             self._sync(folder)
         return reference
 
+    def reference(self, topic: str, payload_id: str) -> str | None:
+        """See :meth:`PayloadStore.reference`."""
+        return self._roots.url(references.object_path(self, topic, b"", PublishContext(payload_id=payload_id)))
+
     def owns(self, reference: str) -> bool:
         """See :meth:`PayloadStore.owns`."""
         return self._roots.owns(reference)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
-from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsRecords
+from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsDelete, SupportsRecords
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
 from serde_chain.base import Buffer, Data, RecordLimits, Serializer
 from serde_chain.errors import ConfigError, MessageTooLargeError
@@ -69,6 +69,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._open(config, STORE.read(config))
         (self._store,) = self._stores
         self._opt_out = opt_out(self._store)
+        self._has_unique_ids = self._id_strategy == "random" and _makes_unique_ids(self._store)
         # hop's clients use the topic's limit, whatever threshold other formats have.
         self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
@@ -166,6 +167,15 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """
         return self._upload(data, ctx, None, optional=False)
 
+    def owns(self, reference: str) -> bool:
+        """Whether a payload is in the stage's store, which can delete it."""
+        return isinstance(self._store, SupportsDelete) and self._store.owns(reference)
+
+    def delete(self, reference: str) -> None:
+        """Delete a payload to which no record refers."""
+        if isinstance(self._store, SupportsDelete):
+            self._store.delete(reference)
+
     def _inline_alone(self, most: int) -> Callable[[Any], Any] | None:
         """Pass on payloads up to a size, whatever the record around them; None where the record matters."""
         if self._format.marks_inline or most <= 0:
@@ -197,15 +207,37 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             ),
         )
 
-    def publish(self, store: PayloadStore, data: Buffer, order: _Order) -> Reference | _Declined:
+    def choose_id(self, data: Buffer, order: _Order) -> str | None:
+        """Make an id that no other payload gets; for the stage's own transfer.
+
+        Returns:
+            The id; None where other records may refer to the same payload, or where the payload is not offloaded.
+        """
+        if order.strategy != "random" or not self._has_unique_ids or self._why_not(order):
+            return None
+        if (payload_id := self._format.object_id(data, "random", "", is_key=self._is_key)) is not None:
+            return payload_id
+        return self._store.id(data, PublishContext("random", key=order.key, is_key=self._is_key))
+
+    def is_alone(self, order: _Order) -> bool:
+        """Whether a payload belongs to its record alone and can be deleted; for the stage's own transfer."""
+        return order.strategy == "random" and self._has_unique_ids and isinstance(self._store, SupportsDelete)
+
+    def _why_not(self, order: _Order) -> str | None:
+        return (self._opt_out.why_not() or order.denied) if order.is_optional else None
+
+    def publish(
+        self, store: PayloadStore, data: Buffer, order: _Order, payload_id: str | None = None
+    ) -> Reference | _Declined:
         """Publish a payload; for the stage's own transfer, in any thread.
 
         Args:
             store: The store, or what it is without its deadline.
             data: The payload.
             order: The facts about the record.
+            payload_id: The id that was chosen before; None makes one.
         """
-        if order.is_optional and (reason := self._opt_out.why_not() or order.denied):
+        if reason := self._why_not(order):
             return _Declined(reason)
         if self._compress is not None:
             data = self._compress(data)
@@ -218,7 +250,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             key=order.key,
             digest=digest,
             is_key=self._is_key,
-            payload_id=self._format.object_id(
+            payload_id=payload_id
+            or self._format.object_id(
                 data,
                 order.strategy,
                 murmur3_digest(data) if order.strategy == MURMUR3 else digest or "",
@@ -252,6 +285,15 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
                 f"{outcome.reason}"
             )
         return self._format.write_inline(data, ctx, is_key=self._is_key)
+
+
+def _makes_unique_ids(store: PayloadStore) -> bool:
+    """Whether the random ids of a store are that: one that makes ids in its own way may make them of payloads."""
+    context = PublishContext("random")
+    try:
+        return store.id(b"", context) != store.id(b"", context)
+    except Exception:  # noqa: BLE001  an id of something that only records have
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +332,21 @@ class _Upload(Transfer["Reference | _Declined"]):
         self._data = data
         self._ctx = ctx
         self._order = order
+        self._payload_id: str | None = None
         self.size = len(data)
 
+    def place(self) -> str | None:
+        self._payload_id = self._stage.choose_id(self._data, self._order)
+        return None if self._payload_id is None else self._stage.store.reference(self._order.topic, self._payload_id)
+
+    def made(self, outcome: Reference | _Declined, /) -> str | None:
+        return outcome.url if isinstance(outcome, Reference) and self._stage.is_alone(self._order) else None
+
     def run(self) -> Reference | _Declined:
-        return self._stage.publish(self._stage.store, self._data, self._order)
+        return self._stage.publish(self._stage.store, self._data, self._order, self._payload_id)
 
     def work(self) -> Reference | _Declined:
-        return self._stage.publish(without_deadline(self._stage.store), self._data, self._order)
+        return self._stage.publish(without_deadline(self._stage.store), self._data, self._order, self._payload_id)
 
     def resume(self, outcome: Reference | _Declined, /) -> Buffer:
         return self._stage.replace(self._data, self._ctx, outcome)
