@@ -19,6 +19,8 @@ from serde_chain.stages.large_message.options import (
     COMPRESSION,
     FORMAT,
     ID,
+    JOURNAL_FSYNC,
+    JOURNAL_PATH,
     KIP_THRESHOLD_BYTES,
     MURMUR3,
     STORE,
@@ -32,6 +34,7 @@ from serde_chain.stages.large_message.options import (
     opt_out,
     without_deadline,
 )
+from serde_chain.telemetry import Observer, observer
 from serde_chain.transfer import Transfer, finish, then
 from serde_chain.wire.reference_format import Reference
 
@@ -47,7 +50,11 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT, UPLOADS_IN_FLIGHT, BUFFER_BYTES)
+    options = (
+        *(STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT),
+        # Of the producer around the chain.
+        *(UPLOADS_IN_FLIGHT, BUFFER_BYTES, JOURNAL_PATH, JOURNAL_FSYNC),
+    )
     plain: Callable[[Any], Any] | None = None
     _limits: RecordLimits | None = None
 
@@ -207,6 +214,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
                 header_pairs(ctx) if self._format.whole_record else (),
                 denied,
                 optional,
+                observer("offload", ctx, len(data), store=self._store.scheme, id=self._id_strategy),
             ),
         )
 
@@ -262,9 +270,10 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             ),
         )
         if isinstance(store, SupportsRecords) and self._format.whole_record:
-            url = store.publish_record(order.topic, StoredRecord(data, order.headers, order.key), context)
+            record = StoredRecord(data, order.headers, order.key)
+            url = order.observe(store.publish_record, order.topic, record, context)
         else:
-            url = store.publish(order.topic, data, context)
+            url = order.observe(store.publish, order.topic, data, context)
         return Reference(url, len(data), digest, compression=self._compression)
 
     def replace(self, data: Buffer, ctx: Context | None, outcome: Reference | _Declined) -> Buffer:
@@ -310,6 +319,7 @@ class _Order:
         headers: The record's headers, where they are stored too.
         denied: Why this user may not offload.
         is_optional: Whether the payload stays in the record where the store is switched off.
+        observe: Watches over the store's call.
     """
 
     topic: str
@@ -318,6 +328,7 @@ class _Order:
     headers: tuple[tuple[str, bytes | None], ...]
     denied: str | None
     is_optional: bool
+    observe: Observer
 
 
 @dataclass(frozen=True, slots=True)
