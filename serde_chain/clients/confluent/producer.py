@@ -241,13 +241,16 @@ class Producer:
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks, for up to a number of seconds; -1 waits forever. Returns how many were served."""
         if self._sender.is_idle and not self._negotiates:
-            return self._sender.serve() or self._producer.poll(timeout)
+            served = self._sender.serve() or self._producer.poll(timeout)
+            self._outbox.recover()
+            return served
         until = math.inf if timeout < 0 else time.monotonic() + timeout
         while True:
-            self._sender.wake()
             left = max(0.0, until - time.monotonic())
             served = self._sender.serve()
             is_waiting = not (served or self._sender.is_idle)
+            if is_waiting:
+                self._sender.wake()
             served += self._producer.poll(min(_POLL_SECONDS, left) if is_waiting else 0 if served else _seconds(left))
             self._outbox.recover()
             if served or time.monotonic() >= until:
