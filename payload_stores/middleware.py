@@ -9,6 +9,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cache
 from inspect import get_annotations, isfunction, signature
 from queue import Empty, SimpleQueue
@@ -61,6 +62,7 @@ class Middleware(PayloadStore):
     scheme: str = _of_inner("scheme")
     trusted_references: tuple[str, ...] = _of_inner("trusted_references")
     max_payload_bytes: int = _of_inner("max_payload_bytes")
+    grace_ms: int = _of_inner("grace_ms")
 
     def __init__(self, store: PayloadStore) -> None:
         self.store = store
@@ -113,6 +115,10 @@ class Middleware(PayloadStore):
     def check_size(self, size: int, reference: str) -> None:
         """As the inner store does it. See :meth:`PayloadStore.check_size`."""
         self.store.check_size(size, reference)
+
+    def is_stale(self, modified: datetime) -> bool:
+        """As the inner store sees it. See :meth:`PayloadStore.is_stale`."""
+        return self.store.is_stale(modified)
 
     def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
         """As the inner store makes it. See :meth:`PayloadStore.untrusted`."""
