@@ -260,7 +260,8 @@ class _Chain(Stage):
         if data is None:
             return None
         plain = self.plain
-        if plain is not None and (ctx is None or not ctx.headers):
+        # Without a context, stages that move payloads say at once that they need one, not at the first large record.
+        if plain is not None and (not ctx.headers if ctx is not None else not self.moves_payloads):
             try:
                 result = plain(data)
             except Exception:  # noqa: BLE001, S110  raised again below if it is an error, with its place

@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsDelete, SupportsRecords
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
 from serde_chain.base import Buffer, Data, RecordLimits, Serializer
-from serde_chain.errors import ConfigError, MessageTooLargeError
+from serde_chain.errors import ConfigError, EncodeError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, key_of, require_headers, topic_of
 from serde_chain.stages.large_message import offload_codecs
 from serde_chain.stages.large_message.options import (
@@ -31,6 +31,7 @@ from serde_chain.stages.large_message.options import (
     murmur3_digest,
     opt_out,
     without_deadline,
+    without_record,
 )
 from serde_chain.transfer import Transfer, finish, then
 from serde_chain.wire.reference_format import Reference
@@ -145,7 +146,12 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
         Returns:
             The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to what takes its place.
+
+        Raises:
+            EncodeError: There is no context, whatever the size of the payload.
         """
+        if ctx is None:
+            raise without_record(EncodeError)
         limits = self._limits
         if limits is not None and (question := limits.ask(ctx)) is not None:
             question.size = len(data)  # which is held until the answer is there
