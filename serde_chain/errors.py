@@ -14,6 +14,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         │   └── DecryptionError              they cannot be decrypted: another key, topic or field, or changed bytes
         │       └── UnknownKeyError          the key that they name is not configured
         ├── TopicLimitError                  the broker does not report how large records of a topic may be
+        ├── JournalError                     the crash journal of a producer cannot be written
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
         └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
                                              store's own kind, so that either ``except`` clause catches it
@@ -49,6 +50,7 @@ __all__ = [
     "DecryptionError",
     "EncodeError",
     "ForeignFormatError",
+    "JournalError",
     "MessageTooLargeError",
     "MissingDependencyError",
     "PayloadAccessDeniedError",
@@ -144,6 +146,18 @@ class TopicLimitError(SerializationError):
     """The broker did not report how large the records of a topic may be; the same call may work later."""
 
     transient = True
+
+
+class JournalError(SerializationError):
+    """A producer's crash journal cannot be written, so that nothing may be uploaded or sent that belongs into it.
+
+    Attributes:
+        path: The file.
+    """
+
+    context_fields = (*SerializationError.context_fields, "path")
+    transient = True
+    path: str | None
 
 
 class StampError(ContextualError):

@@ -2,10 +2,13 @@
 
 import base64
 import io
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -270,3 +273,32 @@ def test_uploads_that_killed_writers_left_are_aborted_on_request(config: dict[st
     left = store._client.list_multipart_uploads(Bucket=store._bucket)["Uploads"]
     assert [found["Key"] for found in left] == ["other/2"]
     store.close()
+
+
+# Memory
+
+
+def test_two_gigabytes_are_streamed_in_less_than_32_mib(config: dict[str, str], tmp_path: Path) -> None:
+    """In a process of its own, by what the kernel says."""
+    program = f"""
+from pathlib import Path
+from serde_chain import RecordContext, SerializerChain
+from serde_chain.testing.memory import peak_bytes, reset_peak
+
+config = {{"value.serializers": "large-message", "large.message.payload.store.class": "s3", **{config!r}}}
+warm, large = Path({str(tmp_path / "warm")!r}), Path({str(tmp_path / "large")!r})
+for path, size in ((warm, 2 << 20), (large, 2 << 30)):
+    with path.open("wb") as file:
+        file.truncate(size)
+with SerializerChain.from_config(config) as write:
+    write(warm, RecordContext("t", "value", []))
+    before = reset_peak()
+    ctx = RecordContext("t", "value", [])
+    write(large, ctx)
+    print(peak_bytes() - before, dict(ctx.headers)["large-message-size"].decode())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    extra, size = map(int, done.stdout.split())
+    assert size == 2 << 30
+    assert extra <= 32 << 20

@@ -34,6 +34,9 @@ _NEVER_WRITTEN: Final = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_REQUIRED_ACKS,
         KafkaError.NOT_ENOUGH_REPLICAS,
         KafkaError.INVALID_TIMESTAMP,
@@ -86,7 +89,12 @@ class Outbox:
         stages: The stages that offload; those that own a payload delete it.
         negotiation: The sender's gate, if topics' limits count.
         on_delivery: The callback of records that have none of their own.
+
+    Attributes:
+        position: Topic, partition and offset of the last record with a payload that was delivered.
     """
+
+    position: tuple[str, int, int] | None = None
 
     def __init__(
         self,
@@ -116,7 +124,7 @@ class Outbox:
             callback = partial(self._reported, attempt)
             self._sent[id(attempt)] = attempt
         elif record.made:
-            callback = partial(self._delivered, record.made, callback or self._on_delivery)
+            callback = partial(self._delivered, record.made, self._callback(record))
         try:
             self._producer.produce(
                 record.topic,
@@ -136,7 +144,7 @@ class Outbox:
 
     def failed(self, record: Outgoing, error: BaseException) -> tuple[Any, ...] | None:
         """See :class:`~serde_chain.clients.sender.Client`. The message has no value: a payload may be large."""
-        callback = record.on_delivery or self._on_delivery
+        callback = self._callback(record)
         attempt: Attempt | None = record.state
         if attempt is not None and attempt.report is not None:
             # Refused for its size: that is the report, whatever kept it from going again.
@@ -184,15 +192,20 @@ class Outbox:
                 attempt.report = KafkaError(KafkaError._INTR, _INTERRUPTED), message  # noqa: SLF001, its documented name
             self._finish(attempt)
 
+    def _callback(self, record: Outgoing) -> OnDelivery | None:
+        return self._on_delivery if record.on_delivery is None else record.on_delivery
+
     def _delivered(
         self, made: Sequence[str], callback: OnDelivery | None, error: KafkaError | None, message: Any
     ) -> None:
-        self._discard_unwritten(made, error)
+        self._discard_unwritten(made, error, message)
         if callback is not None:
             callback(error, message)
 
-    def _discard_unwritten(self, made: Sequence[str], error: KafkaError | None) -> None:
+    def _discard_unwritten(self, made: Sequence[str], error: KafkaError | None, message: Any) -> None:
         """Delete the payloads of a record whose delivery has failed for good."""
+        if made and error is None:
+            self.position = message.topic(), message.partition(), message.offset()
         if made and error is not None and error.code() in _NEVER_WRITTEN and self._sender is not None:
             self._sender.discard(made)
 
@@ -213,8 +226,9 @@ class Outbox:
         if self._sender is not None:
             self._sender.settle(attempt)
         if not attempt.is_refused and not attempt.is_told:
-            self._discard_unwritten(record.made, error)
-            callback = record.on_delivery or self._on_delivery or _ignore
+            self._discard_unwritten(record.made, error, message)
+            callback = self._callback(record)
+            callback = _ignore if callback is None else callback
             # Nothing may be called in between: the report would be told twice, or not at all.
             attempt.is_told = True
             callback(error, message)

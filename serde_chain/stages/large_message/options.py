@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from payload_stores.base import PayloadStore, SupportsOptOut, SupportsTopics
 from payload_stores.errors import UntrustedReferenceError
 from payload_stores.ids import ID_STRATEGIES
 from payload_stores.middleware import Deadline
-from payload_stores.options import Option, choice, integer, listing, text
+from payload_stores.options import Option, boolean, choice, integer, listing, text
 from payload_stores.plugins import require
 from payload_stores.registry import open_store, store_options
 from serde_chain.base import Buffer, Stage
@@ -120,6 +121,18 @@ BUFFER_BYTES: Final = Option(
     integer(1),
     256 << 20,
     doc="most bytes of a producer's records that wait for uploads; a record that is larger waits alone",
+)
+JOURNAL_PATH: Final[Option[Path | None]] = Option(
+    "large.message.journal.path",
+    lambda value: value if isinstance(value, Path) else Path(text(value)),
+    None,
+    doc="file in which a producer notes its uploads, so that its next start deletes what a killed one has not sent",
+)
+JOURNAL_FSYNC: Final = Option(
+    "large.message.journal.fsync",
+    boolean,
+    False,
+    doc="force each note to disk, so that the journal counts after a loss of power as well",
 )
 DOWNLOADS_IN_FLIGHT: Final = Option(
     "large.message.downloads.in.flight", integer(1), 8, doc="most downloads at a time, where records come in batches"

@@ -27,6 +27,7 @@ from serde_chain.stages.large_message.options import (
     without_deadline,
     without_record,
 )
+from serde_chain.telemetry import observer
 from serde_chain.transfer import Transfer, finish
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
@@ -211,6 +212,11 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
             )
         return store
 
+    def scheme_of(self, url: str) -> str | None:
+        """The scheme of the store to which a reference belongs; None if it is in none of them."""
+        owner = self._owner(url)
+        return None if owner is None else owner.scheme
+
     def _owner(self, url: str) -> PayloadStore | None:
         """The store that follows a reference, by its prefix; a single store raises its own refusal."""
         if len(self._stores) == 1:
@@ -237,14 +243,16 @@ class Download(Transfer[Buffer | StoredRecord]):
         self.reference = reference
         self._ctx = ctx
         self.size, self.key = reference.size, reference
+        self._observe = observer("fetch", ctx, reference.size, store=stage.scheme_of(reference.url))
 
     def run(self) -> Buffer | StoredRecord:
         """Download it within the stage's deadline. See :meth:`Transfer.run`."""
-        return self._stage.fetch(self._stage.store_of(self.reference.url), self.reference)
+        return self._observe(self._stage.fetch, self._stage.store_of(self.reference.url), self.reference)
 
     def work(self) -> Buffer | StoredRecord:
         """Download it. See :meth:`Transfer.work`."""
-        return self._stage.fetch(without_deadline(self._stage.store_of(self.reference.url)), self.reference)
+        store = without_deadline(self._stage.store_of(self.reference.url))
+        return self._observe(self._stage.fetch, store, self.reference)
 
     def resume(self, payload: Buffer | StoredRecord, /) -> Buffer:
         """Put it into the record. See :meth:`Transfer.resume`."""

@@ -78,6 +78,10 @@ class Reading:
         file: Where it comes from.
         head: What was read of it already.
         before: The file's state when it was looked at, if it has one.
+
+    Attributes:
+        size: Bytes that were read.
+        expected: The digest that it is to have in the end, if that is known.
     """
 
     def __init__(self, source: Source, file: SupportsRead, head: bytes = b"", before: _State | None = None) -> None:
@@ -87,6 +91,7 @@ class Reading:
         self._before = before
         self._digest = hashlib.sha256()
         self.size = 0
+        self.expected: str | None = None
 
     @property
     def digest(self) -> str:
@@ -105,7 +110,7 @@ class Reading:
             block, self._head = self._head[:size], self._head[size:]
         else:
             block = _read(self._source, self._file, size)
-        if not block and size and self._before is not None and _state(self._file) != self._before:
+        if not block and size and self._has_changed():
             # Before the store can finish what it has got of it.
             raise _changed(self._source)
         self._digest.update(block)
@@ -115,6 +120,11 @@ class Reading:
     def seekable(self) -> bool:
         """It can be read once."""
         return False
+
+    def _has_changed(self) -> bool:
+        if self._before is not None and _state(self._file) != self._before:
+            return True
+        return self.expected not in {None, self.digest}
 
 
 class _AtPath(Source):

@@ -26,6 +26,8 @@ from serde_chain.stages.large_message.options import (
     COMPRESSION,
     FORMAT,
     ID,
+    JOURNAL_FSYNC,
+    JOURNAL_PATH,
     KIP_THRESHOLD_BYTES,
     MURMUR3,
     STORE,
@@ -41,6 +43,7 @@ from serde_chain.stages.large_message.options import (
     without_record,
 )
 from serde_chain.stages.large_message.streams import HELD_BYTES, Source, source_of
+from serde_chain.telemetry import Observer, observer
 from serde_chain.transfer import Transfer, finish, then
 from serde_chain.wire.reference_format import Reference
 
@@ -59,7 +62,11 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     takes = Data.BYTES
     takes_streams = True
     gives = Data.BYTES
-    options = (STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT, UPLOADS_IN_FLIGHT, BUFFER_BYTES)
+    options = (
+        *(STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT),
+        # Of the producer around the chain.
+        *(UPLOADS_IN_FLIGHT, BUFFER_BYTES, JOURNAL_PATH, JOURNAL_FSYNC),
+    )
     plain: Callable[[Any], Any] | None = None
     _limits: RecordLimits | None = None
 
@@ -245,6 +252,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         if not self._format.in_band or self._compress is not None:
             require_headers(ctx)  # before the upload, which would be orphaned
         is_compacted = self._chooses_id and self._limits is not None and self._limits.compacted(ctx)
+        size = None if isinstance(data, Source) else len(data)
         return _Upload(
             self,
             data,
@@ -256,6 +264,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
                 header_pairs(ctx) if self._format.whole_record else (),
                 denied,
                 optional,
+                observer("offload", ctx, size, store=self._store.scheme, id=self._id_strategy),
             ),
         )
 
@@ -301,9 +310,10 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         digest = None if unused else sha256_digest(data)
         context = self._context(data, order, digest, payload_id)
         if isinstance(store, SupportsRecords) and self._format.whole_record:
-            url = store.publish_record(order.topic, StoredRecord(data, order.headers, order.key), context)
+            record = StoredRecord(data, order.headers, order.key)
+            url = order.observe(store.publish_record, order.topic, record, context)
         else:
-            url = store.publish(order.topic, data, context)
+            url = order.observe(store.publish, order.topic, data, context)
         return Reference(url, len(data), digest, compression=self._compression)
 
     def _publish_stream(
@@ -318,8 +328,9 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             digest = reading.digest
         context = self._context(b"", order, digest, payload_id)
         with source.reading() as reading:
+            reading.expected = digest
             reader = cast("BinaryIO", reading)  # which stores read, and nothing else
-            url = cast("SupportsStreaming", store).publish_stream(order.topic, reader, context)
+            url = order.observe(cast("SupportsStreaming", store).publish_stream, order.topic, reader, context)
         return Reference(url, reading.size, reading.digest)
 
     def _context(self, data: Buffer, order: _Order, digest: str | None, payload_id: str | None) -> PublishContext:
@@ -383,6 +394,7 @@ class _Order:
         headers: The record's headers, where they are stored too.
         denied: Why this user may not offload.
         is_optional: Whether the payload stays in the record where the store is switched off.
+        observe: Watches over the store's call.
     """
 
     topic: str
@@ -391,6 +403,7 @@ class _Order:
     headers: tuple[tuple[str, bytes | None], ...]
     denied: str | None
     is_optional: bool
+    observe: Observer
 
 
 @dataclass(frozen=True, slots=True)
