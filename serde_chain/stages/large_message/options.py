@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from payload_stores.base import PayloadStore, SupportsOptOut, SupportsTopics
 from payload_stores.errors import UntrustedReferenceError
@@ -15,10 +15,12 @@ from payload_stores.plugins import require
 from payload_stores.registry import open_store, store_options
 from serde_chain.base import Buffer, Stage
 from serde_chain.catalogue import find_format
-from serde_chain.errors import ConfigError
+from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.record import Context
 from serde_chain.stages.large_message import offload_codecs
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
+
+T = TypeVar("T", bound=SerializationError)
 
 KIP_THRESHOLD_BYTES: Final = 1048576
 
@@ -240,6 +242,17 @@ def murmur3_digest(data: Buffer) -> str:
 def without_deadline(store: PayloadStore) -> PayloadStore:
     """A store as it was opened, for callers with one deadline for several calls."""
     return store.store if isinstance(store, Deadline) else store
+
+
+def without_record(kind: type[T]) -> T:
+    """The error of a chain that was called with the data alone, as clients do that know no context."""
+    error = kind(
+        "large-message needs the record around the data: its topic and headers",
+        hint="A client that calls serializers with the data alone, as aiokafka and kafka-python do, needs the adapter "
+        "serde_chain.clients.aiokafka; elsewhere, pass a RecordContext or SerializationContext",
+    )
+    error.about_record = False
+    return error
 
 
 class ReferenceTopics:
