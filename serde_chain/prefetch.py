@@ -83,6 +83,7 @@ class Prefetch:
             holds all of them to the end in any case.
 
     Attributes:
+        in_flight: As given.
         told: Called by a worker thread whenever a transfer is done; must neither block nor raise.
 
     Example:
@@ -104,7 +105,7 @@ class Prefetch:
     def __init__(self, call: Callable[[Transfer[Any]], Any], *, in_flight: int, max_bytes: int | None = None) -> None:
         self.told: Callable[[], None] = _nothing
         self._call = call
-        self._in_flight = in_flight
+        self.in_flight = in_flight
         self._max_bytes = max_bytes
         self._news = threading.Event()
         # Appended to by the reader, and by the collector of references.
@@ -209,6 +210,8 @@ class Prefetch:
                 self._running -= 1
                 self._charge(ended, ended.measure())
                 self._assumed = max(self._assumed, ended.charged)
+                if ended.error is not None:
+                    del self._jobs[ended.key]  # whoever asks from now on tries again
             while self._gone:
                 holder = self._gone.popleft()
                 holder.job.holders.discard(holder)
@@ -219,7 +222,7 @@ class Prefetch:
             return [*self._begin_waiting(), *self._begin_urgent()]
 
     def _begin_waiting(self) -> Iterator[_Job]:
-        while self._waiting and self._running < self._in_flight:
+        while self._waiting and self._running < self.in_flight:
             ahead = self._waiting[0]()
             if ahead is not None and ahead.job is None:
                 if ahead.transfer.key not in self._jobs and not self._has_room(ahead.transfer):

@@ -192,6 +192,23 @@ def test_an_error_is_that_of_everyone_who_needs_the_result() -> None:
     assert store.asked.count("gone") == 1
 
 
+def test_what_has_failed_is_tried_again_for_those_who_ask_later() -> None:
+    errors = [PayloadStoreUnavailableError("down")]
+
+    def run(_transfer: "Transfer[Any]") -> bytes:
+        if errors:
+            raise errors.pop()
+        return b"x"
+
+    prefetch = prefetch_of(run)
+    [first] = prefetch.add(fetches("a"))
+    with pytest.raises(PayloadStoreUnavailableError):
+        taken(prefetch, first)
+    [second] = prefetch.add(fetches("a"))
+    assert taken(prefetch, second) == b"x"
+    assert first.error is not None
+
+
 def test_what_is_let_go_of_is_not_begun_and_what_hangs_takes_no_place() -> None:
     hangs, release = threading.Event(), threading.Event()
     asked = []
