@@ -211,6 +211,7 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
 
     def poll(timeout: float = -1) -> Any:
         nonlocal handed
+        began = None
         is_usual = stall.record is None and not stall.held
         # After a seek, a record that was handed over is no longer in the window, but its offset must still be stored.
         if is_usual and (messages or window.given):
@@ -222,10 +223,11 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
                     store(handed[0])
                 except confluent_kafka.KafkaException:
                     is_usual = False  # the full way tries it again, and knows what the error means
+        elif waits:
+            began = clock()  # records that come one after the other do not wait for the broker
         if is_usual:
             if decoded:
                 decoded.clear()
-            now = clock() if waits else 0.0
             # In one call, as in Window.fetch.
             messages[:] = map(client_poll, (timeout,))
             window.given = handed = ()
@@ -236,7 +238,8 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
             if decode_one(message):
                 window.given = handed = (message,)
                 return message
-            taken = take_front(math.inf if timeout < 0 else now + timeout)
+            began = clock() if began is None else began
+            taken = take_front(math.inf if timeout < 0 else began + timeout)
         else:
             taken = take(timeout)
         if taken is None:
