@@ -1,5 +1,1 @@
-"""Kafka clients: confluent_kafka's own, with chains for keys and values."""
-
-from payload_stores.plugins import require
-
-require("confluent_kafka", "kafka")
+"""Kafka clients with chains for keys and values; what they share, and one folder for each library."""

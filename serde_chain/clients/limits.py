@@ -120,6 +120,9 @@ class Topics(Protocol):
     def find(self, topic: str) -> TopicLimit:
         """The limit of a topic; raises TopicLimitError if it is neither reported nor known from before."""
 
+    def forget(self, topic: str) -> None:
+        """Ask again when the topic's limit is needed next."""
+
 
 class ClientLimits:
     """A client's limits for the stages that offload (:class:`serde_chain.base.RecordLimits`).

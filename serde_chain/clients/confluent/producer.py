@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import confluent_kafka
 
 from payload_stores.options import Option, integer
 from serde_chain.base import Serializer, SupportsOffload
 from serde_chain.chain import SerializerChain
+from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, produce_of, purged
 from serde_chain.clients.confluent.plain import plain_produce
 from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
+from serde_chain.clients.confluent.transactions import Transactions
 from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
+from serde_chain.clients.negotiation import Negotiation
+from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.config import load
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
-from serde_chain.transfer import finish
+from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
-    from serde_chain.clients.confluent.negotiation import Negotiation
     from serde_chain.clients.confluent.topic_limits import TopicLimits
 
 __all__ = ["Producer"]
 
-OnDelivery: TypeAlias = Callable[[confluent_kafka.KafkaError | None, "confluent_kafka.Message[Any, Any]"], None]
-
-_MESSAGE_MAX = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
-_QUEUE_MESSAGES = Option("queue.buffering.max.messages", integer(0), 100_000)
-_DESCRIBE_MS = 10_000
-_POLL_SECONDS = 0.05
-_PURGE_SECONDS = 5.0
+_MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
+_BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
+_QUEUE_MESSAGES: Final = Option("queue.buffering.max.messages", integer(0), 100_000)
+_DESCRIBE_MS: Final = 10_000
+# How long the client is waited for before the sender is looked at again.
+_POLL_SECONDS: Final = 0.02
+_PURGE_SECONDS: Final = 5.0
 
 _log = logging.getLogger("serde_chain")
 
@@ -46,8 +50,10 @@ class Producer:
     All calls of the original are there and behave as they do there; ``produce`` takes objects that the chains turn into
     bytes. Where the configuration names no chain for a field, it is passed on as it is.
 
-    Encoding and uploads happen in the thread that calls ``produce``, which may therefore block for up to
-    ``max.block.ms`` (default 60000).
+    Values are encoded in the thread that calls ``produce``. Payloads that are too large for a record are uploaded by
+    others, ``large.message.uploads.in.flight`` (default 8) at a time; the records of one topic leave in call order,
+    small ones among large ones. While those that wait hold more than ``large.message.buffer.bytes`` (default 256 MiB),
+    ``produce`` blocks, for up to ``max.block.ms`` (default 60000). An upload that fails is told to ``on_delivery``.
 
     With ``large.message.threshold.bytes = auto``, and in hop's format, the broker is asked for the topic's limit. A
     record that it refuses nevertheless, because the limit was lowered meanwhile, is sent again.
@@ -83,24 +89,35 @@ class Producer:
         if automatic_offload is not None:
             kwargs["automatic_offload"] = automatic_offload
         setup = ClientSetup.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
-        self._negotiation: Negotiation | None = None
         try:
             setup, topics = _limited(setup)
             self._producer = confluent_kafka.Producer(setup.client)
+            self._send = produce_of(self._producer)
             setup.tell_cluster(self._producer.cluster_id)
-            if topics is not None:
-                self._negotiation = self._negotiate(setup, topics)
         except BaseException:
             setup.close()
             raise
         self._setup = setup
         self._is_closed = False
         self._key, self._value = setup.key, setup.value
+        self._negotiates = topics is not None
+        negotiation = None if topics is None else _negotiation(setup, topics)
+        self._outbox = Outbox(self._producer, setup.offloading, negotiation, setup.client.get("on_delivery"))
+        in_flight, buffer_bytes = _bounds(setup)
+        self._sender = Sender(
+            self._outbox,
+            in_flight=in_flight,
+            buffer_bytes=buffer_bytes,
+            block_ms=setup.limit_ms,
+            gate=negotiation,
+        )
+        self._outbox.attach(self._sender)
+        self._transactions = Transactions(self._producer, self._sender, self._wait)
         # Payloads are not uploaded for records for which the client has no room.
         self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
-        if type(self).produce is Producer.produce and self._negotiation is None:
+        if type(self).produce is Producer.produce and not self._negotiates:
             # A closure over local names; subclasses that override produce are left alone.
-            vars(self)["produce"] = plain_produce(self._producer.produce, setup.key, setup.value, self.produce)
+            vars(self)["produce"] = plain_produce(self._send, setup.key, setup.value, self.produce, self._sender.last)
 
     def produce(  # noqa: PLR0917, the original's signature
         self,
@@ -126,51 +143,44 @@ class Producer:
             headers: Headers; the caller's object is not changed.
 
         Raises:
-            SerializationError: A stage or store failed; nothing was sent.
-            BufferError: The client's queue is full. Nothing was uploaded, unless it was full by bytes
-                (``queue.buffering.max.kbytes``) for ``max.block.ms``.
+            SerializationError: A stage failed; nothing was sent. What fails later, in a store, is told to
+                ``on_delivery`` by an error whose ``__cause__`` it is; where there is no callback, it is logged.
+            BufferError: The client's queue is full, or payloads that are being uploaded have filled
+                ``large.message.buffer.bytes`` for ``max.block.ms``. Nothing was uploaded or sent.
             confluent_kafka.KafkaException: As in ``confluent_kafka.Producer.produce``.
 
         Example:
             >>> producer.produce("images", {"name": "M 51"}, key=b"M 51", headers=[("band", b"g")])  # doctest: +SKIP
         """
-        if self._room != sys.maxsize and len(self._producer) >= self._room:
-            raise BufferError("Local: Queue full")
-        if self._key is None and self._value is None:
-            encoded: Headers | None = headers
-        else:
-            encoded = _copy(headers)
-            at = None if partition < 0 else partition
-            moment = timestamp or None
-            if self._key is not None:
-                key = finish(self._key.begin(key, RecordContext(topic, KEY, encoded, None, at, moment)))
-            if self._value is not None:
-                bare_key = key.encode() if isinstance(key, str) else key
-                value = finish(self._value.begin(value, RecordContext(topic, VALUE, encoded, bare_key, at, moment)))
-        if self._negotiation is not None:
-            bare_key = key.encode() if isinstance(key, str) else key
-            callback = on_delivery or callback
-            self._negotiation.send(topic, value, bare_key, partition, timestamp, _copy(encoded), callback)
-            return
         callback = on_delivery or callback
-        try:
-            # By position: keywords would cost as much again as the chain of a small record.
-            self._producer.produce(topic, value, key, partition, callback, None, timestamp, encoded or None)
-        except BufferError:
-            if self._room == sys.maxsize:
-                raise
-            self._produce_when_there_is_room(topic, value, key, partition, callback, None, timestamp, encoded or None)
+        if self._key is None and self._value is None and not self._negotiates:
+            self._send(topic, value, key, partition, callback, None, timestamp, headers or None)
+            return
+        if self._room != sys.maxsize:
+            if self._is_closed:
+                raise RuntimeError("Producer has been closed")
+            if len(self) >= self._room:
+                raise BufferError("Local: Queue full")
+            value = _frozen(value)
+        encoded = _copy(headers)
+        at = None if partition < 0 else partition
+        moment = timestamp or None
+        if self._key is not None:
+            key = finish(self._key.begin(key, RecordContext(topic, KEY, encoded, None, at, moment)))
+        bare_key = key.encode() if isinstance(key, str) else key
+        if self._value is not None:
+            value = self._value.begin(value, RecordContext(topic, VALUE, encoded, bare_key, at, moment))
+        if self._negotiates or isinstance(value, Transfer) or not self._sender.is_clear(topic):
+            record = Outgoing(topic, bare_key, value, partition, timestamp, encoded, callback)
+            self._sender.put(record, while_waiting=self._serve if self._negotiates else None)
+            return
+        # By position: keywords would cost as much again as the chain of a small record.
+        self._send(topic, value, key, partition, callback, None, timestamp, encoded or None)
 
-    def _produce_when_there_is_room(self, *arguments: Any) -> None:
-        """Hand a record to the client that may have been uploaded: to encode it again would upload it again."""
-        until = time.monotonic() + self._setup.limit_ms / 1000
-        while True:
-            self._producer.poll(_POLL_SECONDS)
-            try:
-                return self._producer.produce(*arguments)
-            except BufferError:
-                if time.monotonic() >= until:
-                    raise
+    def _serve(self) -> None:
+        """Let deliveries make room in batches."""
+        self._producer.poll(0)
+        self._outbox.recover()
 
     def produce_batch(
         self,
@@ -218,28 +228,50 @@ class Producer:
 
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks, for up to a number of seconds; -1 waits forever. Returns how many were served."""
-        served = self._producer.poll(timeout)
-        if self._negotiation is not None:
-            self._negotiation.recover()
-            self._negotiation.send_again()
-        return served
+        if self._sender.is_idle and not self._negotiates:
+            return self._sender.serve() or self._producer.poll(timeout)
+        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        while True:
+            self._sender.wake()
+            left = max(0.0, until - time.monotonic())
+            served = self._sender.serve()
+            is_waiting = not (served or self._sender.is_idle)
+            served += self._producer.poll(min(_POLL_SECONDS, left) if is_waiting else 0 if served else _seconds(left))
+            self._outbox.recover()
+            if served or time.monotonic() >= until:
+                return served
 
     def flush(self, timeout: float = -1) -> int:
         """Wait until all records are delivered, for up to a number of seconds. Returns how many are left."""
-        until = time.monotonic() + timeout
-        left = self._producer.flush(timeout)
-        if self._negotiation is None:
-            return left
-        self._negotiation.recover()
-        while self._negotiation.send_again():
-            left = self._producer.flush(timeout if timeout < 0 else max(0.0, until - time.monotonic()))
-            self._negotiation.recover()
-        return left + len(self._negotiation)
+        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        while True:
+            left = max(0.0, until - time.monotonic())
+            if self._sender.is_idle:
+                self._producer.flush(_seconds(left))
+            else:
+                self._sender.wake()
+                self._wait(left)
+            self._outbox.recover()
+            self._sender.serve()
+            if (self._sender.is_idle and not len(self._producer)) or time.monotonic() >= until:
+                return len(self)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for a moment until the sender is further, serving the client's callbacks."""
+        moment = min(_POLL_SECONDS, seconds)
+        if self._negotiates:
+            self._producer.poll(moment)  # the next record may be waiting for a delivery
+        else:
+            self._sender.wait(moment)
+            self._producer.poll(0)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drop records that are queued or in flight."""
-        if self._negotiation is not None:
-            self._negotiation.give_up()
+        """Drop records that are queued or in flight, and delete the payloads of those that were never sent.
+
+        A payload whose record was in flight stays: the record may be in the topic.
+        """
+        if in_queue:
+            self._sender.purge(purged())
         self._producer.purge(in_queue, in_flight, blocking)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
@@ -256,8 +288,8 @@ class Producer:
         self._producer.init_transactions(timeout)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction."""
-        self._producer.begin_transaction()
+        """Begin a transaction. The payloads of its records belong to it."""
+        self._transactions.begin()
 
     def send_offsets_to_transaction(
         self, positions: list[confluent_kafka.TopicPartition], group_metadata: Any, timeout: float = -1
@@ -266,16 +298,20 @@ class Producer:
         self._producer.send_offsets_to_transaction(positions, group_metadata, timeout)
 
     def commit_transaction(self, timeout: float = -1) -> None:
-        """Commit the transaction; ``timeout`` in seconds."""
-        if self._negotiation is not None:
-            self.flush(timeout)
-        self._producer.commit_transaction(timeout)
+        """Commit the transaction, once all uploads are done; ``timeout`` in seconds.
+
+        Raises:
+            confluent_kafka.KafkaException: As in the original. Where a record could not be uploaded, its error has
+                ``txn_requires_abort()``. Where the outcome is unknown, no payload is deleted.
+        """
+        self._transactions.commit(timeout)
 
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort the transaction; ``timeout`` in seconds."""
-        if self._negotiation is not None:
-            self._negotiation.give_up()
-        self._producer.abort_transaction(timeout)
+        """Abort the transaction, and delete the payloads that were uploaded for it; ``timeout`` in seconds.
+
+        Payloads that other records may share, by ids made of their content, are not deleted.
+        """
+        self._transactions.abort(timeout)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Change the SASL credentials for connections to come."""
@@ -296,21 +332,27 @@ class Producer:
             raise
         finally:
             try:
+                self._finish_cleaning()
                 self._is_closed = self._producer.close()
             finally:
                 self._setup.close()
             vars(self).pop("produce", None)  # it refers to this object
         return self._is_closed
 
+    def _finish_cleaning(self) -> None:
+        until = time.monotonic() + _PURGE_SECONDS
+        while self._sender.is_cleaning and time.monotonic() < until:
+            self._sender.wait(until - time.monotonic())
+
     def _give_up(self) -> None:
         if count := len(self):
             # The client counts events of other kinds as well.
             _log.warning("closing the producer was interrupted: at most %d undelivered records are dropped", count)
             self.purge()
-            self._producer.flush(_PURGE_SECONDS)
+            self.flush(_PURGE_SECONDS)
 
     def __len__(self) -> int:
-        return len(self._producer) + (0 if self._negotiation is None else len(self._negotiation))
+        return len(self._producer) + len(self._sender)
 
     def __bool__(self) -> bool:
         return True
@@ -323,18 +365,25 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _negotiate(self, setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:
-        from serde_chain.clients.confluent.negotiation import Negotiation  # few producers negotiate
 
-        last = setup.value.stages[-1] if setup.value is not None else None
-        return Negotiation(
-            self._producer,
-            topics,
-            last if isinstance(last, SupportsOffload) else None,
-            setup.config,
-            message_max_bytes=_MESSAGE_MAX.read(setup.config),
-            block_ms=setup.limit_ms,
-        )
+def _bounds(setup: ClientSetup[SerializerChain]) -> tuple[int, int]:
+    """How many uploads run at a time, and how many bytes wait for them."""
+    if not setup.moves_payloads:
+        return 1, 1
+    from serde_chain.stages.large_message.options import BUFFER_BYTES, UPLOADS_IN_FLIGHT
+
+    return UPLOADS_IN_FLIGHT.read(setup.config), BUFFER_BYTES.read(setup.config)
+
+
+def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:
+    last = setup.value.stages[-1] if setup.value is not None else None
+    max_bytes = _MESSAGE_MAX.read(setup.config)
+    return Negotiation(
+        topics,
+        last if isinstance(last, SupportsOffload) else None,
+        batch_bytes=min(_BATCH_SIZE.read(setup.config), max_bytes),
+        message_max_bytes=max_bytes,
+    )
 
 
 def _limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[SerializerChain], TopicLimits | None]:
@@ -366,3 +415,19 @@ def _limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[Serialize
 def _copy(headers: Headers | None) -> list[Header]:
     """A list of our own: stages add headers to it, and the caller may use theirs again."""
     return list(headers.items() if isinstance(headers, dict) else headers or ())
+
+
+def _frozen(value: Any) -> Any:
+    """The value, copied if the caller may change it while it is uploaded."""
+    if value is None or isinstance(value, (bytes, str, dict)):
+        return value
+    try:
+        view = memoryview(value)
+    except TypeError:
+        return value  # an object that a stage serializes before produce returns
+    return value if view.readonly else bytes(view)
+
+
+def _seconds(left: float) -> float:
+    """A time for librdkafka, which takes -1 for ever."""
+    return -1 if left == math.inf else left

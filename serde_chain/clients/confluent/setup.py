@@ -111,6 +111,11 @@ class ClientSetup(Generic[ChainT]):
         return bool(self._moving)
 
     @property
+    def offloading(self) -> list[SupportsOffload]:
+        """The stages that put payloads elsewhere."""
+        return [stage for stage in self._moving if isinstance(stage, SupportsOffload)]
+
+    @property
     def _moving(self) -> list[SupportsOffload | SupportsFetch]:
         stages = [stage for chain in (self.key, self.value) if chain for stage in chain.stages]
         return [stage for stage in stages if isinstance(stage, (SupportsOffload, SupportsFetch))]

@@ -110,6 +110,15 @@ REFERENCE_TOPICS: Final[Option[tuple[str, ...]]] = Option(
 TIMEOUT: Final = Option(
     "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
 )
+UPLOADS_IN_FLIGHT: Final = Option(
+    "large.message.uploads.in.flight", integer(1), 8, doc="most uploads of a producer at a time"
+)
+BUFFER_BYTES: Final = Option(
+    "large.message.buffer.bytes",
+    integer(1),
+    256 << 20,
+    doc="most bytes of a producer's records that wait for uploads; a record that is larger waits alone",
+)
 DOWNLOADS_IN_FLIGHT: Final = Option(
     "large.message.downloads.in.flight", integer(1), 8, doc="most downloads at a time, where records come in batches"
 )

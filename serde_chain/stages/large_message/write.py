@@ -15,6 +15,7 @@ from serde_chain.record import Context, header_pairs, key_of, require_headers, t
 from serde_chain.stages.large_message import offload_codecs
 from serde_chain.stages.large_message.options import (
     AUTO,
+    BUFFER_BYTES,
     COMPRESSION,
     FORMAT,
     ID,
@@ -24,6 +25,7 @@ from serde_chain.stages.large_message.options import (
     THRESHOLD,
     TIMEOUT,
     TTL,
+    UPLOADS_IN_FLIGHT,
     LargeMessage,
     format_to_write,
     murmur3_digest,
@@ -46,7 +48,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT)
+    options = (STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT, UPLOADS_IN_FLIGHT, BUFFER_BYTES)
     plain: Callable[[Any], Any] | None = None
     _limits: RecordLimits | None = None
 
@@ -147,6 +149,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """
         limits = self._limits
         if limits is not None and (question := limits.ask(ctx)) is not None:
+            question.size = len(data)  # which is held until the answer is there
             return then(question, lambda _: self.begin(data, ctx))
         self._format.prepare(ctx, content=self._content, sender=self._opt_out.sender, is_key=self._is_key)
         size = len(data)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.clients.conftest import Fetch, NewConsumer, NewProducer
     from tests.conftest import NewTopic
 
+BUFFER = "large.message.buffer.bytes"
 AUTO: dict[str, Any] = {
     "value.serializers": "bytes, large-message",
     "value.deserializers": "large-message, bytes",
@@ -208,9 +209,12 @@ def test_compacted_topics_have_ids_of_the_content(
 
 def test_no_room_in_time(new_topic: "NewTopic", new_producer: "NewProducer") -> None:
     topic = new_topic(1, {"max.message.bytes": "5000"})
-    producer = new_producer(AUTO, **{"linger.ms": 60_000, "max.block.ms": 300, "delivery.timeout.ms": 120_000})
+    producer = new_producer(
+        AUTO, **{"linger.ms": 60_000, "max.block.ms": 300, "delivery.timeout.ms": 120_000, BUFFER: 3000}
+    )
     for _ in range(20):
         producer.produce(topic, bytes(200))
-    with pytest.raises(BufferError, match="none was delivered"):
+    producer.produce(topic, bytes(2000))  # the batch is full, so it waits
+    with pytest.raises(BufferError, match=r"large\.message\.buffer\.bytes \(3000\), and none was finished"):
         producer.produce(topic, bytes(2000))
     producer.purge()

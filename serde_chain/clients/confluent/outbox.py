@@ -1,0 +1,254 @@
+"""A sender's way into confluent_kafka's producer, and its delivery reports on the way back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from payload_stores.errors import ContextualError
+from serde_chain.base import SupportsOffload
+from serde_chain.clients.negotiation import Attempt, Negotiation
+from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.errors import SerializationError
+
+__all__ = ["NotSentError", "OnDelivery", "Outbox", "produce_of", "purged"]
+
+_log = logging.getLogger("serde_chain")
+
+OnDelivery: TypeAlias = Callable[[KafkaError | None, Any], Any]
+
+# After these reports a record is in no log: it never left the client, or the broker has refused it.
+_NEVER_WRITTEN: Final = frozenset(
+    {
+        KafkaError._PURGE_QUEUE,  # noqa: SLF001, its documented name, as the others
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_REQUIRED_ACKS,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_RECORD,
+    }
+)
+_INTERRUPTED: Final = "An interrupt swallowed the report: it is not known whether the record was delivered"
+
+
+class NotSentError(KafkaError):
+    """The error of a record that was not handed to confluent_kafka: its payload could not be uploaded, for example.
+
+    Attributes:
+        __cause__: The store's or chain's own error.
+    """
+
+    __cause__: BaseException | None = None
+
+    @classmethod
+    def of(cls, error: BaseException, *, txn_requires_abort: bool = False) -> KafkaError:
+        """The error for a delivery report; of confluent_kafka's own exceptions, the error within."""
+        reason = error.args[0] if isinstance(error, KafkaException) and error.args else None
+        if isinstance(reason, KafkaError) and not txn_requires_abort:
+            return reason
+        code = KafkaError._FAIL  # noqa: SLF001, its documented name, as the others
+        if isinstance(error, BufferError):
+            code = KafkaError._QUEUE_FULL  # noqa: SLF001
+        elif isinstance(error, SerializationError):
+            code = KafkaError._KEY_SERIALIZATION if error.field == "key" else KafkaError._VALUE_SERIALIZATION  # noqa: SLF001
+        is_transient = isinstance(error, ContextualError) and error.transient
+        report = cls(code, f"{type(error).__name__}: {error}", False, is_transient, txn_requires_abort)
+        report.__cause__ = error
+        return report
+
+
+def purged() -> KafkaException:
+    """The error of records that are dropped before they are sent; the same as librdkafka's."""
+    return KafkaException(KafkaError(KafkaError._PURGE_QUEUE))  # noqa: SLF001, its documented name
+
+
+def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
+    """A producer's ``produce``, to be called with all arguments by position: keywords cost as much as a small chain.
+
+    What instruments confluent_kafka puts a class of its own in the place of the original, and adds to headers that are
+    passed by name; by position it misses them, and the trace of the record would end here.
+    """
+    produce = producer.produce
+    if type(producer) is confluent_kafka.cimpl.Producer:
+        return produce
+
+    def by_name(  # noqa: PLR0917, the original's signature
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: Any = None,
+        on_delivery: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        callback = on_delivery or callback
+        produce(topic, value, key=key, partition=partition, callback=callback, timestamp=timestamp, headers=headers)
+
+    return by_name
+
+
+class Outbox:
+    """Hands a sender's records to confluent_kafka's producer, and acts on their delivery reports.
+
+    A signal handler may raise at any call of a delivery report's callback, and the process go on. So with a negotiation
+    a record is listed before the client gets it, until its callback was called or it goes again (:meth:`recover`).
+
+    Args:
+        producer: confluent_kafka's producer.
+        stages: The stages that offload; those that own a payload delete it.
+        negotiation: The sender's gate, if topics' limits count.
+        on_delivery: The callback of records that have none of their own.
+    """
+
+    def __init__(
+        self,
+        producer: confluent_kafka.Producer,
+        stages: Sequence[SupportsOffload],
+        negotiation: Negotiation | None,
+        on_delivery: OnDelivery | None,
+    ) -> None:
+        self._producer = producer
+        self._produce = produce_of(producer)
+        self._stages = stages
+        self._negotiation = negotiation
+        self._on_delivery = on_delivery
+        # Records that the client has or is about to get, by the identity of the attempt; and those that it does have.
+        self._sent: dict[int, Attempt] = {}
+        self._accepted: set[int] = set()
+        self._sender: Sender | None = None
+
+    def attach(self, sender: Sender) -> None:
+        """Take the sender that is told of reports, which needs this object first."""
+        self._sender = sender
+
+    def send(self, record: Outgoing) -> None:
+        """See :class:`~serde_chain.clients.sender.Client`."""
+        callback = record.on_delivery
+        attempt: Attempt | None = record.state
+        if attempt is not None:
+            callback = partial(self._reported, attempt)
+            self._sent[id(attempt)] = attempt
+        elif record.made:
+            callback = partial(self._delivered, record.made, callback or self._on_delivery)
+        try:
+            record.context.run(
+                self._produce,
+                record.topic,
+                record.step,
+                record.key,
+                record.partition,
+                callback,
+                None,
+                record.timestamp,
+                record.headers or None,
+            )
+        except BaseException:
+            self._sent.pop(id(attempt), None)
+            raise
+        if attempt is not None:
+            self._accepted.add(id(attempt))
+
+    def failed(self, record: Outgoing, error: BaseException) -> tuple[Any, ...] | None:
+        """See :class:`~serde_chain.clients.sender.Client`. The message has no value: a payload may be large."""
+        callback = record.on_delivery or self._on_delivery
+        attempt: Attempt | None = record.state
+        if attempt is not None and attempt.report is not None:
+            # Refused for its size: that is the report, whatever kept it from going again.
+            _log.warning("a record of %s that was too large could not be sent again: %s", record.topic, error)
+            return None if callback is None else (callback, *attempt.report)
+        reason = NotSentError.of(error)
+        if callback is None:
+            level = logging.INFO if reason.code() == KafkaError._PURGE_QUEUE else logging.ERROR  # noqa: SLF001
+            _log.log(level, "a record of %s was not sent: %s", record.topic, reason.str())
+            return None
+        message: Any = confluent_kafka.Message(
+            topic=record.topic,
+            partition=record.partition,
+            key=record.key,
+            headers=record.headers or None,
+            timestamp=(confluent_kafka.TIMESTAMP_CREATE_TIME, record.timestamp),
+            error=reason,
+        )
+        return callback, reason, message
+
+    def delete(self, reference: str) -> None:
+        """See :class:`~serde_chain.clients.sender.Client`."""
+        for stage in self._stages:
+            if stage.owns(reference):
+                stage.delete(reference)
+                return
+
+    def recover(self) -> None:
+        """Settle what an interrupt has kept from being settled, if all that the client had is through.
+
+        An interrupt within a callback swallows the client's report. The record's fate is then unknown: its
+        callback gets an error that says so.
+        """
+        if not self._accepted or len(self._producer):
+            return
+        left = [self._sent[key] for key in list(self._accepted) if key in self._sent]
+        if len(self._producer):  # more was sent meanwhile
+            return
+        for attempt in left:
+            if attempt.report is None:
+                record = attempt.record
+                message: Any = confluent_kafka.Message(
+                    topic=record.topic, partition=record.partition, key=record.key, value=record.step
+                )
+                attempt.report = KafkaError(KafkaError._INTR, _INTERRUPTED), message  # noqa: SLF001, its documented name
+            self._finish(attempt)
+
+    def _delivered(
+        self, made: Sequence[str], callback: OnDelivery | None, error: KafkaError | None, message: Any
+    ) -> None:
+        self._discard_unwritten(made, error)
+        if callback is not None:
+            callback(error, message)
+
+    def _discard_unwritten(self, made: Sequence[str], error: KafkaError | None) -> None:
+        """Delete the payloads of a record whose delivery has failed for good."""
+        if made and error is not None and error.code() in _NEVER_WRITTEN and self._sender is not None:
+            self._sender.discard(made)
+
+    def _reported(self, attempt: Attempt, error: KafkaError | None, message: Any) -> None:
+        attempt.report = error, message
+        self._finish(attempt)
+
+    def _finish(self, attempt: Attempt) -> None:
+        """Act on a report; done again where an interrupt came between."""
+        error, message = attempt.report
+        record = attempt.record
+        attempt.is_refused = (
+            error is not None
+            and error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+            and self._negotiation is not None
+            and self._negotiation.may_go_again(attempt)
+        )
+        if self._sender is not None:
+            self._sender.settle(attempt)
+        if not attempt.is_refused and not attempt.is_told:
+            self._discard_unwritten(record.made, error)
+            callback = record.on_delivery or self._on_delivery or _ignore
+            # Nothing may be called in between: the report would be told twice, or not at all.
+            attempt.is_told = True
+            callback(error, message)
+        self._accepted.discard(id(attempt))
+        self._sent.pop(id(attempt), None)
+
+
+def _ignore(_error: KafkaError | None, _message: Any) -> None:
+    """The callback of records without one."""

@@ -1,0 +1,86 @@
+"""Transactions of a producer whose payloads are uploaded: they belong to the transaction, and go with it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from serde_chain.clients.confluent.outbox import NotSentError, purged
+from serde_chain.clients.sender import Sender
+
+__all__ = ["Transactions"]
+
+
+class Transactions:
+    """Begins, commits and aborts, and deletes payloads where it is certain that no record refers to them.
+
+    Args:
+        producer: confluent_kafka's producer.
+        sender: The sender in front of it.
+        wait: Waits for a moment, of at most some seconds, until the sender is further.
+    """
+
+    def __init__(self, producer: confluent_kafka.Producer, sender: Sender, wait: Callable[[float], None]) -> None:
+        self._producer = producer
+        self._sender = sender
+        self._wait = wait
+        self._may_be_committed = False
+
+    def begin(self) -> None:
+        """Begin a transaction. See ``Producer.begin_transaction``."""
+        self._sender.begin()
+        self._may_be_committed = False
+        self._producer.begin_transaction()
+
+    def commit(self, timeout: float) -> None:
+        """Commit it. See ``Producer.commit_transaction``."""
+        until = _deadline(timeout)
+        if not self._send_all(until):
+            reason = f"records of the transaction were not uploaded within {timeout:g} s"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, False, True))  # noqa: SLF001
+        if (failure := self._sender.failure) is not None:
+            raise KafkaException(NotSentError.of(failure, txn_requires_abort=True)) from failure
+        self._sender.commit()
+        self._may_be_committed = True
+        try:
+            self._producer.commit_transaction(_left(until))
+        except KafkaException as error:
+            # An abort has to follow: the broker has refused to commit. In all other cases it may have done it.
+            self._may_be_committed = not error.args[0].txn_requires_abort()
+            raise
+        self._sender.end(delete=False)
+
+    def abort(self, timeout: float) -> None:
+        """Abort it. See ``Producer.abort_transaction``."""
+        until = _deadline(timeout)
+        self._sender.purge(purged())
+        self._send_all(until)
+        try:
+            self._producer.abort_transaction(_left(until))
+        except KafkaException as error:
+            # A producer that is fenced cannot abort, and does not need to: the one that fences it has done so.
+            if error.args[0].fatal():
+                self._sender.end(delete=not self._may_be_committed)
+            raise
+        self._sender.end(delete=True)
+
+    def _send_all(self, until: float) -> bool:
+        while not self._sender.is_idle:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._sender.wake()
+            self._wait(left)
+        return True
+
+
+def _deadline(timeout: float) -> float:
+    return math.inf if timeout < 0 else time.monotonic() + timeout
+
+
+def _left(until: float) -> float:
+    return -1 if until == math.inf else max(0.0, until - time.monotonic())

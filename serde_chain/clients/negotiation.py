@@ -1,0 +1,152 @@
+"""Records within what their topics take (PIP-36's idea, for Kafka): by default, as large as the broker allows.
+
+Two problems appear when only single records are checked. librdkafka does not split batches, so that small records
+fail together where ``batch.size`` is above the topic's limit: here no more is under way than one batch may have. And a
+limit can be lowered while a producer runs: what the broker then refuses is sent again, offloaded if it must be.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from serde_chain.base import SupportsOffload
+from serde_chain.clients.limits import BATCH_OVERHEAD, Topics, largest_value, record_size
+from serde_chain.clients.sender import Outgoing
+from serde_chain.record import VALUE, RecordContext
+from serde_chain.transfer import Transfer, then
+
+__all__ = ["Attempt", "Negotiation"]
+
+# Sent again unchanged, and then offloaded: a limit may be lowered twice, but not forever.
+_MOST_ATTEMPTS: Final = 3
+
+
+class Attempt:
+    """A record that was admitted.
+
+    Attributes:
+        record: The record.
+        number: Which attempt it is, from 1.
+        size: The record's part of a batch, in bytes.
+        is_under_way: Whether its size counts.
+        is_refused: Whether the client reports that it was too large, and it may go again. Set before
+            :meth:`Negotiation.settle`.
+        is_fitted: Whether it was made to fit since.
+        is_told: Whether the user's callback was called with it.
+        report: The client's report, of the client's own kind.
+    """
+
+    def __init__(self, record: Outgoing, number: int, size: int) -> None:
+        self.record = record
+        self.number = number
+        self.size = size
+        self.is_under_way = True
+        self.is_refused = False
+        self.is_fitted = False
+        self.is_told = False
+        self.report: Any = None
+
+
+class Negotiation:
+    """Keeps batches below the limits of their topics, and lets refused records go again: a sender's gate.
+
+    Args:
+        topics: The limits of topics.
+        stage: The stage that offloads values, where it is the last of its chain; None otherwise.
+        batch_bytes: The largest batch that the client makes.
+        message_max_bytes: The largest record that it sends.
+    """
+
+    def __init__(
+        self, topics: Topics, stage: SupportsOffload | None, *, batch_bytes: int, message_max_bytes: int
+    ) -> None:
+        self._topics = topics
+        self._stage = stage
+        self._batch_bytes = batch_bytes
+        self._max_bytes = message_max_bytes
+        self._under_way: defaultdict[str, int] = defaultdict(int)
+
+    def may_go_again(self, attempt: Attempt) -> bool:
+        """Whether a record that was refused for its size can be made smaller."""
+        record = attempt.record
+        return self._stage is not None and record.step is not None and attempt.number < _MOST_ATTEMPTS
+
+    def admit(self, record: Outgoing) -> Transfer[Any] | bool:
+        """See :class:`~serde_chain.clients.sender.Gate`."""
+        last: Attempt | None = record.state
+        if last is not None and last.is_under_way:
+            return True  # the client had no room for it
+        topic = record.topic
+        under_way = self._under_way[topic]
+        if last is not None and under_way:
+            return False  # those under way may be refused as well, and come before this one
+        if not self._topics.is_known(topic) or (last is not None and not last.is_fitted):
+            return _Asked(self._topics, topic, partial(self._fitted, record, record.step))
+        limit = self._topics.find(topic).max_bytes
+        size = record_size(record.key, record.step, record.headers)
+        # Nothing to do where batches are smaller anyway.
+        is_bounded = limit is not None and limit < self._batch_bytes
+        if is_bounded and under_way and limit is not None and BATCH_OVERHEAD + under_way + size > limit:
+            return False
+        record.state = Attempt(record, 1 if last is None else last.number + 1, size)
+        self._under_way[topic] += size
+        return True
+
+    def withdraw(self, record: Outgoing) -> None:
+        """See :class:`~serde_chain.clients.sender.Gate`."""
+        if record.state is not None:
+            self._count_off(record.state)
+
+    def settle(self, report: Attempt) -> tuple[str, Outgoing | None]:
+        """See :class:`~serde_chain.clients.sender.Gate`."""
+        topic = report.record.topic
+        was_under_way = report.is_under_way
+        self._count_off(report)
+        if not (was_under_way and report.is_refused):
+            return topic, None
+        self._topics.forget(topic)
+        return topic, report.record
+
+    def _count_off(self, attempt: Attempt) -> None:
+        if attempt.is_under_way:
+            attempt.is_under_way = False
+            self._under_way[attempt.record.topic] -= attempt.size
+
+    def _fitted(self, record: Outgoing, value: Any) -> Any:
+        """The value as the topic takes it: offloaded if it was refused and does not fit any more."""
+        last: Attempt | None = record.state
+        if last is None or self._stage is None:
+            return value
+        last.is_fitted = True
+        limit = self._topics.find(record.topic).max_bytes
+        is_last_try = last.number == _MOST_ATTEMPTS - 1
+        if len(value) <= largest_value(self._max_bytes, record.key, record.headers, limit) and not is_last_try:
+            return value
+        headers = list(record.headers or ())
+        ctx = RecordContext(record.topic, VALUE, headers, record.key)
+        if not self._stage.is_inline(value, ctx):
+            return value
+
+        def offloaded(placeholder: Any) -> Any:
+            record.headers = headers
+            return placeholder
+
+        return then(self._stage.offload(value, ctx), offloaded)
+
+
+class _Asked(Transfer[None]):
+    """Asks for a topic's limit, and goes on with a record."""
+
+    def __init__(self, topics: Topics, topic: str, go_on: Callable[[], Any]) -> None:
+        self._topics = topics
+        self._topic = topic
+        self._go_on = go_on
+
+    def run(self) -> None:
+        self._topics.find(self._topic)
+
+    def resume(self, _result: None, /) -> Any:
+        return self._go_on()
