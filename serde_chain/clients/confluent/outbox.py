@@ -16,7 +16,7 @@ from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.errors import SerializationError
 
-__all__ = ["NotSentError", "OnDelivery", "Outbox", "purged"]
+__all__ = ["NotSentError", "OnDelivery", "Outbox", "produce_of", "purged"]
 
 _log = logging.getLogger("serde_chain")
 
@@ -78,6 +78,32 @@ def purged() -> KafkaException:
     return KafkaException(KafkaError(KafkaError._PURGE_QUEUE))  # noqa: SLF001, its documented name
 
 
+def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
+    """A producer's ``produce``, to be called with all arguments by position: keywords cost as much as a small chain.
+
+    What instruments confluent_kafka puts a class of its own in the place of the original, and adds to headers that are
+    passed by name; by position it misses them, and the trace of the record would end here.
+    """
+    produce = producer.produce
+    if type(producer) is confluent_kafka.cimpl.Producer:
+        return produce
+
+    def by_name(  # noqa: PLR0917, the original's signature
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: Any = None,
+        on_delivery: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        callback = on_delivery or callback
+        produce(topic, value, key=key, partition=partition, callback=callback, timestamp=timestamp, headers=headers)
+
+    return by_name
+
+
 class Outbox:
     """Hands a sender's records to confluent_kafka's producer, and acts on their delivery reports.
 
@@ -105,6 +131,7 @@ class Outbox:
         on_delivery: OnDelivery | None,
     ) -> None:
         self._producer = producer
+        self._produce = produce_of(producer)
         self._stages = stages
         self._negotiation = negotiation
         self._on_delivery = on_delivery
@@ -126,7 +153,8 @@ class Outbox:
             callback = partial(self._reported, attempt)
             self._sent[id(attempt)] = attempt
         try:
-            self._producer.produce(
+            record.context.run(
+                self._produce,
                 record.topic,
                 record.step,
                 record.key,
