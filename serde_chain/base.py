@@ -456,6 +456,8 @@ class SupportsFetch(Protocol):
         restores_records: Whether placeholders may stand for whole records, with headers, key and timestamp.
         timeout_ms: Deadline of one download in ms.
         worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
+        downloads_in_flight: Most downloads at a time, for those who fetch ahead; 0 where there are none.
+        downloads_bytes: Most bytes that they fetch ahead.
     """
 
     @property
@@ -464,6 +466,10 @@ class SupportsFetch(Protocol):
     def timeout_ms(self) -> int: ...  # noqa: D102
     @property
     def worst_case_ms(self) -> int: ...  # noqa: D102
+    @property
+    def downloads_in_flight(self) -> int: ...  # noqa: D102
+    @property
+    def downloads_bytes(self) -> int: ...  # noqa: D102
 
     def marker_headers(self) -> frozenset[str] | None:
         """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""

@@ -11,6 +11,7 @@ The end of the interpreter waits for none of the threads. What they have not sen
 from __future__ import annotations
 
 import atexit
+import contextvars
 import itertools
 import logging
 import math
@@ -61,9 +62,11 @@ class Outgoing:
         error: Why it cannot be sent.
         is_gone: Whether it was sent, or will not be.
         state: Of the :class:`Gate`.
+        context: The context variables of the thread that made it: what is done for it elsewhere belongs to its trace.
     """
 
     __slots__ = (
+        "context",
         "error",
         "headers",
         "is_gone",
@@ -104,6 +107,7 @@ class Outgoing:
         self.error: BaseException | None = None
         self.is_gone = False
         self.state: Any = None
+        self.context = contextvars.copy_context()
 
 
 class Client(Protocol):
@@ -482,7 +486,7 @@ class Sender:
             while isinstance(step, Transfer):
                 if self._has_ledger and (place := step.place()) is not None:
                     self._ledger.intend(place)
-                result = step.run()
+                result = record.context.run(step.run)
                 if (reference := step.made(result)) is not None:
                     made.append(reference)
                 step = step.resume(result)

@@ -145,7 +145,7 @@ def test_payloads_of_real_records(broker: KafkaBroker, topic: str) -> None:
     assert places == [0, 2]
 
 
-@pytest.mark.parametrize("program", ["proxied"])
+@pytest.mark.parametrize("program", ["instrumented", "proxied"])
 def test_beside_the_instrumentation_of_confluent_kafka(broker: KafkaBroker, topic: str, program: str) -> None:
     result = run(program, broker.bootstrap_servers, topic)
     assert result["delivered"] == ["None"] * 3

@@ -7,6 +7,8 @@ the record is not the usual, the full way is taken from the beginning: errors ge
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import partial, update_wrapper
 from operator import is_, is_not
@@ -202,7 +204,8 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
     *,
     stores_offsets: bool,
     take: Callable[[float], Taken | None],
-    take_front: Callable[[], Taken | None],
+    take_front: Callable[[float], Taken | None],
+    waits: bool,
 ) -> Callable[[float], Any]:
     """Make a ``poll`` for a window with no record in it but the last one, in a third of the full one's time.
 
@@ -213,15 +216,18 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
         decoder: Decodes messages plainly.
         stores_offsets: Whether offsets of what was handed over are stored.
         take: Takes the next record in full, for all that is not the usual: several records in the window, a stall.
-        take_front: Takes the first record of the window in full.
+        take_front: Takes the first record of the window in full, if it can be read by a point in time.
+        waits: Whether there may be something to wait for.
     """
     messages, decoded, decode_one = window.messages, window.decoded, decoder.decode_one
     client_poll, store = client.poll, client.store_offsets
+    clock = time.monotonic
     handed: Sequence[Any] = ()  # the only record that was handed over last
 
     def poll(timeout: float = -1) -> Any:
         nonlocal handed
-        is_usual = stall.record is None
+        began = None
+        is_usual = stall.record is None and not stall.held
         # After a seek, a record that was handed over is no longer in the window, but its offset must still be stored.
         if is_usual and (messages or window.given):
             if window.given is not handed:
@@ -232,6 +238,8 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
                     store(handed[0])
                 except confluent_kafka.KafkaException:
                     is_usual = False  # the full way tries it again, and knows what the error means
+        elif waits:
+            began = clock()  # records that come one after the other do not wait for the broker
         if is_usual:
             if decoded:
                 decoded.clear()
@@ -245,7 +253,10 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
             if decode_one(message):
                 window.given = handed = (message,)
                 return message
-        taken = take_front() if is_usual else take(timeout)
+            began = clock() if began is None else began
+            taken = take_front(math.inf if timeout < 0 else began + timeout)
+        else:
+            taken = take(timeout)
         if taken is None:
             return None
         window.given, message = (taken[0],), taken[1]

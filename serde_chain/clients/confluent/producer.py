@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from payload_stores.options import Option, integer
 from serde_chain.base import Serializer, SupportsOffload
 from serde_chain.chain import SerializerChain
-from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, purged
+from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, produce_of, purged
 from serde_chain.clients.confluent.plain import plain_produce
 from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
 from serde_chain.clients.confluent.transactions import Transactions
@@ -97,6 +97,7 @@ class Producer:
             setup, topics = _limited(setup)
             self._journal = _journal(setup)
             self._producer = confluent_kafka.Producer(setup.client)
+            self._send = produce_of(self._producer)
             setup.tell_cluster(self._producer.cluster_id)
         except BaseException:
             if self._journal is not None:
@@ -127,9 +128,7 @@ class Producer:
         self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
         if type(self).produce is Producer.produce and not self._negotiates:
             # A closure over local names; subclasses that override produce are left alone.
-            vars(self)["produce"] = plain_produce(
-                self._producer.produce, setup.key, setup.value, self.produce, self._sender.last
-            )
+            vars(self)["produce"] = plain_produce(self._send, setup.key, setup.value, self.produce, self._sender.last)
 
     def produce(  # noqa: PLR0917, the original's signature
         self,
@@ -166,7 +165,7 @@ class Producer:
         """
         callback = callback if on_delivery is None else on_delivery
         if self._key is None and self._value is None and not self._negotiates:
-            self._producer.produce(topic, value, key, partition, callback, None, timestamp, headers or None)
+            self._send(topic, value, key, partition, callback, None, timestamp, headers or None)
             return
         if self._room != sys.maxsize:
             if self._is_closed:
@@ -187,7 +186,7 @@ class Producer:
             self._sender.put(record, while_waiting=self._serve if self._negotiates else None)
             return
         # By position: keywords would cost as much again as the chain of a small record.
-        self._producer.produce(topic, value, key, partition, callback, None, timestamp, encoded or None)
+        self._send(topic, value, key, partition, callback, None, timestamp, encoded or None)
 
     def _serve(self) -> None:
         """Let deliveries make room in batches."""
@@ -241,13 +240,16 @@ class Producer:
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks, for up to a number of seconds; -1 waits forever. Returns how many were served."""
         if self._sender.is_idle and not self._negotiates:
-            return self._sender.serve() or self._producer.poll(timeout)
+            served = self._sender.serve() or self._producer.poll(timeout)
+            self._outbox.recover()
+            return served
         until = math.inf if timeout < 0 else time.monotonic() + timeout
         while True:
-            self._sender.wake()
             left = max(0.0, until - time.monotonic())
             served = self._sender.serve()
             is_waiting = not (served or self._sender.is_idle)
+            if is_waiting:
+                self._sender.wake()
             served += self._producer.poll(min(_POLL_SECONDS, left) if is_waiting else 0 if served else _seconds(left))
             self._outbox.recover()
             if served or time.monotonic() >= until:
