@@ -224,7 +224,7 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
     clock = time.monotonic
     handed: Sequence[Any] = ()  # the only record that was handed over last
 
-    def poll(timeout: float = -1) -> Any:
+    def poll(timeout: float = -1) -> Any:  # noqa: C901  as above
         nonlocal handed
         began = None
         is_usual = stall.record is None and not stall.held
