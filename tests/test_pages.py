@@ -89,7 +89,8 @@ def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Pat
     topic = "large-images"
     broker.create_topic(topic)
     code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"images"', f'"{topic}"')
-    installed(install_line(page)).run(code, tmp_path)
+    printed = installed(install_line(page)).run(code, tmp_path)
+    assert printed == f"<PayloadHandle of 5000000 bytes, in a payload store> 5000000\n{bytes(10)!r}\n"
     assert [path.stat().st_size for path in (tmp_path / "store" / topic).iterdir()] == [5_000_000]
 
 
