@@ -13,6 +13,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         │   └── ForeignFormatError           of another format, by a header; chains hand the bytes over instead
         │   └── DecryptionError              they cannot be decrypted: another key, topic or field, or changed bytes
         │       └── UnknownKeyError          the key that they name is not configured
+        ├── DeadLetterError                  a record that cannot be read, nor be put into the dead-letter topic
         ├── TopicLimitError                  the broker does not report how large records of a topic may be
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
         └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
@@ -45,6 +46,7 @@ __all__ = [
     "UNKNOWN_SCHEMA",
     "ConfigError",
     "ContextualError",
+    "DeadLetterError",
     "DecodeError",
     "DecryptionError",
     "EncodeError",
@@ -144,6 +146,17 @@ class TopicLimitError(SerializationError):
     """The broker did not report how large the records of a topic may be; the same call may work later."""
 
     transient = True
+
+
+class DeadLetterError(SerializationError):
+    """A record that cannot be read cannot be put into the dead-letter topic either, so the consumer stays at it.
+
+    Attributes:
+        dead_letter_topic: That topic.
+    """
+
+    context_fields = (*SerializationError.context_fields, "dead_letter_topic")
+    dead_letter_topic: str | None
 
 
 class StampError(ContextualError):
