@@ -15,6 +15,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         │       └── UnknownKeyError          the key that they name is not configured
         ├── DeadLetterError                  a record that cannot be read, nor be put into the dead-letter topic
         ├── TopicLimitError                  the broker does not report how large records of a topic may be
+        ├── JournalError                     the crash journal of a producer cannot be written
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
         └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
                                              store's own kind, so that either ``except`` clause catches it
@@ -51,6 +52,7 @@ __all__ = [
     "DecryptionError",
     "EncodeError",
     "ForeignFormatError",
+    "JournalError",
     "MessageTooLargeError",
     "MissingDependencyError",
     "PayloadAccessDeniedError",
@@ -157,6 +159,18 @@ class DeadLetterError(SerializationError):
 
     context_fields = (*SerializationError.context_fields, "dead_letter_topic")
     dead_letter_topic: str | None
+
+
+class JournalError(SerializationError):
+    """A producer's crash journal cannot be written, so that nothing may be uploaded or sent that belongs into it.
+
+    Attributes:
+        path: The file.
+    """
+
+    context_fields = (*SerializationError.context_fields, "path")
+    transient = True
+    path: str | None
 
 
 class StampError(ContextualError):

@@ -14,6 +14,7 @@ import serde_chain
 from serde_chain import (
     ConfigError,
     DecodeError,
+    JournalError,
     PayloadNotFoundError,
     PayloadStoreUnavailableError,
     SerializationError,
@@ -63,7 +64,7 @@ def test_a_stores_error_in_a_chain_is_both_kinds(kind: type[PayloadStoreError]) 
 
 def test_only_what_was_out_of_reach_is_transient() -> None:
     transient = [kind for kind in KINDS if getattr(kind, "transient", False)]
-    assert transient == [PayloadStoreUnavailableError, TopicLimitError]
+    assert transient == [JournalError, PayloadStoreUnavailableError, TopicLimitError]
 
 
 def test_what_is_wrong_with_one_record_is_told_from_what_is_wrong_with_the_world() -> None:

@@ -84,6 +84,22 @@ def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path
     assert installed(install_line(PAGES["consume.md"])).run(changed, tmp_path) == "M 51 2000000\n"
 
 
+def test_telemetry(installed: Installed, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["telemetry.md"])
+    printed = installed(install_line(PAGES["telemetry.md"])).run(code, tmp_path)
+    assert '"name": "offload images"' in printed
+    assert '"messaging.message.body.size": 2000000' in printed
+
+
+def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
+    page = PAGES["large-messages.md"]
+    topic = "large-images"
+    broker.create_topic(topic)
+    code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"images"', f'"{topic}"')
+    installed(install_line(page)).run(code, tmp_path)
+    assert [path.stat().st_size for path in (tmp_path / "store" / topic).iterdir()] == [5_000_000]
+
+
 def test_integrations(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     blocks = python_blocks(PAGES["integrations.md"])
     assert len(blocks) == 4
@@ -173,6 +189,8 @@ EXTRAS = {
     "config": "from serde_chain import config\nfrom pathlib import Path\n"
     "Path('a.properties').write_text('a = b')\nassert config.load('a.properties') == {'a': 'b'}",
     "cli": "import serde_chain.cli.commands",
+    "otel": "import opentelemetry.trace, opentelemetry.metrics, serde_chain.telemetry as telemetry\n"
+    "assert telemetry.client_telemetry().is_on",
     "retry": "from payload_stores import open_store\nfrom payload_stores.middleware import Retry\n"
     "Retry(open_store('memory', {}))",
     "testing": "import pytest\nfrom serde_chain.testing import SerializerTests\n"

@@ -16,7 +16,7 @@ from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.errors import SerializationError
 
-__all__ = ["NotSentError", "OnDelivery", "Outbox", "purged"]
+__all__ = ["NotSentError", "OnDelivery", "Outbox", "produce_of", "purged"]
 
 _log = logging.getLogger("serde_chain")
 
@@ -34,6 +34,9 @@ _NEVER_WRITTEN: Final = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_REQUIRED_ACKS,
         KafkaError.NOT_ENOUGH_REPLICAS,
         KafkaError.INVALID_TIMESTAMP,
@@ -75,18 +78,50 @@ def purged() -> KafkaException:
     return KafkaException(KafkaError(KafkaError._PURGE_QUEUE))  # noqa: SLF001, its documented name
 
 
+def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
+    """A producer's ``produce``, to be called with all arguments by position: keywords cost as much as a small chain.
+
+    What instruments confluent_kafka puts a class of its own in the place of the original, and adds to headers that are
+    passed by name; by position it misses them, and the trace of the record would end here.
+    """
+    produce = producer.produce
+    if type(producer) is confluent_kafka.cimpl.Producer:
+        return produce
+
+    def by_name(  # noqa: PLR0917, the original's signature
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: Any = None,
+        on_delivery: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        callback = on_delivery or callback
+        produce(topic, value, key=key, partition=partition, callback=callback, timestamp=timestamp, headers=headers)
+
+    return by_name
+
+
 class Outbox:
     """Hands a sender's records to confluent_kafka's producer, and acts on their delivery reports.
 
-    A signal handler may raise at any call of a delivery report's callback, and the process go on. So with a negotiation
-    a record is listed before the client gets it, until its callback was called or it goes again (:meth:`recover`).
+    A signal handler may raise at any call of a delivery report's callback, and the process go on. So where something
+    has to be done here, a record is listed before the client gets it, until its callback was called or it goes again
+    (:meth:`recover`).
 
     Args:
         producer: confluent_kafka's producer.
         stages: The stages that offload; those that own a payload delete it.
         negotiation: The sender's gate, if topics' limits count.
         on_delivery: The callback of records that have none of their own.
+
+    Attributes:
+        position: Topic, partition and offset of the last record with a payload that was delivered.
     """
+
+    position: tuple[str, int, int] | None = None
 
     def __init__(
         self,
@@ -96,12 +131,12 @@ class Outbox:
         on_delivery: OnDelivery | None,
     ) -> None:
         self._producer = producer
+        self._produce = produce_of(producer)
         self._stages = stages
         self._negotiation = negotiation
         self._on_delivery = on_delivery
-        # Records that the client has or is about to get, by the identity of the attempt; and those that it does have.
+        # Records that the client has or is about to get, and on which something has to be done when it reports.
         self._sent: dict[int, Attempt] = {}
-        self._accepted: set[int] = set()
         self._sender: Sender | None = None
 
     def attach(self, sender: Sender) -> None:
@@ -112,13 +147,14 @@ class Outbox:
         """See :class:`~serde_chain.clients.sender.Client`."""
         callback = record.on_delivery
         attempt: Attempt | None = record.state
+        if attempt is None and record.made:
+            attempt = Attempt(record, 1, 0)
         if attempt is not None:
             callback = partial(self._reported, attempt)
             self._sent[id(attempt)] = attempt
-        elif record.made:
-            callback = partial(self._delivered, record.made, callback or self._on_delivery)
         try:
-            self._producer.produce(
+            record.context.run(
+                self._produce,
                 record.topic,
                 record.step,
                 record.key,
@@ -132,11 +168,11 @@ class Outbox:
             self._sent.pop(id(attempt), None)
             raise
         if attempt is not None:
-            self._accepted.add(id(attempt))
+            attempt.is_accepted = True
 
     def failed(self, record: Outgoing, error: BaseException) -> tuple[Any, ...] | None:
         """See :class:`~serde_chain.clients.sender.Client`. The message has no value: a payload may be large."""
-        callback = record.on_delivery or self._on_delivery
+        callback = self._callback(record)
         attempt: Attempt | None = record.state
         if attempt is not None and attempt.report is not None:
             # Refused for its size: that is the report, whatever kept it from going again.
@@ -170,9 +206,9 @@ class Outbox:
         An interrupt within a callback swallows the client's report. The record's fate is then unknown: its
         callback gets an error that says so.
         """
-        if not self._accepted or len(self._producer):
+        if not self._sent or len(self._producer):
             return
-        left = [self._sent[key] for key in list(self._accepted) if key in self._sent]
+        left = [attempt for attempt in list(self._sent.values()) if attempt.is_accepted]
         if len(self._producer):  # more was sent meanwhile
             return
         for attempt in left:
@@ -184,17 +220,8 @@ class Outbox:
                 attempt.report = KafkaError(KafkaError._INTR, _INTERRUPTED), message  # noqa: SLF001, its documented name
             self._finish(attempt)
 
-    def _delivered(
-        self, made: Sequence[str], callback: OnDelivery | None, error: KafkaError | None, message: Any
-    ) -> None:
-        self._discard_unwritten(made, error)
-        if callback is not None:
-            callback(error, message)
-
-    def _discard_unwritten(self, made: Sequence[str], error: KafkaError | None) -> None:
-        """Delete the payloads of a record whose delivery has failed for good."""
-        if made and error is not None and error.code() in _NEVER_WRITTEN and self._sender is not None:
-            self._sender.discard(made)
+    def _callback(self, record: Outgoing) -> OnDelivery | None:
+        return self._on_delivery if record.on_delivery is None else record.on_delivery
 
     def _reported(self, attempt: Attempt, error: KafkaError | None, message: Any) -> None:
         attempt.report = error, message
@@ -210,15 +237,18 @@ class Outbox:
             and self._negotiation is not None
             and self._negotiation.may_go_again(attempt)
         )
-        if self._sender is not None:
+        if self._sender is not None and self._negotiation is not None:
             self._sender.settle(attempt)
         if not attempt.is_refused and not attempt.is_told:
-            self._discard_unwritten(record.made, error)
-            callback = record.on_delivery or self._on_delivery or _ignore
+            if record.made and error is None:
+                self.position = message.topic(), message.partition(), message.offset()
+            elif record.made and self._sender is not None and error.code() in _NEVER_WRITTEN:
+                self._sender.discard(record.made)
+            callback = self._callback(record)
+            callback = _ignore if callback is None else callback
             # Nothing may be called in between: the report would be told twice, or not at all.
             attempt.is_told = True
             callback(error, message)
-        self._accepted.discard(id(attempt))
         self._sent.pop(id(attempt), None)
 
 

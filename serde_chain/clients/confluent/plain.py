@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import update_wrapper
-from operator import is_
+from functools import partial, update_wrapper
+from operator import is_, is_not
 from typing import Any, Final, NamedTuple, Self
 
 import confluent_kafka
@@ -27,6 +27,7 @@ from serde_chain.clients.window import Window
 
 __all__ = ["PlainDecoder", "Taken", "plain_poll", "plain_produce"]
 
+_IS_THERE: Final = partial(is_not, None)
 # Of a key as text, each character may be four bytes.
 _SHORT_KEY: Final = KEY_ROOM // 4
 
@@ -76,7 +77,15 @@ def plain_produce(
             else:
                 if is_plain and (encoded is None or type(encoded) is bytes):
                     # By position: keywords would cost as much again as the chain of a small record.
-                    return send(topic, encoded, encoded_key, partition, on_delivery or callback, None, timestamp)
+                    return send(
+                        topic,
+                        encoded,
+                        encoded_key,
+                        partition,
+                        callback if on_delivery is None else on_delivery,
+                        None,
+                        timestamp,
+                    )
         return in_full(topic, value, key, partition, callback, on_delivery, timestamp, headers)  # type: ignore[no-any-return]
 
     return update_wrapper(produce, in_full)
@@ -131,8 +140,8 @@ class PlainDecoder:
         """
         if self._is_idle:
             return True
-        events = [*map(Message.error, messages)]
-        if events.count(None) < len(events) or any(map(Message.headers, messages)):
+        # Not by a comparison with None, at which confluent_kafka's errors raise.
+        if any(map(_IS_THERE, map(Message.error, messages))) or any(map(Message.headers, messages)):
             return False
         if self._noted and not self._noted.keys().isdisjoint(map(id, messages)):
             return False  # a call that was interrupted has decoded some of them

@@ -25,7 +25,9 @@ from serde_chain.stages.large_message.options import (
     ReferenceTopics,
     opt_out,
     without_deadline,
+    without_record,
 )
+from serde_chain.telemetry import observer
 from serde_chain.transfer import Transfer, finish
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
@@ -62,6 +64,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         # Formats with a mark in the data claim all of it, so they come last.
         self._formats = sorted((find_format(name) for name in accepted), key=lambda each: each.in_band)
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
+        self._needs_headers = not all(reference_format.in_band for reference_format in self._formats)
         # Records without headers could only be marked in their bytes.
         self.plain = None if self._in_band else untouched
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
@@ -103,7 +106,12 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         Returns:
             The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to it. Of a whole record, headers, key
             and timestamp are put into the context then.
+
+        Raises:
+            DecodeError: There is no context, or the placeholder is malformed.
         """
+        if ctx is None and self._needs_headers:
+            raise without_record(DecodeError)
         if not (self._in_band or (ctx is not None and ctx.headers)):
             return data  # most records by far: nothing marks them
         located = self._locate(data, ctx)
@@ -204,6 +212,11 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
             )
         return store
 
+    def scheme_of(self, url: str) -> str | None:
+        """The scheme of the store to which a reference belongs; None if it is in none of them."""
+        owner = self._owner(url)
+        return None if owner is None else owner.scheme
+
     def _owner(self, url: str) -> PayloadStore | None:
         """The store that follows a reference, by its prefix; a single store raises its own refusal."""
         if len(self._stores) == 1:
@@ -230,14 +243,16 @@ class Download(Transfer[Buffer | StoredRecord]):
         self.reference = reference
         self._ctx = ctx
         self.size, self.key = reference.size, reference
+        self._observe = observer("fetch", ctx, reference.size, store=stage.scheme_of(reference.url))
 
     def run(self) -> Buffer | StoredRecord:
         """Download it within the stage's deadline. See :meth:`Transfer.run`."""
-        return self._stage.fetch(self._stage.store_of(self.reference.url), self.reference)
+        return self._observe(self._stage.fetch, self._stage.store_of(self.reference.url), self.reference)
 
     def work(self) -> Buffer | StoredRecord:
         """Download it. See :meth:`Transfer.work`."""
-        return self._stage.fetch(without_deadline(self._stage.store_of(self.reference.url)), self.reference)
+        store = without_deadline(self._stage.store_of(self.reference.url))
+        return self._observe(self._stage.fetch, store, self.reference)
 
     def resume(self, payload: Buffer | StoredRecord, /) -> Buffer:
         """Put it into the record. See :meth:`Transfer.resume`."""

@@ -1,0 +1,293 @@
+"""Traces and metrics by OpenTelemetry, for programs that use it.
+
+A program that sets up OpenTelemetry has imported its API; one that has not pays for a look into a dictionary at each
+large message, and nothing is imported. Spans and metrics have the names of the semantic conventions for messaging where
+these have one, and begin with ``serde_chain.`` otherwise.
+
+=====================================  =================================================================================
+span ``offload TOPIC``                 a payload is published; in the trace of its record
+span ``fetch TOPIC``                   a payload is downloaded and verified; likewise
+serde_chain.payload.duration           seconds of both; their number is that of the payloads, failures included
+serde_chain.payload.size               bytes of both
+serde_chain.payload.active             payloads on their way
+messaging.client.sent.messages         records handed to the Kafka client
+messaging.client.consumed.messages     records handed to the program
+serde_chain.record.retries             records that are tried again: refused for their size, or not readable for now
+serde_chain.record.failures            records that could not be sent or read, by the kind of error
+serde_chain.record.skipped             those of them that were passed over
+serde_chain.record.dead_letters        those of them that went to the dead letter topic
+=====================================  =================================================================================
+
+A reference is a secret where readers may follow those of others, so it is in no span. No more are payloads, keys, and
+the messages of errors, which may name a reference: the logs have them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+
+from payload_stores.base import StoredRecord
+from serde_chain.record import Context, RecordContext, get_header
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context as TraceContext
+    from opentelemetry.trace import Link
+
+__all__ = ["ClientTelemetry", "Observer", "client_telemetry", "observer"]
+
+T = TypeVar("T")
+Attributes: TypeAlias = dict[str, str | int]
+
+# W3C Trace Context, section 3.3.1.5: what a vendor should propagate at least; more is not looked at.
+_MOST_BYTES: Final = 512
+_TRACE_HEADERS: Final = ("traceparent", "tracestate")
+# The semantic conventions' advice for messaging.client.operation.duration, and minutes, which a large payload may take.
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
+_BYTES: Final = tuple(1 << power for power in range(10, 33, 2))
+
+
+class Observer(Protocol):
+    """Watches over one upload or download. Made where the record is, and called where the work is done."""
+
+    def __call__(self, work: Callable[..., T], /, *args: Any) -> T:
+        """Do the work, and return what it returns."""
+
+
+def _unobserved(work: Callable[..., T], /, *args: Any) -> T:
+    return work(*args)
+
+
+def observer(
+    operation: Literal["offload", "fetch"], ctx: Context | None, size: int | None, **facts: str | None
+) -> Observer:
+    """Make the observer of an upload or download; in the thread of the record, whose trace it joins.
+
+    Args:
+        operation: Which of both.
+        ctx: The record around the payload. The W3C trace context in its headers counts before the current one.
+        size: Bytes of the payload; None if it is not known before.
+        **facts: What is worth telling beside that, by the last part of an attribute's name: ``store``, ``id``.
+
+    Example:
+        >>> observer("fetch", None, 7, store="memory")(str.encode, "payload")
+        b'payload'
+    """
+    if not _is_in_use():
+        return _unobserved
+    telemetry = _open_telemetry()
+    attributes: Attributes = {"messaging.system": "kafka", "messaging.operation.name": operation}
+    attributes |= {f"serde_chain.{name}": fact for name, fact in facts.items() if fact is not None}
+    if ctx is not None:
+        attributes |= {"messaging.destination.name": str(ctx.topic), "serde_chain.field": str(ctx.field)}
+    return _Operation(telemetry, attributes, _place(ctx), size, *telemetry.trace_of(ctx))
+
+
+class ClientTelemetry:
+    """What happens to the records of a client, for those who count it. This one does nothing.
+
+    Attributes:
+        is_on: Whether the calls have an effect. A client that has a faster way without them may take it otherwise.
+
+    Example:
+        >>> ClientTelemetry().sent("alerts")
+    """
+
+    is_on = False
+
+    def sent(self, topic: str, count: int = 1) -> None:
+        """Records were handed to the Kafka client, each once however often it is tried."""
+
+    def consumed(self, topic: str, count: int = 1) -> None:
+        """Records were handed to the program."""
+
+    def retried(self, topic: str) -> None:
+        """A record is sent or read again."""
+
+    def failed(self, topic: str, error: BaseException | None) -> None:
+        """A record could not be sent or read; this try, where it is tried again."""
+
+    def skipped(self, topic: str, error: BaseException | None) -> None:
+        """A record that could not be read was passed over."""
+
+    def dead_lettered(self, topic: str, error: BaseException | None) -> None:
+        """A record that could not be read is in the dead letter topic."""
+
+
+_SILENT: Final = ClientTelemetry()
+
+
+def client_telemetry() -> ClientTelemetry:
+    """What a client tells of its records; asked for when the client is made.
+
+    Returns:
+        One for all clients.
+
+    Example:
+        >>> client_telemetry().retried("alerts")
+    """
+    return _open_telemetry().client if _is_in_use() else _SILENT
+
+
+def _is_in_use() -> bool:
+    return "opentelemetry.trace" in sys.modules or "opentelemetry.metrics" in sys.modules
+
+
+class _OpenTelemetry:
+    """The API, and the instruments; those of a provider that is set later are used then."""
+
+    def __init__(self) -> None:
+        from importlib.metadata import version
+
+        from opentelemetry import context, metrics, trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self.context = context
+        self.trace = trace
+        scope = "serde_chain", version("serde-chain")
+        self.tracer = trace.get_tracer(*scope)
+        self._propagator = TraceContextTextMapPropagator()
+        meter = metrics.get_meter(*scope)
+        self.duration = meter.create_histogram(
+            "serde_chain.payload.duration",
+            unit="s",
+            description="Time to publish or to download a payload",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self.size = meter.create_histogram(
+            "serde_chain.payload.size",
+            unit="By",
+            description="Sizes of payloads that were published or downloaded",
+            explicit_bucket_boundaries_advisory=_BYTES,
+        )
+        self.active = meter.create_up_down_counter(
+            "serde_chain.payload.active", unit="{payload}", description="Payloads on their way"
+        )
+        self.client: ClientTelemetry = _Counters(meter)
+
+    def trace_of(self, ctx: Context | None) -> tuple[TraceContext, Sequence[Link]]:
+        """The context to work in, and links to others.
+
+        A record's own trace is joined, so that it shows what became of the record; the caller's is linked.
+        """
+        current = self.context.get_current()
+        values = {name: get_header(ctx, name) or b"" for name in _TRACE_HEADERS}
+        carrier = {
+            name: value.decode("ascii", "replace") for name, value in values.items() if 0 < len(value) <= _MOST_BYTES
+        }
+        joined = self._propagator.extract(carrier, current) if carrier else current
+        mine, other = (self.trace.get_current_span(each).get_span_context() for each in (joined, current))
+        return joined, [self.trace.Link(other)] if other.is_valid and other != mine else []
+
+
+@cache
+def _open_telemetry() -> _OpenTelemetry:
+    return _OpenTelemetry()
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """An upload or download within a span."""
+
+    telemetry: _OpenTelemetry
+    attributes: Attributes
+    place: Attributes
+    size: int | None
+    joined: TraceContext
+    links: Sequence[Link]
+
+    def __call__(self, work: Callable[..., T], /, *args: Any) -> T:
+        telemetry, attributes = self.telemetry, self.attributes
+        topic = attributes.get("messaging.destination.name", "")
+        known: Attributes = {} if self.size is None else {"messaging.message.body.size": self.size}
+        span = telemetry.tracer.start_span(
+            f"{attributes['messaging.operation.name']} {topic}".strip(),
+            context=self.joined,
+            attributes={**attributes, **self.place, **known},
+            links=self.links,
+        )
+        # Not only the span: the thread that works may have no context of the caller's.
+        token = telemetry.context.attach(telemetry.trace.set_span_in_context(span, self.joined))
+        began = time.monotonic()
+        failure: Attributes = {}
+        size = self.size
+        telemetry.active.add(1, attributes)
+        try:
+            result = work(*args)
+        except BaseException as error:
+            failure = _kind(error)
+            span.set_attributes(failure)
+            span.set_status(telemetry.trace.StatusCode.ERROR)
+            raise
+        else:
+            if size is None and (size := _size_of(result)) is not None:
+                span.set_attribute("messaging.message.body.size", size)
+            return result
+        finally:
+            telemetry.active.add(-1, attributes)
+            telemetry.duration.record(time.monotonic() - began, {**attributes, **failure})
+            if size is not None:
+                telemetry.size.record(size, {**attributes, **failure})
+            telemetry.context.detach(token)
+            span.end()
+
+
+class _Counters(ClientTelemetry):
+    """Counts the records of all clients."""
+
+    is_on = True
+
+    def __init__(self, meter: Any) -> None:
+        def counter(name: str, description: str) -> Any:
+            return meter.create_counter(name, unit="{message}", description=description)
+
+        self._sent = counter("messaging.client.sent.messages", "Records handed to the Kafka client")
+        self._consumed = counter("messaging.client.consumed.messages", "Records handed to the program")
+        self._retries = counter("serde_chain.record.retries", "Records that are sent or read again")
+        self._failures = counter("serde_chain.record.failures", "Records that could not be sent or read")
+        self._skipped = counter("serde_chain.record.skipped", "Records that were passed over")
+        self._dead_letters = counter("serde_chain.record.dead_letters", "Records that went to the dead letter topic")
+
+    def sent(self, topic: str, count: int = 1) -> None:
+        self._sent.add(count, {**_of(topic), "messaging.operation.name": "send"})
+
+    def consumed(self, topic: str, count: int = 1) -> None:
+        self._consumed.add(count, {**_of(topic), "messaging.operation.name": "poll"})
+
+    def retried(self, topic: str) -> None:
+        self._retries.add(1, _of(topic))
+
+    def failed(self, topic: str, error: BaseException | None) -> None:
+        self._failures.add(1, {**_of(topic), **_kind(error)})
+
+    def skipped(self, topic: str, error: BaseException | None) -> None:
+        self._skipped.add(1, {**_of(topic), **_kind(error)})
+
+    def dead_lettered(self, topic: str, error: BaseException | None) -> None:
+        self._dead_letters.add(1, {**_of(topic), **_kind(error)})
+
+
+def _of(topic: str) -> Attributes:
+    return {"messaging.system": "kafka", "messaging.destination.name": topic}
+
+
+def _place(ctx: Context | None) -> Attributes:
+    """Where the record is, for a span; a metric has too many values for that."""
+    if not isinstance(ctx, RecordContext) or ctx.partition is None:
+        return {}
+    partition: Attributes = {"messaging.destination.partition.id": str(ctx.partition)}
+    return partition if ctx.offset is None else {**partition, "messaging.kafka.offset": ctx.offset}
+
+
+def _size_of(result: object) -> int | None:
+    payload = result.value if isinstance(result, StoredRecord) else result
+    return len(payload) if isinstance(payload, (bytes, bytearray, memoryview)) else None
+
+
+def _kind(error: BaseException | None) -> Attributes:
+    # The class of an error in a chain has the name of the store's own, by which one looks for it.
+    return {"error.type": "_OTHER" if error is None else type(error).__qualname__}
