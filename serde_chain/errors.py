@@ -5,6 +5,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
     ContextualError
     ├── ConfigError (ValueError)             the configuration is wrong; raised before any record is touched
     ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
+    ├── ReplayError                          dead letters cannot be put back (serde-chain replay)
     ├── StampError                           a topic cannot be relayed, checked or searched (serde_chain.stamp)
     └── SerializationError                   a record cannot be written or read (Kafka's SerializationException)
         ├── EncodeError                      the object does not fit the stage or its schema
@@ -61,6 +62,7 @@ __all__ = [
     "PayloadStoreError",
     "PayloadStoreUnavailableError",
     "PayloadTooLargeError",
+    "ReplayError",
     "SchemaRegistryError",
     "SerializationError",
     "StampError",
@@ -171,6 +173,21 @@ class JournalError(SerializationError):
     context_fields = (*SerializationError.context_fields, "path")
     transient = True
     path: str | None
+
+
+class ReplayError(ContextualError):
+    """Dead letters cannot be read, or cannot be put back into the topics they came from.
+
+    Attributes:
+        topic: The topic at fault.
+        partition: Its partition.
+        offset: An offset in it.
+    """
+
+    context_fields = ("topic", "partition", "offset")
+    topic: str | None
+    partition: int | None
+    offset: int | None
 
 
 class StampError(ContextualError):
