@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from serde_chain.clients.confluent.consumer import Consumer
 from serde_chain.clients.confluent.producer import Producer
@@ -60,7 +62,14 @@ def produce_in_transactions(  # noqa: PLR0917  as above
         if source.random() < 0.3:
             producer.flush(30)
         if source.random() < 0.3:
-            producer.abort_transaction(30)
+            try:
+                producer.abort_transaction(30)
+            except KafkaException as error:
+                # librdkafka alone does so too, now and then, against a broker that has just started: EndTxn overtakes
+                # the partition's addition. The process is of no more use, as after a kill.
+                if error.args[0].code() != KafkaError.INVALID_TXN_STATE:
+                    raise
+                os.kill(os.getpid(), signal.SIGKILL)
             connection.send(("aborted", *numbers))
         else:
             producer.commit_transaction(30)
