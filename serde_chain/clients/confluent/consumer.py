@@ -46,6 +46,8 @@ _AHEAD_BYTES: Final = 32 << 20
 _STEP: Final = 32
 # Longest time in seconds between two calls of the client, which keep this member in its group and serve callbacks.
 _TICK: Final = 0.5
+# Most records that such calls fetch on top of those that were asked for; from then on, the client fetches nothing.
+_UNASKED: Final = 100
 # Longest wait for further records while those that came can be looked at.
 _SLICE: Final = 0.1
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
@@ -134,6 +136,7 @@ class Consumer:
             prefetch_for(setup.key, setup.value),
         )
         self._served = -math.inf
+        self._unasked = 0
         self._passes_over = policy != RAISE
         self._dead_letters = None
         if policy == DEAD_LETTER:
@@ -421,8 +424,9 @@ class Consumer:
         self._settle()
         if self._stall.lasts():
             return self._stall.wait(timeout)
-        if self._stall.held and len(self._window.messages) < _AHEAD and self._has_room():
+        if self._stall.held and len(self._window.messages) < _UNASKED:
             self._stall.let_go()
+            self._unasked = 0
         fetch(0 if self._window.front() is not None else timeout)
         return True
 
@@ -457,17 +461,24 @@ class Consumer:
                 return
 
     def _has_room(self) -> bool:
-        """Whether the bytes of records that were not read yet, without their payloads, are within their bound."""
-        decoded, messages = self._window.decoded, self._window.messages
-        return sum(len(each) for each in messages if each is not None and id(each) not in decoded) < _AHEAD_BYTES
+        """Whether the bytes of fetched records, as they came, are within their bound."""
+        decoded = self._window.decoded
+
+        def size(message: Message) -> int:
+            noted = decoded.get(id(message))
+            return len((message.value() if noted is None else noted.came[1]) or b"")
+
+        return sum(size(message) for message in self._window.messages if message is not None) < _AHEAD_BYTES
 
     def _serve(self) -> None:
         """Call the client if that is due, to stay in the group, and to serve callbacks."""
         if time.monotonic() < self._served + _TICK:
             return
-        if len(self._window.messages) >= 2 * _AHEAD or not self._has_room():
+        before = len(self._window.messages)
+        if min(self._unasked, before) >= _UNASKED:
             self._stall.hold()
         self._window.fetch(self._consumer.poll, 0)
+        self._unasked += len(self._window.messages) > before
         self._served = time.monotonic()
 
     def _read(self, message: Message) -> Message | None:
