@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -15,7 +15,7 @@ from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
 
-__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup"]
+__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "for_producer"]
 
 # Java's key; librdkafka has none of that name, so it stops here.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
@@ -172,3 +172,9 @@ class ClientSetup(Generic[ChainT]):
 def _moves_payloads(chain: type[ChainT], resolved: Resolved, *, is_key: bool) -> bool:
     kinds = (stage_type(item, chain.side) for item in resolved.of(chain.side, is_key=is_key))
     return any(is_stage(kind) and kind.moves_payloads for kind in kinds)
+
+
+def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a consumer that a producer of its own needs: where the broker is, and how to log in."""
+    not_its_own = (*_CONSUMERS_ONLY, "stats_cb", "statistics.interval.ms", "throttle_cb")
+    return {name: setting for name, setting in client.items() if name not in not_its_own}
