@@ -272,6 +272,16 @@ class Sender:
         last = self._last.get(topic)
         return last is None or last.is_gone
 
+    def enter(self, record: Outgoing) -> bool:
+        """Give a record its number, for a client to which it goes straight.
+
+        Returns:
+            Whether it may: nothing of its topic waits here, nor goes again.
+        """
+        topic = record.topic
+        record.number = next(self._numbers)
+        return not (self._settling or self._lanes.get(topic)) and self.is_clear(topic)
+
     def offer(self, record: Outgoing) -> bool:
         """Take a record, if there is room for it.
 

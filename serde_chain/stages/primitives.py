@@ -68,7 +68,8 @@ def _check_bytes(data: Any) -> Buffer:
 
 
 def _check_payload(data: Any) -> Any:
-    return data if is_stream(data) else _check_bytes(data)
+    # A look for a protocol costs more than all else that is done with a small record.
+    return data if isinstance(data, bytes) or is_stream(data) else _check_bytes(data)
 
 
 def _as_bytes(data: Any) -> Any:
