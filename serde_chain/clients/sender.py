@@ -272,6 +272,10 @@ class Sender:
         last = self._last.get(topic)
         return last is None or last.is_gone
 
+    def has_room(self, size: int) -> bool:
+        """Whether a record of a size, in bytes, would be taken now."""
+        return not self._held or self._held + size <= self._buffer_bytes
+
     def offer(self, record: Outgoing) -> bool:
         """Take a record, if there is room for it.
 
@@ -279,7 +283,7 @@ class Sender:
             Whether it was taken: it will be sent, or reported.
         """
         with self._lock:
-            if self._held and self._held + record.size > self._buffer_bytes:
+            if not self.has_room(record.size):
                 return False
             self._held += record.size
             self._number = record.number = next(self._numbers)

@@ -261,6 +261,17 @@ class Consumer:
         self._window.given = ready[: len(table)]
         return table
 
+    def take_back(self) -> None:
+        """Take what the last call has returned or raised for not handed over: the next one hands it over.
+
+        For callers whose own callers may have gone meanwhile.
+
+        Example:
+            >>> if consumer.poll(1) is not None:  # doctest: +SKIP
+            ...     consumer.take_back()  # the next poll returns the same message
+        """
+        self._window.given = self._window.passed = ()
+
     def _poll(self, timeout: float) -> None:
         self._window.fetch(self._consumer.poll, timeout)
 

@@ -177,6 +177,15 @@ class Producer:
         # By position: keywords would cost as much again as the chain of a small record.
         self._send(topic, value, key, partition, callback, None, timestamp, encoded or None)
 
+    def has_room(self, size: int) -> bool:
+        """Whether ``produce`` would take a record of a size, in bytes, without waiting for uploads.
+
+        Example:
+            >>> producer.has_room(1000)  # doctest: +SKIP
+            True
+        """
+        return self._sender.has_room(size)
+
     def _serve(self) -> None:
         """Let deliveries make room in batches."""
         self._producer.poll(0)
