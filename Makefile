@@ -4,6 +4,7 @@
 #   make demo           records above the broker's size limit, through Kafka into a Spark DataFrame
 #   make test           all tests but those below
 #   make test-servers   tests on S3 servers and a fault-injecting proxy, which Go builds first
+#   make chaos          processes killed and interrupted: make chaos ARGS="--rounds 1000 --seed 7"
 #   make lint           ruff, mypy --strict, import-linter
 #   make bench          benchmarks side by side, as a table of ratios
 #   make lock           pin the newest dependencies, with hashes, in requirements/*.txt
@@ -12,7 +13,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-servers lint bench lock lock-jars clean check-python check-java check-go check-tools
+.PHONY: help venv demo test test-servers chaos lint bench lock lock-jars clean check-python check-java check-go check-tools
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -64,6 +65,9 @@ $(VENV)/.stamp: pyproject.toml requirements/build.txt requirements/dev.txt | che
 
 demo: check-tools venv
 	@$(BIN)/serde-chain demo $(ARGS)
+
+chaos: check-tools venv
+	$(BIN)/python -m serde_chain.testing.chaos $(ARGS)
 
 test: check-tools venv
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not servers" $(ARGS)

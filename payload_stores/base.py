@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, ClassVar, Final, Protocol, runtime_checkable
 
 from payload_stores import ids
@@ -118,6 +118,7 @@ class PayloadStore(ABC):
         options: The configuration keys that the store reads beside those all stores share.
         trusted_references: Further reference prefixes that may be read (``large.message.trusted.references``).
         max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
+        grace_ms: Age in ms from which a sweep may delete payloads without a record (``large.message.grace.ms``).
 
     Example:
         >>> from payload_stores import open_store
@@ -139,10 +140,18 @@ class PayloadStore(ABC):
         "large.message.max.payload.bytes", integer(1), 1 << 30, doc="largest payload that is downloaded"
     )
 
-    options: ClassVar[tuple[Option[Any], ...]] = (TRUSTED, MAX_PAYLOAD)
+    GRACE: ClassVar[Option[int]] = Option(
+        "large.message.grace.ms",
+        integer(0),
+        86_400_000,
+        doc="how old payloads are before a sweep may delete them; ids of the content renew what is half as old",
+    )
+
+    options: ClassVar[tuple[Option[Any], ...]] = (TRUSTED, MAX_PAYLOAD, GRACE)
 
     trusted_references: tuple[str, ...] = ()
     max_payload_bytes: int = 1 << 30
+    grace_ms: int = 86_400_000
 
     def configure(self, config: Mapping[str, object]) -> None:
         """Read the client's configuration.
@@ -162,10 +171,11 @@ class PayloadStore(ABC):
         """
         self.trusted_references = self.TRUSTED.read(config)
         self.max_payload_bytes = self.MAX_PAYLOAD.read(config)
+        self.grace_ms = self.GRACE.read(config)
 
     @abstractmethod
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Store a payload.
+        """Store a payload; one of a deterministic id that is there already is relied on, or renewed.
 
         Args:
             topic: Topic of the record, a part of the reference.
@@ -314,6 +324,26 @@ class PayloadStore(ABC):
                 store=self.scheme,
                 reference=reference,
             )
+
+    def is_stale(self, modified: datetime) -> bool:
+        """Whether an object is too old for a new record to rely on, since a sweep may be about to delete it.
+
+        A store that can be listed asks this when a payload of a deterministic id is there already, and then renews the
+        object: afterwards it counts as written just now. Half of the grace period is left for a sweep that has listed
+        it before.
+
+        Args:
+            modified: When the object was written or last renewed, with time zone.
+
+        Example:
+            >>> from datetime import UTC, datetime, timedelta
+            >>> from payload_stores import open_store
+            >>> store = open_store("memory", {"large.message.grace.ms": 3_600_000})
+            >>> now = datetime.now(UTC)
+            >>> store.is_stale(now), store.is_stale(now - timedelta(minutes=31))
+            (False, True)
+        """
+        return datetime.now(UTC) - modified >= timedelta(milliseconds=self.grace_ms / 2)
 
     def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
         """Make the error for a reference that is not followed.

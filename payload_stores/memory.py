@@ -44,8 +44,8 @@ class MemoryStore(PayloadStore):
         payload = bytes(data)
         with self._lock:
             stored = self._payloads.get(path)
-            there_already = stored is not None and len(stored[0]) == len(payload)
-            if not (there_already and context is not None and context.deterministic):
+            is_there = stored is not None and len(stored[0]) == len(payload) and not self.is_stale(stored[1])
+            if not (is_there and context is not None and context.deterministic):
                 self._payloads[path] = (payload, datetime.now(UTC))
         return self._roots.url(path)
 

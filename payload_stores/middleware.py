@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextvars
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cache
 from inspect import get_annotations, isfunction, signature
 from queue import Empty, SimpleQueue
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, BinaryIO, ClassVar, Final, TypeVar, cast
 
-from payload_stores.base import CAPABILITIES, Buffer, PayloadStore, PublishContext
+from payload_stores.base import CAPABILITIES, Buffer, PayloadStore, PublishContext, SupportsStreaming
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError, UntrustedReferenceError
 from payload_stores.plugins import require
 
@@ -61,6 +63,7 @@ class Middleware(PayloadStore):
     scheme: str = _of_inner("scheme")
     trusted_references: tuple[str, ...] = _of_inner("trusted_references")
     max_payload_bytes: int = _of_inner("max_payload_bytes")
+    grace_ms: int = _of_inner("grace_ms")
 
     def __init__(self, store: PayloadStore) -> None:
         self.store = store
@@ -114,6 +117,10 @@ class Middleware(PayloadStore):
         """As the inner store does it. See :meth:`PayloadStore.check_size`."""
         self.store.check_size(size, reference)
 
+    def is_stale(self, modified: datetime) -> bool:
+        """As the inner store sees it. See :meth:`PayloadStore.is_stale`."""
+        return self.store.is_stale(modified)
+
     def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
         """As the inner store makes it. See :meth:`PayloadStore.untrusted`."""
         return self.store.untrusted(reference, why)
@@ -153,6 +160,8 @@ def _handed_on(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 class Deadline(Middleware):
     """One deadline for a whole publish, download, delete or open, with all requests and retries that it takes.
 
+    For a stream it is the longest time without progress: it begins anew whenever the store has read some more.
+
     It holds also when the inner store hangs: the call runs in another thread, which is left behind when the time is
     up. A publish left behind may still succeed; its payload then is an orphan until the store's lifecycle ends it.
 
@@ -168,7 +177,7 @@ class Deadline(Middleware):
         b'payload'
     """
 
-    wrapped = frozenset({"delete", "publish_stream", "open", "publish_record", "download_record"})
+    wrapped = frozenset({"delete", "open", "publish_record", "download_record"})
 
     def __init__(self, store: PayloadStore, timeout_ms: int, *, setting: str = "timeout_ms") -> None:
         super().__init__(store)
@@ -181,6 +190,21 @@ class Deadline(Middleware):
         Raises:
             PayloadStoreUnavailableError: The time is up.
         """
+        return self._run(operation, args, _Start())
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Publish what a reader returns; the deadline begins anew whenever the store has read some more of it.
+
+        See :class:`~payload_stores.SupportsStreaming`.
+        """
+        watched = _Watched(reader)
+        publish = cast("SupportsStreaming", self.store).publish_stream
+        try:
+            return self._run(publish, (topic, watched, context), watched)
+        finally:
+            watched.is_over = True
+
+    def _run(self, operation: Callable[..., T], args: tuple[Any, ...], progress: _Start) -> T:
         outcome: list[tuple[T | None, BaseException | None]] = []
         finished = threading.Event()
         context = contextvars.copy_context()  # so that traces go on in the other thread
@@ -193,8 +217,9 @@ class Deadline(Middleware):
             finished.set()
 
         run_elsewhere(run)
-        if not finished.wait(self.timeout_ms / 1000):
-            raise self._expired(str(args[0]))
+        while not finished.wait(max(0.0, progress.at + self.timeout_ms / 1000 - time.monotonic())):
+            if time.monotonic() >= progress.at + self.timeout_ms / 1000:
+                raise self._expired(str(args[0]))
         result, error = outcome.pop()
         if error is not None:
             try:
@@ -211,6 +236,42 @@ class Deadline(Middleware):
             store=self.scheme,
             **where,
         )
+
+
+class _Start:
+    """When a deadline has begun."""
+
+    def __init__(self) -> None:
+        self.at = time.monotonic()
+
+
+class _Watched(_Start):
+    """A reader, and when a store has last read from it.
+
+    Attributes:
+        is_over: Whether no one waits for the store any more: it gets nothing further, and gives up.
+    """
+
+    def __init__(self, reader: BinaryIO) -> None:
+        super().__init__()
+        self._reader = reader
+        self.is_over = False
+
+    def read(self, size: int = -1, /) -> bytes:
+        block = b"" if self.is_over else self._reader.read(size)
+        if self.is_over:
+            raise PayloadStoreUnavailableError("the payload is no longer wanted: the deadline of its upload is over")
+        self.at = time.monotonic()
+        return block
+
+    def seekable(self) -> bool:
+        return self._reader.seekable()
+
+    def tell(self) -> int:
+        return self._reader.tell()
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._reader.seek(offset, whence)
 
 
 # Inboxes of threads that have nothing to do. Starting a thread for every call would take longer than a small publish.

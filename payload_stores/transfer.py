@@ -43,7 +43,7 @@ PARALLEL: Final = 8
 """Parts or ranges that are under way at once."""
 
 _READ_BYTES: Final = 256 << 10
-_SEND_BYTES: Final = 128 << 10
+_SEND_BYTES: Final = 256 << 10
 _DIGEST_BYTES: Final = 1 << 20
 
 
@@ -144,10 +144,10 @@ class Blocks:
     def __len__(self) -> int:
         return len(self._view)
 
-    def read(self, size: int | None = -1) -> bytes:
-        """Read up to ``size`` bytes, or the rest; little at a time, since each part under way takes that memory."""
+    def read(self, size: int | None = -1) -> memoryview:
+        """The next block of up to ``size`` bytes, or the rest; not a copy. Little at a time: see above."""
         end = len(self._view) if size is None or size < 0 else self._at + min(size, _SEND_BYTES)
-        block = bytes(self._view[self._at : end])
+        block = self._view[self._at : end]
         self._at += len(block)
         return block
 
@@ -279,6 +279,7 @@ def download_ranges(
     *,
     first: Callable[[memoryview], object] | None = None,
     first_bytes: int = 0,
+    part_bytes: int = PART_BYTES,
 ) -> bytes:
     """Download a payload into one object, in ranges in parallel; when this raises, none is under way any more.
 
@@ -288,6 +289,7 @@ def download_ranges(
         fill: Downloads the range that begins at a position into its part of the buffer.
         first: Reads the beginning in the caller's thread, where the answer with the size has it already.
         first_bytes: How many bytes that is.
+        part_bytes: How many bytes the other ranges have, save the last.
     """
     # In CPython, BytesIO accepts and returns its bytes without a copy while nothing else holds them.
     buffer = io.BytesIO(bytes(size))
@@ -299,8 +301,8 @@ def download_ranges(
                 fill(part, start)
 
         rest = [
-            threads.submit(fill_part, start, min(start + PART_BYTES, size))
-            for start in range(first_bytes, size, PART_BYTES)
+            threads.submit(fill_part, start, min(start + part_bytes, size))
+            for start in range(first_bytes, size, part_bytes)
         ]
         try:
             if first is not None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -64,8 +65,10 @@ __all__ = [
     "SupportsFetch",
     "SupportsOffload",
     "SupportsPlainCalls",
+    "SupportsRead",
     "SupportsTransfers",
     "is_stage",
+    "is_stream",
     "untouched",
 ]
 
@@ -174,6 +177,8 @@ class Serializer(Stage, Generic[In]):
             must leave the record below the broker's limit. None for stages that may not.
         message_format: What the bytes are, for formats of large messages that say so in a header (hop's ``_format``):
             ``json``, ``avro``; None for bytes that only this project reads.
+        takes_streams: Whether a stage that takes bytes also takes paths and open binary files (:func:`is_stream`), and
+            reads them piece by piece.
         varies: Of stages that may return different bytes for equal data, the advice for the user. Key chains refuse
             them: partitions and compaction go by the bytes of a key. None for all others.
 
@@ -191,6 +196,7 @@ class Serializer(Stage, Generic[In]):
     gives: Data | None = Data.BYTES
     max_overhead: ClassVar[int | None] = None
     message_format: str | None = None
+    takes_streams: ClassVar[bool] = False
     varies: str | None = None
 
     @abstractmethod
@@ -273,6 +279,25 @@ class Deserializer(Stage, Generic[Out]):
             MissingDependencyError: The extra ``arrow`` is not installed.
         """
         return None
+
+
+@runtime_checkable
+class SupportsRead(Protocol):
+    """An open binary file, or what reads like one, as the value of a record: it is read while it is uploaded."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read up to a number of bytes, or all that is left; nothing at the end."""
+
+
+def is_stream(data: object) -> TypeGuard[Path | SupportsRead]:
+    """Whether a value is read from a file, for stages with ``takes_streams``.
+
+    Example:
+        >>> import io, pathlib
+        >>> is_stream(pathlib.Path("image.fits")), is_stream(io.BytesIO()), is_stream(b"data")
+        (True, True, False)
+    """
+    return isinstance(data, (Path, SupportsRead))
 
 
 @runtime_checkable
@@ -426,6 +451,8 @@ class SupportsFetch(Protocol):
         restores_records: Whether placeholders may stand for whole records, with headers, key and timestamp.
         timeout_ms: Deadline of one download in ms.
         worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
+        downloads_in_flight: Most downloads at a time, for those who fetch ahead; 0 where there are none.
+        downloads_bytes: Most bytes that they fetch ahead.
     """
 
     @property
@@ -434,6 +461,10 @@ class SupportsFetch(Protocol):
     def timeout_ms(self) -> int: ...  # noqa: D102
     @property
     def worst_case_ms(self) -> int: ...  # noqa: D102
+    @property
+    def downloads_in_flight(self) -> int: ...  # noqa: D102
+    @property
+    def downloads_bytes(self) -> int: ...  # noqa: D102
 
     def marker_headers(self) -> frozenset[str] | None:
         """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""

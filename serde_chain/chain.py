@@ -29,6 +29,7 @@ from serde_chain.base import (
     SupportsOffload,
     SupportsPlainCalls,
     SupportsTransfers,
+    is_stream,
     untouched,
 )
 from serde_chain.catalogue import (
@@ -260,7 +261,8 @@ class _Chain(Stage):
         if data is None:
             return None
         plain = self.plain
-        if plain is not None and (ctx is None or not ctx.headers):
+        # Without a context, stages that move payloads say at once that they need one, not at the first large record.
+        if plain is not None and (not ctx.headers if ctx is not None else not self.moves_payloads):
             try:
                 result = plain(data)
             except Exception:  # noqa: BLE001, S110  raised again below if it is an error, with its place
@@ -301,10 +303,10 @@ class _Chain(Stage):
                 if self._waits and isinstance(data, Transfer):
                     return _StageTransfer(self, at, data, ctx)
         except Exception as error:  # noqa: BLE001  raised with its place
-            return self._fail(at, error, ctx)
+            return self._fail(at, error, ctx, data)
         return data
 
-    def _fail(self, at: int, error: Exception, ctx: Context | None) -> Any:
+    def _fail(self, at: int, error: Exception, ctx: Context | None, data: Any = None) -> Any:
         """Raise the error of a stage with its place; return the data where they are only of another format."""
         # Without data, a chain within this one has refused to hand them over.
         if isinstance(error, ForeignFormatError) and error.data is not None:
@@ -312,6 +314,10 @@ class _Chain(Stage):
                 return error.data
             error.data = None
         failure = self._error(at, error, ctx)
+        if isinstance(failure, EncodeError) and failure.hint is None and is_stream(data):
+            failure.hint = (
+                "Files are streamed by large-message alone, or after bytes; otherwise pass the content as bytes"
+            )
         raise failure from failure.__cause__
 
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:

@@ -140,6 +140,16 @@ class AutoDeserializer(Deserializer[Any]):
         return max((stage.worst_case_ms for stage in self._fetching), default=0)
 
     @property
+    def downloads_in_flight(self) -> int:
+        """Most downloads at a time; 0 where no payloads are stored."""
+        return max((stage.downloads_in_flight for stage in self._fetching), default=0)
+
+    @property
+    def downloads_bytes(self) -> int:
+        """Most bytes that are fetched ahead."""
+        return max((stage.downloads_bytes for stage in self._fetching), default=0)
+
+    @property
     def restores_records(self) -> bool:
         """Whether a stage may restore whole records."""
         return any(stage.restores_records for stage in self._fetching)

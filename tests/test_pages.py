@@ -91,6 +91,15 @@ def test_telemetry(installed: Installed, tmp_path: Path) -> None:
     assert '"messaging.message.body.size": 2000000' in printed
 
 
+def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
+    page = PAGES["large-messages.md"]
+    topic = "large-images"
+    broker.create_topic(topic)
+    code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"images"', f'"{topic}"')
+    installed(install_line(page)).run(code, tmp_path)
+    assert [path.stat().st_size for path in (tmp_path / "store" / topic).iterdir()] == [5_000_000]
+
+
 def test_integrations(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     blocks = python_blocks(PAGES["integrations.md"])
     assert len(blocks) == 4

@@ -75,8 +75,9 @@ def test_a_foreign_context_without_headers_fails_before_the_upload(s3_server: S3
     assert [reference.endswith(found["Key"]) for found in objects] == [True]
 
 
-@pytest.mark.parametrize("ctx", [None, RecordContext("", "value", [])])
-def test_a_stage_that_needs_the_topic_says_so(ctx: Any) -> None:
+def test_a_stage_that_needs_the_topic_says_so() -> None:
     with pytest.raises(EncodeError, match="large-message needs the record's topic"):
-        SerializerChain.from_config({**LARGE, "large.message.payload.store.class": "memory"})(b"payload", ctx)
+        SerializerChain.from_config({**LARGE, "large.message.payload.store.class": "memory"})(
+            b"payload", RecordContext("", "value", [])
+        )
     assert topic_of(ours([]), "any") == "t"

@@ -230,7 +230,8 @@ def test_a_subclass_that_overrides_begin_is_asked_of_small_records_too(store: Wa
     stage.configure(config(store), is_key=False)
     chain = SerializerChain([stage])
     assert chain.plain is None
-    assert chain(b"small", RecordContext("t", "value")) == stage(b"small") == b"small!"
+    ctx = RecordContext("t", "value")
+    assert chain(b"small", ctx) == stage(b"small", ctx) == b"small!"
 
 
 def test_then_goes_on_now_or_later() -> None:

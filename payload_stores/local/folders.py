@@ -28,9 +28,10 @@ __all__ = [
     "make_root",
     "open_file",
     "remove_temporary",
-    "size_of",
+    "status_of",
     "sync_folder",
     "temporary_file",
+    "touch",
     "write_all",
 ]
 
@@ -190,13 +191,22 @@ def _is_folder(name: str, folder: int) -> bool:
         return False
 
 
-def size_of(name: str, folder: int) -> int | None:
-    """Size of a regular file in bytes, None if there is none of that name."""
+def status_of(name: str, folder: int) -> os.stat_result | None:
+    """Status of a regular file, None if there is none of that name."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def touch(name: str, folder: int) -> bool:
+    """Let a file count as written now; returns whether it could be: not if it is gone, or another user's."""
+    try:
+        os.utime(name, dir_fd=folder, follow_symlinks=False)
+    except (FileNotFoundError, PermissionError):
+        return False
+    return True
 
 
 @contextmanager

@@ -119,7 +119,7 @@ class LocalStore(PayloadStore):
             self._writing() as (root, parts),
             folders.made(root, *path[:-1], durable=self.fsync) as folder,
         ):
-            if not deterministic or folders.size_of(path[-1], folder) != view.nbytes:
+            if not (deterministic and self._keeps(path[-1], folder, view.nbytes)):
                 with folders.temporary_file(parts) as (file, name):
                     folders.write_all(file, view)
                     self._publish_file(file, name, parts, path[-1], folder)
@@ -270,6 +270,16 @@ class LocalStore(PayloadStore):
             with marker as parts:
                 self._wrote = True
                 yield root, parts
+
+    def _keeps(self, name: str, folder: int, size: int) -> bool:
+        """Whether a payload is there, and stays: one that a sweep may be about to delete is touched.
+
+        If it is deleted before it could be touched, it is written again.
+        """
+        status = folders.status_of(name, folder)
+        if status is None or status.st_size != size:
+            return False
+        return not self.is_stale(datetime.fromtimestamp(status.st_mtime, UTC)) or folders.touch(name, folder)
 
     def _publish_file(self, file: int, name: str, folder: int, final_name: str, final_folder: int) -> None:
         if self.fsync:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http import HTTPStatus
 from typing import Any, BinaryIO, Final
 
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreUnavailableError
-from payload_stores.s3.errors import EMPTY, error_code, field, translated
+from payload_stores.s3.errors import EMPTY, EXISTS, error_code, field, translated
 from payload_stores.s3.upload import Target
 from payload_stores.transfer import PART_BYTES, download_ranges, open_ranges
 
 __all__ = ["Downloads"]
 
 _READ_BYTES: Final = 256 << 10
+# Of one request, while other downloads keep the network busy.
+_LARGE_PART_BYTES: Final = 64 << 20
 
 
 class Downloads:
@@ -33,16 +36,43 @@ class Downloads:
         self._client = client
         self._threads = threads
         self._attempts = attempts
+        self._lock = threading.Lock()
+        self._under_way = 0
 
     def get(self, target: Target, check: Callable[[int], None]) -> bytes:
         """Download an object: one larger than a part in several ranges at once.
+
+        Among other downloads parts are larger, since each request takes milliseconds of CPU.
 
         Args:
             target: Where from.
             check: Called with the size in bytes before memory is allocated; raises if it is too large.
         """
+        with self._counted() as is_alone:
+            part_bytes = PART_BYTES if is_alone else _LARGE_PART_BYTES
+            try:
+                return self._get(target, check, part_bytes)
+            except Exception as error:
+                if error_code(error) not in EXISTS:
+                    raise
+            # Written anew since the first range: a writer has renewed it. Ranges of the two are not mixed.
+            return self._get(target, check, part_bytes)
+
+    @contextmanager
+    def _counted(self) -> Iterator[bool]:
+        """Count a download; yields whether it is the only one."""
+        with self._lock:
+            self._under_way += 1
+            is_alone = self._under_way == 1
         try:
-            first = self._client.get_object(**target, Range=f"bytes=0-{PART_BYTES - 1}")
+            yield is_alone
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+    def _get(self, target: Target, check: Callable[[int], None], part_bytes: int) -> bytes:
+        try:
+            first = self._client.get_object(**target, Range=f"bytes=0-{part_bytes - 1}")
         except Exception as error:
             if error_code(error) in EMPTY:  # no range lies within an empty object
                 return b""
@@ -57,6 +87,7 @@ class Downloads:
                 lambda part, start: self.fill(target, part, start, condition),
                 first=lambda part: self.fill(target, part, 0, condition, first),
                 first_bytes=min(int(field(first, "ContentLength")), size),
+                part_bytes=part_bytes,
             )
 
     def fill(
@@ -97,8 +128,19 @@ class Downloads:
         condition = _same(head.get("ETag"))
 
         def fill(part: memoryview, start: int) -> None:
+            nonlocal condition
             with translated(reference=reference):
-                self.fill(target, part, start, condition)
+                try:
+                    return self.fill(target, part, start, condition)
+                except Exception as error:
+                    if error_code(error) not in EXISTS:
+                        raise
+                head = self._client.head_object(**target)
+                if int(field(head, "ContentLength")) != size:
+                    raise PayloadIntegrityError("the object was replaced while it was read")
+                # Renewed by a writer: as long as before, and of the same content.
+                condition = _same(head.get("ETag"))
+                return self.fill(target, part, start, condition)
 
         return open_ranges(size, fill)
 

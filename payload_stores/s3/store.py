@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final, Literal, cast
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
 from payload_stores.errors import ConfigError
+from payload_stores.ids import sha256_digest
 from payload_stores.options import Option, boolean, choice, integer, text
 from payload_stores.plugins import require
 from payload_stores.s3.download import Downloads
@@ -82,7 +83,7 @@ class S3Store(PayloadStore):
         "s3.request.timeout.ms", integer(1), 9_000, doc="for the server to answer, or to go on with its answer"
     )
     THRESHOLD: ClassVar[Option[int]] = Option(
-        "s3.multipart.threshold.bytes", integer(1), 16 << 20, doc="payloads above it are uploaded in parts"
+        "s3.multipart.threshold.bytes", integer(1), 64 << 20, doc="payloads above it are uploaded in parts"
     )
     CHECKSUMS: ClassVar[Option[str]] = Option(
         "s3.checksum.calculation",
@@ -117,15 +118,17 @@ class S3Store(PayloadStore):
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Upload a payload straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
         view = memoryview(data).cast("B")
+        context = context or PublishContext()
+        if context.deterministic and context.digest is None:
+            context = replace(context, digest=sha256_digest(view))
         path = references.object_path(self, topic, view, context)
         target, reference = self._target(path), self._roots.url(path)
-        large = len(view) > self._threshold
         with translated(topic=topic, reference=reference):
-            if context is None or not context.deterministic:
-                self._upload(target, view, {})
+            if not context.deterministic:
+                self._upload(target, view, {}, context.digest)
             # For a small payload, asking first would take as long as sending it.
-            elif not (large and self._is_there(target, len(view), unknown=False)):
-                self._upload_once(target, view)
+            elif not (len(view) > PART_BYTES and self._keeps(target, len(view))):
+                self._upload_once(target, view, context.digest)
         return reference
 
     def reference(self, topic: str, payload_id: str) -> str | None:
@@ -157,7 +160,7 @@ class S3Store(PayloadStore):
         with translated(topic=topic, reference=reference):
             first = next(parts, memoryview(b""))
             if len(first) < PART_BYTES:
-                self._uploads.put(target, first, {})
+                self._uploads.put(target, first, {}, None)
             else:
                 held = [first]
                 del first
@@ -215,33 +218,36 @@ class S3Store(PayloadStore):
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._client.close()
 
-    def _upload(self, target: Target, view: memoryview, condition: Mapping[str, str]) -> None:
+    def _upload(self, target: Target, view: memoryview, condition: Mapping[str, str], digest: str | None) -> None:
         if len(view) <= self._threshold:
-            self._uploads.put(target, view, condition)
+            self._uploads.put(target, view, condition, digest)
         else:
             self._uploads.put_parts(target, slices(view, MAX_PARTS), condition, ahead=PARALLEL)
 
-    def _upload_once(self, target: Target, view: memoryview) -> None:
+    def _upload_once(self, target: Target, view: memoryview, digest: str | None) -> None:
         """Upload unless it is there ("Conditional writes" in Amazon's S3 user guide)."""
         try:
-            return self._upload(target, view, {"IfNoneMatch": "*"})
+            return self._upload(target, view, {"IfNoneMatch": "*"}, digest)
         except Exception as error:
-            code = error_code(error)
-            if code not in EXISTS | CONFLICT | NOT_IMPLEMENTED:
+            if error_code(error) not in EXISTS | CONFLICT | NOT_IMPLEMENTED:
                 raise
         # There already, being written by another writer, or on a server without conditional writes. What has this id
-        # has this content, so that writing it again does no harm, and mends what was cut off.
-        if not self._is_there(target, len(view), unknown=code in EXISTS):
-            self._upload(target, view, {})
+        # has this content, so that writing it again does no harm, mends what was cut off, and renews it.
+        if not self._keeps(target, len(view)):
+            self._upload(target, view, {}, digest)
         return None
 
-    def _is_there(self, target: Target, size: int, *, unknown: bool) -> bool:
+    def _keeps(self, target: Target, size: int) -> bool:
+        """Whether a payload is there, and stays: one that a sweep may be about to delete is renewed."""
         try:
-            return self._uploads.size_of(target) == size
+            head = self._uploads.head(target)
         except Exception as error:
             if error_code(error) in FORBIDDEN:
-                return unknown  # a producer that may write, but not read
+                return False  # a producer that may write, but not read, and so cannot tell how old it is
             raise
+        if head is None or head.size != size:
+            return False
+        return not self.is_stale(head.modified) or self._uploads.renew(target, head)
 
     def _target(self, path: tuple[str, ...]) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": "/".join((*self._roots.own.segments, *path))}
@@ -316,7 +322,7 @@ class S3Store(PayloadStore):
                     retries={"total_max_attempts": self._attempts, "mode": "standard"},
                     max_pool_connections=_CONNECTIONS,
                     request_checksum_calculation=checksums,
-                    response_checksum_validation=checksums,
+                    response_checksum_validation="when_required",
                     s3={"addressing_style": "path" if path_style else "auto"},
                 ),
             )

@@ -6,18 +6,20 @@ chosen in :mod:`payload_stores.s3.store`.
 
 from __future__ import annotations
 
+import base64
 import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from payload_stores.ids import DIGEST_PREFIX, sha256_digest
 from payload_stores.s3.errors import MISSING, NO_UPLOAD, error_code, field
 from payload_stores.transfer import Blocks, put_parts
 
-__all__ = ["MAX_PARTS", "Target", "Uploads"]
+__all__ = ["MAX_PARTS", "Head", "Target", "Uploads"]
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +30,20 @@ MAX_PARTS: Final = 10_000
 Target: TypeAlias = Mapping[str, str]
 
 
+class Head(NamedTuple):
+    """Facts about an object.
+
+    Attributes:
+        size: Its size in bytes.
+        modified: When it was written, or copied onto itself.
+        etag: The state of its content.
+    """
+
+    size: int
+    modified: datetime
+    etag: str
+
+
 class Uploads:
     """Uploads over one client; used by several threads at once.
 
@@ -36,34 +52,66 @@ class Uploads:
             boto3's stubs cannot follow.
         threads: Where parts are uploaded.
         create: Further arguments of what creates objects (encryption).
-        checksums: Whether parts carry a CRC32.
+        checksums: Whether payloads carry their SHA-256, and parts a CRC32.
     """
 
     def __init__(self, client: Any, threads: Executor, *, create: Mapping[str, str], checksums: bool) -> None:
         self._client = client
         self._threads = threads
         self._create = create
+        self._checksums = checksums
         self._checksum = {"ChecksumAlgorithm": "CRC32"} if checksums else {}
+        if checksums:
+            self._sign_checksums_only(client)
 
-    def size_of(self, target: Target) -> int | None:
-        """Size of an object in bytes, None if it is not there."""
+    def head(self, target: Target) -> Head | None:
+        """Facts about an object; None if it is not there."""
         try:
-            return int(field(self._client.head_object(**target), "ContentLength"))
+            answer = self._client.head_object(**target)
         except Exception as error:
             if error_code(error) in MISSING:
                 return None
             raise
+        return Head(*(field(answer, name) for name in ("ContentLength", "LastModified", "ETag")))
 
-    def put(self, target: Target, view: memoryview, condition: Mapping[str, str]) -> None:
+    def renew(self, target: Target, head: Head) -> bool:
+        """Copy an object onto itself, so that it counts as written now.
+
+        Args:
+            target: Which.
+            head: What is known about it.
+
+        Returns:
+            Whether it was copied. If not, it has to be uploaded again: it is gone, or another one by now, is larger
+            than a copy may be, or may not be read; or the server cannot do it.
+        """
+        try:
+            answer = self._client.copy_object(
+                **target,
+                **self._create,
+                CopySource=dict(target),
+                CopySourceIfMatch=head.etag,
+                # S3 copies nothing onto itself that stays as it is ("Copying objects" in its user guide).
+                MetadataDirective="REPLACE",
+            )
+            renewed: datetime = answer["CopyObjectResult"]["LastModified"]
+        except Exception as error:  # noqa: BLE001  the upload raises it again if the server is not there
+            _log.debug("%s is uploaded again, since it could not be copied: %s", target["Key"], error)
+            return False
+        return renewed > head.modified
+
+    def put(self, target: Target, view: memoryview, condition: Mapping[str, str], digest: str | None) -> None:
         """Upload an object in one request.
 
         Args:
             target: Where to.
             view: The payload.
             condition: ``IfNoneMatch`` or nothing.
+            digest: ``sha256:<hex>`` of the payload if it is known already.
         """
+        checksum = {"ChecksumSHA256": _base64(digest or sha256_digest(view))} if self._checksums else {}
         with closing(Blocks(view)) as body:
-            self._client.put_object(**target, **self._create, **condition, Body=body)
+            self._client.put_object(**target, **self._create, **condition, **checksum, Body=body)
 
     def put_parts(
         self, target: Target, parts: Iterable[memoryview], condition: Mapping[str, str], *, ahead: int
@@ -111,6 +159,24 @@ class Uploads:
                         raise
         return aborted
 
+    @staticmethod
+    def _sign_checksums_only(client: Any) -> None:
+        """Keep botocore from hashing payloads once more for the signature of a put.
+
+        The signature covers the header with the payload's SHA-256, with which the server compares what it got: over
+        plain http too, nothing can be changed on the way. Other requests are signed as ever.
+        """
+        from botocore.config import Config
+
+        config = client.meta.config
+        settings: Any = {**config.s3, "payload_signing_enabled": False}
+        lean = config.merge(Config(s3=settings))
+
+        def use(context: dict[str, Any], **_: object) -> None:
+            context["client_config"] = lean
+
+        client.meta.events.register("before-call.s3.PutObject", use)
+
     def _put_part(self, upload: Mapping[str, str], number: int, part: memoryview) -> tuple[dict[str, Any], int]:
         with closing(Blocks(part)) as body:
             answer = self._client.upload_part(**upload, PartNumber=number, Body=body)
@@ -130,7 +196,7 @@ class Uploads:
             self._client.complete_multipart_upload(**upload, **condition, MultipartUpload={"Parts": parts})
         except Exception as error:
             # Completed by an attempt whose answer was lost: then the upload is gone and the object is there.
-            if error_code(error) not in NO_UPLOAD or self.size_of(target) != size:
+            if error_code(error) not in NO_UPLOAD or (head := self.head(target)) is None or head.size != size:
                 raise
 
     def _abort(self, upload: Mapping[str, str]) -> None:
@@ -145,3 +211,8 @@ class Uploads:
                     upload["Bucket"],
                     error,
                 )
+
+
+def _base64(digest: str) -> str:
+    """A digest as S3 writes checksums."""
+    return base64.b64encode(bytes.fromhex(digest.removeprefix(DIGEST_PREFIX))).decode()

@@ -22,31 +22,18 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from zlib import crc32
 
-from payload_stores.options import Option, boolean, text
 from serde_chain.errors import ConfigError, JournalError
+from serde_chain.stages.large_message.options import JOURNAL_FSYNC, JOURNAL_PATH
 
-__all__ = ["JOURNAL_FSYNC", "JOURNAL_PATH", "Journal", "recover"]
+__all__ = ["Journal"]
 
 _log = logging.getLogger("serde_chain")
-
-JOURNAL_PATH: Final[Option[Path | None]] = Option(
-    "large.message.journal.path",
-    lambda value: value if isinstance(value, Path) else Path(text(value)),
-    None,
-    doc="file in which a producer notes its uploads, so that its next start deletes what a killed one has not sent",
-)
-JOURNAL_FSYNC: Final = Option(
-    "large.message.journal.fsync",
-    boolean,
-    False,
-    doc="force each note to disk, so that the journal counts after a loss of power as well",
-)
 
 _TITLE: Final = "serde-chain journal"
 _VERSION: Final = 1
@@ -308,44 +295,6 @@ def _leave_all_to_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_all_to_parent)
-
-
-def recover(journal: Journal, delete: Callable[[str], None]) -> int:
-    """Delete what the journal's last owner had uploaded when it was killed, and not sent.
-
-    What cannot be deleted now is left for the next start. Each call of a store that is down takes as long as its
-    deadline, so do this beside other work: uploads of this process are not touched.
-
-    Args:
-        journal: The journal.
-        delete: Deletes a payload by its reference; succeeds if it is not there.
-
-    Returns:
-        How many were deleted.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     with Journal(Path(folder, "journal")) as journal:
-        ...         journal.intend("s3://payloads/images/1")
-        ...     with Journal(Path(folder, "journal")) as journal:
-        ...         recover(journal, print)
-        s3://payloads/images/1
-        1
-    """
-    left = journal.left
-    deleted = 0
-    for reference in left:
-        try:
-            delete(reference)
-            journal.settle(reference)
-        except Exception as error:  # noqa: BLE001, a store's own; whatever it is, sending goes on
-            _log.warning("a payload that a killed producer has left cannot be deleted now: %s", error)
-        else:
-            deleted += 1
-    if left:
-        _log.info("deleted %d of %d payloads that a killed producer had uploaded and not sent", deleted, len(left))
-    return deleted
 
 
 def _opened(path: Path, more: int) -> io.FileIO:

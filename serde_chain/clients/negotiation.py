@@ -35,6 +35,7 @@ class Attempt:
         is_refused: Whether the client reports that it was too large, and it may go again. Set before
             :meth:`Negotiation.settle`.
         is_fitted: Whether it was made to fit since.
+        is_accepted: Whether the client has the record.
         is_told: Whether the user's callback was called with it.
         report: The client's report, of the client's own kind.
     """
@@ -46,6 +47,7 @@ class Attempt:
         self.is_under_way = True
         self.is_refused = False
         self.is_fitted = False
+        self.is_accepted = False
         self.is_told = False
         self.report: Any = None
 

@@ -315,6 +315,7 @@ class Sender:
                     f"the payloads that are being uploaded fill large.message.buffer.bytes "
                     f"({self._buffer_bytes}), and none was finished within {self._block_s:g} s"
                 )
+            self.wake()
             turn.acquire(timeout=left if while_waiting is None else min(left, _RETRY_SECONDS))
             if while_waiting is not None:
                 while_waiting()
@@ -410,6 +411,9 @@ class Sender:
             try:
                 while self._has_work():
                     self._turn()
+                with self._lock:  # a call that was interrupted may have counted a record that never came
+                    self._held = 0 if self.is_idle else self._held
+                self._notify()
             finally:
                 self._driving.release()
             if not self._has_work():
@@ -426,14 +430,12 @@ class Sender:
             self._settling.popleft()
         while self._unstarted and self._running < self._in_flight:
             self._start(self._unstarted.popleft())
-        while self._garbage and self._running < self._in_flight:
-            self._run(partial(self._clean, self._garbage.popleft()))
-            self._cleaning += 1
         for topic in [*self._stuck]:
             self._advance(topic)
+        while self._garbage and self._running < self._in_flight:
+            self._cleaning += 1
+            self._run(partial(self._clean, self._garbage.popleft()), self._not_cleaned)
         if not self._has_work():
-            with self._lock:  # a call that was interrupted may have counted a record that never came
-                self._held = 0 if self.is_idle else self._held
             return
         try:
             event = self._events.get(timeout=_RETRY_SECONDS if self._stuck else _IDLE_SECONDS)
@@ -618,6 +620,10 @@ class Sender:
             release(error)
             _log.warning("a payload whose record was not sent could not be deleted: %s", error)
         self._events.put(self._cleaned)
+
+    def _not_cleaned(self, error: Exception) -> None:
+        self._cleaning -= 1
+        _log.warning("a payload whose record was not sent could not be deleted: %s", error)
 
     def _cleaned(self) -> None:
         self._running -= 1

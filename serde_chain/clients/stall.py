@@ -25,6 +25,7 @@ class Stall:
 
     Attributes:
         record: The record; None if all can be read.
+        held: Partitions from which the client fetches nothing for now.
 
     Args:
         client: confluent_kafka's consumer.
@@ -37,8 +38,7 @@ class Stall:
         self.record: Any | None = None
         self._tries = 0
         self._next = 0.0
-        # Partitions of which the client fetches nothing.
-        self._held: set[Place] = set()
+        self.held: set[Place] = set()
 
     def note(self, record: Any) -> None:
         """Count a try to read a record that has failed."""
@@ -64,7 +64,7 @@ class Stall:
         """
         until = math.inf if timeout < 0 else time.monotonic() + timeout
         while True:
-            self._hold()
+            self.hold()
             left = min(self._next, until) - time.monotonic()
             self._window.fetch(self._client.poll, max(0.0, left))
             if not self.lasts() or time.monotonic() >= self._next:
@@ -78,7 +78,7 @@ class Stall:
         Also before it gives partitions back: librdkafka remembers that they are paused, and would fetch nothing from
         them when they are assigned again.
         """
-        letting = self._held if places is None else self._held.intersection(places)
+        letting = self.held if places is None else self.held.intersection(places)
         assigned = self._client.assignment() if letting else []
         free = [
             partition
@@ -87,14 +87,15 @@ class Stall:
         ]
         if free:
             self._client.resume(free)
-        self._held = self._held - letting
+        self.held = self.held - letting
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Note that the client fetches from partitions again, or has lost them; all where none are named."""
-        self._held = set() if places is None else self._held.difference(places)
+        self.held = set() if places is None else self.held.difference(places)
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
+        """Let the client fetch nothing for now, so that it can be polled all the same."""
         assigned = {(partition.topic, partition.partition): partition for partition in self._client.assignment()}
-        if free := [partition for place, partition in assigned.items() if place not in self._held]:
-            self._held.update(assigned)
+        if free := [partition for place, partition in assigned.items() if place not in self.held]:
+            self.held.update(assigned)
             self._client.pause(free)

@@ -11,14 +11,32 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Place", "Window", "place"]
+from serde_chain.prefetch import Ahead
+
+__all__ = ["Place", "UnderWay", "Window", "place"]
 
 _IS_THERE: Final = partial(operator.is_not, None)
 
 Place: TypeAlias = tuple[str | None, int | None]
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A message that waits for a transfer.
+
+    Attributes:
+        message: The message. Its identity is the key by which this is found, so it must live as long.
+        ahead: The transfer.
+        is_awaited: Whether it has been the message's turn since then.
+    """
+
+    message: Any
+    ahead: Ahead
+    is_awaited: bool = False
 
 
 class Window:
@@ -30,7 +48,9 @@ class Window:
         given: Messages that the last call has handed over. Assigned by its last statement.
         passed: Messages that it has reported instead, or that are of no interest to its caller; likewise.
         decoded: The decoded parts of messages, by their identity. Always the same dictionary.
+        under_way: Messages whose payloads are being fetched, likewise; what leaves it is let go of.
         paused: Topics and partitions whose messages wait.
+        drops: How often messages were dropped, to notice it in the middle of a call that serves callbacks.
     """
 
     def __init__(self) -> None:
@@ -38,6 +58,8 @@ class Window:
         self.given: Sequence[Any] = ()
         self.passed: Collection[Any] = ()
         self.decoded: dict[int, Any] = {}
+        self.under_way: dict[int, UnderWay] = {}
+        self.drops = 0
         self.paused: set[Place] = set()
 
     def fetch(self, poll: Callable[[float], Any], timeout: float) -> None:
@@ -56,6 +78,10 @@ class Window:
             return iter(self.messages)
         return (message for message in self.messages if place(message) not in self.paused)
 
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.messages) if not self.paused else sum(1 for _ in self.waiting())
+
     def front(self) -> Any | None:
         """The first of them."""
         if not self.paused:
@@ -70,12 +96,21 @@ class Window:
             # Most calls by far return everything in the window.
             self.messages.clear()
             self.decoded.clear()
+            self.under_way.clear()
             self.given = self.passed = ()
         elif gone := self._gone():
             self.messages[:] = [message for message in self.messages if id(message) not in gone]
             for identity in gone:
                 self.decoded.pop(identity, None)
+                self.under_way.pop(identity, None)
             self.given = self.passed = ()
+
+    def pause(self, places: Collection[Place]) -> None:
+        """Let the messages of some partitions wait; what is fetched for them is dropped, and fetched again then."""
+        self.paused.update(places)
+        self._keep_under_way(
+            [message for message in self.messages if message is not None and place(message) not in places]
+        )
 
     def drop(self, places: Collection[Place] | None = None) -> None:
         """Forget the messages of some partitions; of all where none are named."""
@@ -86,10 +121,12 @@ class Window:
         )
         if places is None:
             self.given = self.passed = ()
+        self.drops += 1
         # In one step, also for a fetch during which a rebalance calls this.
         self.messages[:] = kept
         for identity in self.decoded.keys() - set(map(id, kept)):
             self.decoded.pop(identity, None)
+        self._keep_under_way(kept)
 
     def first_offsets(self) -> dict[Place, int | None]:
         """For each partition with messages that were not handed over, the offset of the first, paused or not."""
@@ -99,6 +136,10 @@ class Window:
             if message is not None and id(message) not in gone:
                 first.setdefault(place(message), message.offset())
         return first
+
+    def _keep_under_way(self, messages: Iterable[Any]) -> None:
+        for identity in self.under_way.keys() - set(map(id, messages)):
+            self.under_way.pop(identity, None)
 
     def _gone(self) -> set[int]:
         return {id(message) for message in (*self.given, *self.passed)}

@@ -6,14 +6,15 @@ IEEE 754; ``uuid`` is its 36 characters; ``bytes`` is untouched.
 
 from __future__ import annotations
 
+import copy
 import struct
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from payload_stores.errors import drop_data
 from payload_stores.plugins import require
-from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer
+from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer, Serializer, is_stream
 from serde_chain.errors import DecodeError, EncodeError
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ def _check_bytes(data: Any) -> Buffer:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return data
     raise _wrong_type("bytes", "bytes", data)
+
+
+def _check_payload(data: Any) -> Any:
+    return data if is_stream(data) else _check_bytes(data)
 
 
 def _as_bytes(data: Buffer) -> bytes:
@@ -138,9 +143,18 @@ class StringDeserializer(_PrimitiveDeserializer[str]):
 
 
 class BytesSerializer(PlainSerializer[Buffer]):
-    """Bytes, untouched."""
+    """Bytes, untouched; before a stage that takes streams, paths and open binary files too."""
 
     plain = staticmethod(_check_bytes)
+
+    def bind(self, before: object | None, after: object | None) -> Self:
+        """Learn whether the next stage takes streams."""
+        takes_streams = isinstance(after, Serializer) and after.takes_streams
+        if not takes_streams or type(self) is not BytesSerializer:
+            return self
+        bound = copy.copy(self)
+        bound.plain = _check_payload
+        return bound
 
 
 class BytesDeserializer(_PrimitiveDeserializer[bytes]):

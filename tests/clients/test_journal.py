@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -20,7 +19,8 @@ import pytest
 
 from serde_chain import ConfigError, JournalError
 from serde_chain.clients import journal as journals
-from serde_chain.clients.journal import JOURNAL_FSYNC, JOURNAL_PATH, Journal, recover
+from serde_chain.clients.journal import Journal
+from serde_chain.stages.large_message.options import JOURNAL_FSYNC, JOURNAL_PATH
 from tests.interrupts import interrupted_at
 
 SECONDS = 30
@@ -478,27 +478,3 @@ def test_options() -> None:
     assert JOURNAL_PATH.read({JOURNAL_PATH.name: "/var/lib/journal"}) == Path("/var/lib/journal")
     assert JOURNAL_PATH.read({JOURNAL_PATH.name: Path("journal")}) == Path("journal")
     assert JOURNAL_FSYNC.read({}) is False
-
-
-def test_recovery_leaves_what_cannot_be_deleted_to_the_next_start(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with Journal(path) as journal:
-        for name in NAMES[:3]:
-            journal.intend(name)
-    deleted = []
-
-    def delete(reference: str) -> None:
-        if reference == NAMES[1]:
-            raise ConnectionError("the store is down")
-        deleted.append(reference)
-
-    with caplog.at_level(logging.INFO, "serde_chain"), Journal(path) as journal:
-        journal.intend(NAMES[7])
-        assert recover(journal, delete) == 2
-        assert journal.left == (NAMES[1],)
-        journal.settle(NAMES[7])
-    assert deleted == [NAMES[0], NAMES[2]]
-    assert "the store is down" in caplog.text
-    with Journal(path) as journal:
-        assert recover(journal, deleted.append) == 1
-        assert recover(journal, deleted.append) == 0
-    assert unsettled(path) == ()

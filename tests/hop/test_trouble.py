@@ -43,6 +43,13 @@ def publish(producer: Producer, topic: str, *values: bytes, **options: Any) -> l
     return outcomes
 
 
+def offload(producer: Producer, topic: str, value: bytes = LARGE) -> None:
+    """Send a record; raise why it was not sent."""
+    (error,) = publish(producer, topic, value)
+    if error is not None:
+        raise error.__cause__
+
+
 def set_limit(broker: KafkaBroker, topic: str, limit: int) -> None:
     entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
     admin = broker.admin()
@@ -54,19 +61,19 @@ def set_limit(broker: KafkaBroker, topic: str, limit: int) -> None:
 def test_wrong_password(topic: str, client: Clients, read: Any) -> None:
     producer = client(Producer, **{"hop.password": "wrong", "hop.username": "alice"})
     with pytest.raises(PayloadAccessDeniedError, match="refused the user name or password") as caught:
-        producer.produce(topic, LARGE)
+        offload(producer, topic, LARGE)
     assert "wrong" not in str(caught.value)
     publish(client(Producer), topic, LARGE)
     with pytest.raises(PayloadAccessDeniedError, match="refused the user name or password"):
         read(topic, **{"hop.password": "wrong", "hop.username": "alice"})
     with pytest.raises(PayloadAccessDeniedError):
-        client(Producer, **{"hop.username": "nobody", "hop.password": "x"}).produce(topic, LARGE)
+        offload(client(Producer, **{"hop.username": "nobody", "hop.password": "x"}), topic, LARGE)
 
 
 def test_no_permission(new_topic: NewTopic, client: Clients, read: Any) -> None:
     topic = new_topic(bob="DESCRIBE DESCRIBE_CONFIGS")
     with pytest.raises(PayloadAccessDeniedError, match="403: bob has no WRITE"):
-        client(Producer, user="bob").produce(topic, LARGE)
+        offload(client(Producer, user="bob"), topic, LARGE)
     publish(client(Producer), topic, LARGE)
     (message,) = read(topic, fetch_external=False)
     url = json.loads(message.value())["url"]
@@ -89,7 +96,7 @@ def test_limit_of_the_topic_must_not_be_seen(
         assert publish(producer, topic, bytes(900_000)) == [None]
         for _ in range(2):
             with pytest.raises(MessageTooLargeError, match=r"3000000 bytes.*DESCRIBE_CONFIGS"):
-                producer.produce(topic, LARGE)
+                offload(producer, topic, LARGE)
     assert len([record for record in caplog.records if "DESCRIBE_CONFIGS" in record.message]) == 1
 
 
@@ -117,7 +124,7 @@ def test_foreign_host(topic: str, client: Clients, read: Any, offload_server: Of
 
 def test_more_than_the_server_takes(topic: str, client: Clients) -> None:
     with pytest.raises(PayloadTooLargeError, match="413"):
-        client(Producer).produce(topic, bytes(40_000_001))
+        offload(client(Producer), topic, bytes(40_000_001))
 
 
 def test_server_restarts_between_upload_and_download(
@@ -129,7 +136,7 @@ def test_server_restarts_between_upload_and_download(
         assert publish(producer, topic, LARGE) == [None]
         server.kill()
         with pytest.raises(PayloadStoreUnavailableError):
-            producer.produce(topic, LARGE)
+            offload(producer, topic, LARGE)
         server.restart()
         assert publish(producer, topic, LARGE) == [None]
         assert [message.value() for message in read(topic, 2, **where)] == [LARGE, LARGE]
@@ -168,7 +175,7 @@ def test_nothing_of_use_is_announced(  # noqa: PLR0917, pytest passes them by na
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             with pytest.raises(MessageTooLargeError, match=r"sys\.metadata"):
-                producer.produce(topic, LARGE)
+                offload(producer, topic, LARGE)
     warnings = [record for record in caplog.records if "large messages are off" in record.message]
     assert len(warnings) == 1
     assert publish(producer, topic, bytes(1000)) == [None]
@@ -209,7 +216,7 @@ def test_topic_of_announcements_must_not_be_read(
 
 def test_nobody_announces_plain_http_if_it_is_not_allowed(topic: str, client: Clients) -> None:
     with pytest.raises(MessageTooLargeError, match=r"plain http, and hop\.allow\.http = false"):
-        client(Producer, **{"hop.allow.http": "false"}).produce(topic, LARGE)
+        offload(client(Producer, **{"hop.allow.http": "false"}), topic, LARGE)
 
 
 def test_a_broker_that_never_answers() -> None:
@@ -225,7 +232,7 @@ def test_a_broker_that_never_answers() -> None:
         "hop.request.timeout.ms": 100,
     }
     with Producer(config) as producer, pytest.raises(TopicLimitError, match="automatic_offload = false"):
-        producer.produce("t", b"1")
+        offload(producer, "t", b"1")
     with Producer(config, automatic_offload=False) as producer:
         producer.produce("t", b"1")
         producer.purge()
@@ -240,5 +247,5 @@ def test_offloading_switched_off(topic: str, client: Clients, monkeypatch: pytes
     monkeypatch.setenv("HOP_AUTOMATIC_OFFLOAD", "false")
     producer = client(Producer)
     with pytest.raises(MessageTooLargeError, match="automatic_offload is off"):
-        producer.produce(topic, LARGE)
+        offload(producer, topic, LARGE)
     assert publish(client(Producer, automatic_offload=True), topic, LARGE) == [None]

@@ -155,15 +155,15 @@ def test_blocks_are_small_and_can_be_rewound() -> None:
         file = Blocks(memoryview(DATA))
         assert len(file) == len(DATA)
         while block := file.read(1 << 30):
-            assert len(block) <= 128 << 10
+            assert len(block) <= 256 << 10
             whole.write(block)
         assert whole.getvalue() == DATA
     assert file.tell() == len(DATA)
     assert file.seek(-3, io.SEEK_END) == len(DATA) - 3
-    assert file.read() == DATA[-3:]
-    assert (file.seek(0), file.read(4)) == (0, DATA[:4])
+    assert bytes(file.read()) == DATA[-3:]
+    assert (file.seek(0), bytes(file.read(4))) == (0, DATA[:4])
     file.close()
-    assert file.read() == b""
+    assert bytes(file.read()) == b""
 
 
 # Downloads
@@ -223,7 +223,7 @@ def test_a_payload_is_opened_for_seeking() -> None:
         assert file.read(10) == DATA[:10]
         assert file.seek(-4, io.SEEK_END) == len(DATA) - 4
         assert file.read() == DATA[-4:]
-        assert file.read() == b""
+        assert bytes(file.read()) == b""
         with pytest.raises(ValueError, match="negative"):
             file.seek(-1)
         file.seek(PART_BYTES + 5)

@@ -1,9 +1,14 @@
 """The store in S3 on a server that is strict about credentials, checksums and conditions, and over a bad network."""
 
+import base64
+import io
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -33,6 +38,15 @@ class TestS3Store(PayloadStoreTests):
         return {**versity.store_config(versity_bucket), "s3.prefix": "some/pre fix/"}
 
 
+class TestS3StoreInParts(PayloadStoreTests):
+    store_class = "s3"
+    large_bytes = LARGE
+
+    @pytest.fixture
+    def config(self, versity: VersityGateway, versity_bucket: str) -> Mapping[str, object]:
+        return {**versity.store_config(versity_bucket), "s3.multipart.threshold.bytes": 8 << 20}
+
+
 class TestS3StoreWithoutChecksums(PayloadStoreTests):
     store_class = "s3"
     large_bytes = LARGE
@@ -43,7 +57,7 @@ class TestS3StoreWithoutChecksums(PayloadStoreTests):
 
 
 def opened(config: Mapping[str, object], **more: object) -> S3Store:
-    store = open_store("s3", {**config, **more})
+    store = open_store("s3", {"s3.multipart.threshold.bytes": 16 << 20, **config, **more})
     assert isinstance(store, S3Store)
     return store
 
@@ -105,15 +119,51 @@ def test_wrong_credentials(store: S3Store, config: dict[str, str], wrong: str) -
 
 @pytest.mark.parametrize("size", [1000, LARGE])
 def test_what_is_changed_on_the_way_is_refused(store: S3Store, size: int) -> None:
-    def change(request: Any, **_: object) -> None:
-        request.headers["x-amz-checksum-crc32"] = "AAAAAA=="
+    digest = base64.b64encode(bytes(32)).decode()
+    for request, header, other in (
+        ("PutObject", "x-amz-checksum-sha256", digest),
+        ("UploadPart", "x-amz-checksum-crc32", "AAAAAA=="),
+    ):
 
-    for request in ("PutObject", "UploadPart"):
+        def change(request: Any, header: str = header, other: str = other, **_: object) -> None:
+            assert header in request.headers
+            request.headers[header] = other
+
         store._client.meta.events.register(f"before-sign.s3.{request}", change)
     with pytest.raises(PayloadStoreError):
         store.publish("topic", bytes([1]) * size)
     assert list(store.list("topic")) == []
     assert not store._client.list_multipart_uploads(Bucket=store._bucket).get("Uploads")
+
+
+def test_a_body_that_is_changed_on_the_way_is_refused(store: S3Store) -> None:
+    """The signature does not cover the body itself, but its digest."""
+
+    def change(request: Any, **_: object) -> None:
+        request.body = io.BytesIO(bytes([2]) * 1000)
+
+    store._client.meta.events.register("before-send.s3.PutObject", change)
+    with pytest.raises(PayloadStoreError):
+        store.publish("topic", bytes([1]) * 1000)
+    assert list(store.list("topic")) == []
+
+
+@pytest.mark.parametrize("size", [0, 1000, LARGE])
+def test_content_that_is_old_on_a_server_whose_copies_keep_their_time(config: dict[str, str], size: int) -> None:
+    store = opened(config, **{"large.message.grace.ms": 3000, "s3.multipart.threshold.bytes": 1 << 30})
+    made: list[str] = []
+    reference = store.publish("topic", bytes(size), CONTENT)
+    [first] = store.list("topic")
+    store._client.meta.events.register("after-call.s3", lambda model, **_: made.append(model.name))
+    until = time.monotonic() + 30
+    while "CopyObject" not in made:
+        assert time.monotonic() < until
+        assert store.publish("topic", bytes(size), CONTENT) == reference
+    assert made[-1] == "PutObject"
+    [renewed] = store.list("topic")
+    assert renewed.modified > first.modified
+    assert store.download(reference) == bytes(size)
+    store.close()
 
 
 @pytest.mark.parametrize("size", [1000, LARGE])
@@ -223,3 +273,32 @@ def test_uploads_that_killed_writers_left_are_aborted_on_request(config: dict[st
     left = store._client.list_multipart_uploads(Bucket=store._bucket)["Uploads"]
     assert [found["Key"] for found in left] == ["other/2"]
     store.close()
+
+
+# Memory
+
+
+def test_two_gigabytes_are_streamed_in_less_than_32_mib(config: dict[str, str], tmp_path: Path) -> None:
+    """In a process of its own, by what the kernel says."""
+    program = f"""
+from pathlib import Path
+from serde_chain import RecordContext, SerializerChain
+from serde_chain.testing.memory import peak_bytes, reset_peak
+
+config = {{"value.serializers": "large-message", "large.message.payload.store.class": "s3", **{config!r}}}
+warm, large = Path({str(tmp_path / "warm")!r}), Path({str(tmp_path / "large")!r})
+for path, size in ((warm, 2 << 20), (large, 2 << 30)):
+    with path.open("wb") as file:
+        file.truncate(size)
+with SerializerChain.from_config(config) as write:
+    write(warm, RecordContext("t", "value", []))
+    before = reset_peak()
+    ctx = RecordContext("t", "value", [])
+    write(large, ctx)
+    print(peak_bytes() - before, dict(ctx.headers)["large-message-size"].decode())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    extra, size = map(int, done.stdout.split())
+    assert size == 2 << 30
+    assert extra <= 32 << 20

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import io
+import time
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -26,9 +27,11 @@ from payload_stores.testing.suite.base import StoreTests, payload
 
 __all__ = ["OptionalTests"]
 
+_CONTENT: Final = PublishContext("content")
+
 
 class OptionalTests(StoreTests):
-    """Delete, list and stream; skipped where the store does not have the methods."""
+    """Delete, list, renew and stream; skipped where the store does not have the methods."""
 
     def test_delete(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsDelete):
@@ -61,6 +64,32 @@ class OptionalTests(StoreTests):
         assert len(listed) == len(sizes)
         assert all(abs(datetime.now(UTC) - info.modified) < timedelta(hours=1) for info in listed)
         assert list(store.list("nothing-here")) == []
+
+    @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
+    def test_content_that_is_old_is_renewed(
+        self, store: PayloadStore, config: Mapping[str, object], size: int | None
+    ) -> None:
+        if not isinstance(store, SupportsList):
+            pytest.skip("the store cannot list, so that no sweep deletes what is old")
+        data = payload(self.large_bytes if size is None else size)
+        young, old = (
+            open_store(self.store_class, {**config, PayloadStore.GRACE.name: grace}) for grace in (86_400_000, 0)
+        )
+        reference = young.publish(self.topic, data, _CONTENT)
+        [first] = store.list(self.topic)
+        assert young.publish(self.topic, data, _CONTENT) == reference
+        assert list(store.list(self.topic)) == [first]
+        until = time.monotonic() + 30
+        renewed = first
+        while renewed.modified == first.modified:  # S3 counts in seconds
+            assert time.monotonic() < until
+            assert old.publish(self.topic, data, _CONTENT) == reference
+            [renewed] = store.list(self.topic)
+        assert renewed.modified > first.modified
+        assert (renewed.reference, renewed.size) == (reference, len(data))
+        assert store.download(reference) == data
+        young.close()
+        old.close()
 
     def test_leftovers_are_no_payloads(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsLeftovers):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -17,11 +18,12 @@ from confluent_kafka import TopicPartition
 from payload_stores.options import Option, boolean
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.arrow import ArrowReader
-from serde_chain.clients.confluent.messages import decode
+from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.confluent.plain import PlainDecoder, Taken, plain_poll
 from serde_chain.clients.confluent.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
 from serde_chain.clients.stall import Stall
-from serde_chain.clients.window import Place, Window
+from serde_chain.clients.window import Place, Window, place
 from serde_chain.config import load
 from serde_chain.errors import SerializationError
 
@@ -33,6 +35,14 @@ OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
 _MOST_MESSAGES: Final = 1_000_000
 # Most records that are decoded between two checks of the clock.
 _AT_ONCE: Final = 100
+# Bounds of what is fetched while the first record's payload is under way: records, and their bytes without payloads.
+_AHEAD: Final = 500
+_AHEAD_BYTES: Final = 32 << 20
+_STEP: Final = 32
+# Longest time in seconds between two calls of the client, which keep this member in its group and serve callbacks.
+_TICK: Final = 0.5
+# Longest wait for further records while those that came can be looked at.
+_SLICE: Final = 0.1
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
 
 
@@ -101,6 +111,13 @@ class Consumer:
         # How many records are decoded between two looks at the clock: few, until it is known how long they take.
         self._at_once = 1
         self._arrow = ArrowReader(setup.key, setup.value)
+        self._reader = Reader(
+            self._window,
+            partial(begin, key=setup.key, value=setup.value),
+            _marks(marker_headers(setup.key, setup.value)),
+            prefetch_for(setup.key, setup.value),
+        )
+        self._served = -math.inf
         self._plain = PlainDecoder.of(setup.key, setup.value, self._window.decoded)
         if type(self).poll is Consumer.poll and self._plain is not None:
             # A closure over local names; subclasses that override poll are left alone.
@@ -112,6 +129,7 @@ class Consumer:
                 stores_offsets=self._stores_offsets,
                 take=self._take,
                 take_front=self._take_front,
+                waits=self._reader.fetches_ahead,
             )
             vars(self)["poll"] = update_wrapper(poll, self.poll)
 
@@ -142,18 +160,30 @@ class Consumer:
         return message
 
     def _take(self, timeout: float) -> Taken | None:
-        # The client is also called when a record is waiting, to stay in its group and serve callbacks.
-        return self._take_front() if self._fetch(self._poll, timeout) else None
+        until = _until(timeout)
+        return self._take_front(until) if self._fetch(self._poll, timeout) else None
 
-    def _take_front(self) -> Taken | None:
-        record = self._window.front()
-        if record is None:
-            return None
-        try:
-            return Taken(record, self._decode(record))
-        except Exception as error:
-            self._give_up(record, error)
-            raise
+    def _take_front(self, until: float) -> Taken | None:
+        """The first record, if it can be read by a point in time."""
+        while True:
+            while (record := self._window.front()) is not None:
+                try:
+                    message = self._read(record)
+                except Exception as error:
+                    self._give_up(record, error)
+                    raise
+                if message is not None:
+                    return Taken(record, message)
+                if not self._wait(record, until):
+                    return None
+            # Its partition was revoked while it was waited for, or there was none.
+            if not self._fetch_until(self._poll, until):
+                return None
+
+    def _fetch_until(self, fetch: Callable[[float], None], until: float) -> bool:
+        """As :meth:`_fetch`, and whether there is any time left."""
+        left = until - time.monotonic()
+        return left > 0 and self._fetch(fetch, -1 if left == math.inf else left)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Fetch several records.
@@ -178,38 +208,84 @@ class Consumer:
             >>> for message in consumer.consume(500, timeout=1):  # doctest: +SKIP
             ...     print(message.offset(), message.value())
         """
+        until = _until(timeout)
         if not self._fetch_several(num_messages, timeout):
             return []
-        now = time.monotonic()
-        until = now + self._decoding_seconds
-        waiting = list(itertools.islice(self._window.waiting(), num_messages))
+        gathered = self._gather(num_messages, until)
+        while not gathered[0] and self._fetch_until(partial(self._consume, num_messages), until):
+            gathered = self._gather(num_messages, until)
+        # Last of all, with no call behind it; see Window.
+        self._window.given, ready = gathered
+        return ready
+
+    def _gather(self, most: int, until: float) -> tuple[list[Message], list[Message]]:
+        """Read waiting records.
+
+        Args:
+            most: How many.
+            until: When to stop waiting for payloads.
+
+        Returns:
+            Records of the window, and their final forms.
+        """
+        drops = self._window.drops
+        waiting = list(itertools.islice(self._window.waiting(), most))
+        taken: list[Message] = []
         ready: list[Message] = []
-        while len(ready) < len(waiting) and not (ready and now >= until):
-            some = waiting[len(ready) : len(ready) + self._at_once]
+        now = time.monotonic()
+        stop = now + self._decoding_seconds
+        while len(taken) < len(waiting) and not (taken and now >= stop):
+            some = waiting[len(taken) : len(taken) + self._at_once]
             if self._plain is not None and self._plain.decode(some):
                 ready += some
-            elif not self._decode_one_by_one(some, ready, until):
-                break
+                taken += some
+            elif not self._read_one_by_one(some, taken, ready, stop):
+                if not self._wait_for(waiting[len(taken)], until if not taken else min(until, stop)):
+                    break
+                if self._window.drops != drops:
+                    return self._gather(most, until)
             before, now = now, time.monotonic()
             is_slow = now - before > self._decoding_seconds / 10
             self._at_once = max(1, self._at_once // 2) if is_slow else min(2 * self._at_once, _AT_ONCE)
-        self._window.given = waiting[: len(ready)]
-        return ready
+        if self._window.under_way:
+            self._read_others(waiting[len(taken) :], taken, ready, stop)
+        return taken, ready
 
-    def _decode_one_by_one(self, records: list[Message], ready: list[Message], until: float) -> bool:
-        """Decode records for as long as there is time, and up to the first that cannot be read."""
+    def _read_one_by_one(self, records: list[Message], taken: list[Message], ready: list[Message], stop: float) -> bool:
+        """Read records for as long as there is time, and up to the first that cannot be read, or not yet."""
         for record in records:
-            if ready and time.monotonic() >= until:
+            if taken and time.monotonic() >= stop:
                 return False
             try:
-                message = self._decode(record)
+                message = self._read(record)
             except Exception as error:
-                if ready:
+                if taken:
                     return False
                 self._give_up(record, error)
                 raise
+            if message is None:
+                return False
+            taken.append(record)
             ready.append(message)
         return True
+
+    def _read_others(self, records: list[Message], taken: list[Message], ready: list[Message], stop: float) -> None:
+        """Read records of partitions other than those whose next record has to be waited for."""
+        blocked = set()
+        for record in records:
+            if time.monotonic() >= stop:
+                return
+            if place(record) in blocked:
+                continue
+            try:
+                message = self._read(record)
+            except Exception:  # noqa: BLE001  raised when it is the first
+                message = None
+            if message is None:
+                blocked.add(place(record))
+            else:
+                taken.append(record)
+                ready.append(message)
 
     def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
         """Fetch several records as an Arrow table, for pandas, Polars, DuckDB and the like.
@@ -232,7 +308,8 @@ class Consumer:
         Example:
             >>> consumer.consume_arrow(1000, timeout=3).select(["key", "value"]).to_pandas()  # doctest: +SKIP
         """
-        due = self._fetch_several(num_messages, timeout)
+        # A batch fetches payloads by itself.
+        due = self._fetch_several(num_messages, timeout, ahead=False)
         waiting = list(self._window.waiting()) if due else []
         ends = [message for message in waiting if _is_end(message)]
         ready = [message for message in waiting if not _is_end(message)]
@@ -246,6 +323,7 @@ class Consumer:
         self._window.settle()
         ready = ready[: min(num_messages, failed)]
         for record in ready:
+            self._window.under_way.pop(id(record), None)
             # Records that an interrupted call had decoded go through the chains once more, as a column.
             if (decoded := self._window.decoded.get(id(record))) is not None:
                 decoded.undo()
@@ -273,18 +351,32 @@ class Consumer:
         self._window.given = self._window.passed = ()
 
     def _poll(self, timeout: float) -> None:
-        self._window.fetch(self._consumer.poll, timeout)
+        if self._window.front() is None:
+            self._window.fetch(self._consumer.poll, timeout)
+            return
+        if self._window.under_way:
+            self._look_ahead()
+        self._serve()
 
-    def _fetch_several(self, num_messages: int, timeout: float) -> bool:
-        """Fetch what is missing to a number of messages; as :meth:`_fetch`."""
+    def _fetch_several(self, num_messages: int, timeout: float, *, ahead: bool = True) -> bool:
+        """Fetch what is missing to a number of messages, and their payloads meanwhile; as :meth:`_fetch`."""
         if not 0 <= num_messages <= _MOST_MESSAGES:
             raise ValueError(f"num_messages must be between 0 and {_MOST_MESSAGES} (1M)")
+        return num_messages > 0 and self._fetch(partial(self._consume, num_messages, ahead=ahead), timeout)
 
-        def consume(timeout: float) -> None:
-            missing = num_messages - sum(1 for _ in self._window.waiting())
-            self._window.fetch_several(self._consumer.consume, max(missing, 1), timeout)
-
-        return num_messages > 0 and self._fetch(consume, timeout)
+    def _consume(self, num_messages: int, timeout: float, *, ahead: bool = True) -> None:
+        ahead = ahead and self._reader.fetches_ahead and self._stall.record is None
+        until = _until(timeout)
+        while (missing := num_messages - self._window.count()) > 0:
+            left = until - time.monotonic()
+            step = min(left, _SLICE) if ahead else left
+            self._window.fetch_several(self._consumer.consume, missing, -1 if step == math.inf else max(step, 0))
+            self._served = time.monotonic()
+            if not ahead or self._served >= until:
+                return
+            if self._window.count() < num_messages:
+                self._reader.look_ahead()
+        self._serve()
 
     def _fetch(self, fetch: Callable[[float], None], timeout: float) -> bool:
         """Fetch messages, and serve callbacks.
@@ -299,24 +391,79 @@ class Consumer:
         self._settle()
         if self._stall.lasts():
             return self._stall.wait(timeout)
+        if self._stall.held and len(self._window.messages) < _AHEAD and self._has_room():
+            self._stall.let_go()
         fetch(0 if self._window.front() is not None else timeout)
         return True
 
-    def _decode(self, message: Message) -> Message:
+    def _wait_for(self, record: Message, until: float) -> bool:
+        """As :meth:`_wait`; not for a record that was not read for another reason."""
+        return id(record) in self._window.under_way and self._wait(record, until)
+
+    def _wait(self, record: Message, until: float) -> bool:
+        """Wait for a record's payload, while the payloads of those behind it are fetched too.
+
+        Returns:
+            Whether to look again: not if the time is up.
+        """
+        self._look_ahead()
+        left = until - time.monotonic()
+        if left <= 0:
+            return self._reader.wait(record, 0)
+        self._reader.wait(record, min(left, _TICK))
+        self._serve()
+        return True
+
+    def _look_ahead(self) -> None:
+        """Begin to fetch the payloads of records behind the first; of those too that the client has already."""
+        window, reader = self._window, self._reader
+        if self._stall.record is not None or not reader.wants_more:
+            return
+        reader.look_ahead()
+        while not reader.has_enough and len(window.messages) <= _AHEAD - _STEP and self._has_room():
+            window.fetch_several(self._consumer.consume, _STEP, 0)
+            self._served = time.monotonic()
+            if not reader.look_ahead():
+                return
+
+    def _has_room(self) -> bool:
+        """Whether the bytes of records that were not read yet, without their payloads, are within their bound."""
+        decoded, messages = self._window.decoded, self._window.messages
+        return sum(len(each) for each in messages if each is not None and id(each) not in decoded) < _AHEAD_BYTES
+
+    def _serve(self) -> None:
+        """Call the client if that is due, to stay in the group, and to serve callbacks."""
+        if time.monotonic() < self._served + _TICK:
+            return
+        if len(self._window.messages) >= 2 * _AHEAD or not self._has_room():
+            self._stall.hold()
+        self._window.fetch(self._consumer.poll, 0)
+        self._served = time.monotonic()
+
+    def _read(self, message: Message) -> Message | None:
+        """The final form of a message; None while its payload is under way."""
         if message.error() is not None or (self._key is None and self._value is None):
             return message
         decoded = self._window.decoded.get(id(message))
         if decoded is None:
-            decoded = self._window.decoded[id(message)] = decode(message, self._key, self._value)
+            decoded = self._reader.read(message)
+            if decoded is None:
+                return None
+            self._window.decoded[id(message)] = decoded
         final: Message = decoded.finish()
         return final
 
     def _give_up(self, record: Message, error: Exception) -> None:
         """Go past a record that cannot be read if that is its own fault; stay at it otherwise."""
+        if isinstance(error, SerializationError):
+            # Records that refer to the same payload share its error.
+            error.record = record
+            error.topic, error.partition, error.offset = record.topic(), record.partition(), record.offset()
         if isinstance(error, SerializationError) and error.about_record:
             self._window.passed = (record,)
         else:
             self._stall.note(record)
+            self._reader.forget_failed()
 
     def _settle(self) -> None:
         """Note that the results of the last call have been handed over."""
@@ -418,7 +565,7 @@ class Consumer:
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop handing over records of partitions."""
         self._consumer.pause(partitions)
-        self._window.paused.update(map(_place, partitions))
+        self._window.pause(set(map(_place, partitions)))
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Go on with paused partitions."""
@@ -426,6 +573,7 @@ class Consumer:
         places = set(map(_place, partitions))
         self._window.paused -= places
         self._stall.forget(places)
+        self._reader.look_again()
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The offsets behind the last records that were handed over."""
@@ -516,3 +664,20 @@ def _is_end(message: Message) -> bool:
     """Whether a message only marks the present end of a partition."""
     error = message.error()
     return error is not None and error.code() == confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001, its documented name
+
+
+def _until(timeout: float) -> float:
+    """When a wait ends; a negative one never does."""
+    return math.inf if timeout < 0 else time.monotonic() + timeout
+
+
+def _marks(markers: frozenset[str] | None) -> Callable[[Message], bool]:
+    """Whether a message may have a payload to fetch, by its headers."""
+
+    def is_marked(message: Message) -> bool:
+        if message.error() is not None:
+            return False
+        headers: Any = message.headers()
+        return markers is None or any(name in markers for name, _ in headers or ())
+
+    return is_marked

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import confluent_kafka
 
 from serde_chain.chain import DeserializerChain
-from serde_chain.errors import SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.transfer import then
 
-__all__ = ["Decoded", "decode"]
+__all__ = ["Decoded", "begin"]
 
 
 class Decoded(NamedTuple):
@@ -62,8 +62,8 @@ class Decoded(NamedTuple):
             self.message.set_headers(headers)
 
 
-def decode(message: Any, key: DeserializerChain | None, value: DeserializerChain | None) -> Decoded:
-    """Decode key and value of a message.
+def begin(message: Any, key: DeserializerChain | None, value: DeserializerChain | None) -> Any:
+    """Decode key and value of a message, up to the first payload that has to be fetched.
 
     The value comes first: where it is a reference to a whole record, that record's key and timestamp are meant.
 
@@ -72,24 +72,27 @@ def decode(message: Any, key: DeserializerChain | None, value: DeserializerChain
         key: The chain of keys; None leaves them as bytes.
         value: The chain of values, likewise.
 
+    Returns:
+        :class:`Decoded`, or a :class:`~serde_chain.transfer.Transfer` that leads to it.
+
     Raises:
-        SerializationError: It cannot be read; carries the message as it came.
+        SerializationError: It cannot be read.
     """
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     raw_key, raw_value, headers = message.key(), message.value(), message.headers()
     kept: Any = list(headers) if headers else None
     moment = message.timestamp()[1]
     ctx = RecordContext(topic, VALUE, kept, raw_key, partition, moment, offset)
-    found_key, found_value = raw_key, raw_value
-    try:
-        if value is not None:
-            found_value = value(found_value, ctx)
-            found_key = ctx.key
-        if key is not None:
-            found_key = key(found_key, RecordContext(topic, KEY, kept, None, partition, ctx.timestamp, offset))
-    except SerializationError as error:
-        error.record = message
-        raise
-    remaining = (kept or None) if headers else headers  # None, as in a record that never had any
-    other = ctx.timestamp if ctx.timestamp != moment else None
-    return Decoded(message, (raw_key, raw_value, headers), (found_key, found_value, remaining), other)
+
+    def with_value(decoded_value: Any) -> Any:
+        if key is None:
+            return end(ctx.key, decoded_value)
+        of_key = RecordContext(topic, KEY, kept, None, partition, ctx.timestamp, offset)
+        return then(key.begin(ctx.key, of_key), lambda decoded_key: end(decoded_key, decoded_value))
+
+    def end(decoded_key: Any, decoded_value: Any) -> Decoded:
+        remaining = (kept or None) if headers else headers  # None, as in a record that never had any
+        other = ctx.timestamp if ctx.timestamp != moment else None
+        return Decoded(message, (raw_key, raw_value, headers), (decoded_key, decoded_value, remaining), other)
+
+    return then(raw_value if value is None else value.begin(raw_value, ctx), with_value)

@@ -34,6 +34,9 @@ _NEVER_WRITTEN: Final = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_REQUIRED_ACKS,
         KafkaError.NOT_ENOUGH_REPLICAS,
         KafkaError.INVALID_TIMESTAMP,
@@ -104,15 +107,21 @@ def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
 class Outbox:
     """Hands a sender's records to confluent_kafka's producer, and acts on their delivery reports.
 
-    A signal handler may raise at any call of a delivery report's callback, and the process go on. So with a negotiation
-    a record is listed before the client gets it, until its callback was called or it goes again (:meth:`recover`).
+    A signal handler may raise at any call of a delivery report's callback, and the process go on. So where something
+    has to be done here, a record is listed before the client gets it, until its callback was called or it goes again
+    (:meth:`recover`).
 
     Args:
         producer: confluent_kafka's producer.
         stages: The stages that offload; those that own a payload delete it.
         negotiation: The sender's gate, if topics' limits count.
         on_delivery: The callback of records that have none of their own.
+
+    Attributes:
+        position: Topic, partition and offset of the last record with a payload that was delivered.
     """
+
+    position: tuple[str, int, int] | None = None
 
     def __init__(
         self,
@@ -126,9 +135,8 @@ class Outbox:
         self._stages = stages
         self._negotiation = negotiation
         self._on_delivery = on_delivery
-        # Records that the client has or is about to get, by the identity of the attempt; and those that it does have.
+        # Records that the client has or is about to get, and on which something has to be done when it reports.
         self._sent: dict[int, Attempt] = {}
-        self._accepted: set[int] = set()
         self._sender: Sender | None = None
 
     def attach(self, sender: Sender) -> None:
@@ -139,11 +147,11 @@ class Outbox:
         """See :class:`~serde_chain.clients.sender.Client`."""
         callback = record.on_delivery
         attempt: Attempt | None = record.state
+        if attempt is None and record.made:
+            attempt = Attempt(record, 1, 0)
         if attempt is not None:
             callback = partial(self._reported, attempt)
             self._sent[id(attempt)] = attempt
-        elif record.made:
-            callback = partial(self._delivered, record.made, callback or self._on_delivery)
         try:
             record.context.run(
                 self._produce,
@@ -160,11 +168,11 @@ class Outbox:
             self._sent.pop(id(attempt), None)
             raise
         if attempt is not None:
-            self._accepted.add(id(attempt))
+            attempt.is_accepted = True
 
     def failed(self, record: Outgoing, error: BaseException) -> tuple[Any, ...] | None:
         """See :class:`~serde_chain.clients.sender.Client`. The message has no value: a payload may be large."""
-        callback = record.on_delivery or self._on_delivery
+        callback = self._callback(record)
         attempt: Attempt | None = record.state
         if attempt is not None and attempt.report is not None:
             # Refused for its size: that is the report, whatever kept it from going again.
@@ -198,9 +206,9 @@ class Outbox:
         An interrupt within a callback swallows the client's report. The record's fate is then unknown: its
         callback gets an error that says so.
         """
-        if not self._accepted or len(self._producer):
+        if not self._sent or len(self._producer):
             return
-        left = [self._sent[key] for key in list(self._accepted) if key in self._sent]
+        left = [attempt for attempt in list(self._sent.values()) if attempt.is_accepted]
         if len(self._producer):  # more was sent meanwhile
             return
         for attempt in left:
@@ -212,17 +220,8 @@ class Outbox:
                 attempt.report = KafkaError(KafkaError._INTR, _INTERRUPTED), message  # noqa: SLF001, its documented name
             self._finish(attempt)
 
-    def _delivered(
-        self, made: Sequence[str], callback: OnDelivery | None, error: KafkaError | None, message: Any
-    ) -> None:
-        self._discard_unwritten(made, error)
-        if callback is not None:
-            callback(error, message)
-
-    def _discard_unwritten(self, made: Sequence[str], error: KafkaError | None) -> None:
-        """Delete the payloads of a record whose delivery has failed for good."""
-        if made and error is not None and error.code() in _NEVER_WRITTEN and self._sender is not None:
-            self._sender.discard(made)
+    def _callback(self, record: Outgoing) -> OnDelivery | None:
+        return self._on_delivery if record.on_delivery is None else record.on_delivery
 
     def _reported(self, attempt: Attempt, error: KafkaError | None, message: Any) -> None:
         attempt.report = error, message
@@ -238,15 +237,18 @@ class Outbox:
             and self._negotiation is not None
             and self._negotiation.may_go_again(attempt)
         )
-        if self._sender is not None:
+        if self._sender is not None and self._negotiation is not None:
             self._sender.settle(attempt)
         if not attempt.is_refused and not attempt.is_told:
-            self._discard_unwritten(record.made, error)
-            callback = record.on_delivery or self._on_delivery or _ignore
+            if record.made and error is None:
+                self.position = message.topic(), message.partition(), message.offset()
+            elif record.made and self._sender is not None and error.code() in _NEVER_WRITTEN:
+                self._sender.discard(record.made)
+            callback = self._callback(record)
+            callback = _ignore if callback is None else callback
             # Nothing may be called in between: the report would be told twice, or not at all.
             attempt.is_told = True
             callback(error, message)
-        self._accepted.discard(id(attempt))
         self._sent.pop(id(attempt), None)
 
 

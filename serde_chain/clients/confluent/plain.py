@@ -7,9 +7,11 @@ the record is not the usual, the full way is taken from the beginning: errors ge
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import update_wrapper
-from operator import is_
+from functools import partial, update_wrapper
+from operator import is_, is_not
 from typing import Any, Final, NamedTuple, Self
 
 import confluent_kafka
@@ -25,6 +27,7 @@ from serde_chain.clients.window import Window
 
 __all__ = ["PlainDecoder", "Taken", "plain_poll", "plain_produce"]
 
+_IS_THERE: Final = partial(is_not, None)
 # Of a key as text, each character may be four bytes.
 _SHORT_KEY: Final = KEY_ROOM // 4
 
@@ -74,7 +77,15 @@ def plain_produce(
             else:
                 if is_plain and (encoded is None or type(encoded) is bytes):
                     # By position: keywords would cost as much again as the chain of a small record.
-                    return send(topic, encoded, encoded_key, partition, on_delivery or callback, None, timestamp)
+                    return send(
+                        topic,
+                        encoded,
+                        encoded_key,
+                        partition,
+                        callback if on_delivery is None else on_delivery,
+                        None,
+                        timestamp,
+                    )
         return in_full(topic, value, key, partition, callback, on_delivery, timestamp, headers)  # type: ignore[no-any-return]
 
     return update_wrapper(produce, in_full)
@@ -129,8 +140,8 @@ class PlainDecoder:
         """
         if self._is_idle:
             return True
-        events = [*map(Message.error, messages)]
-        if events.count(None) < len(events) or any(map(Message.headers, messages)):
+        # Not by a comparison with None, at which confluent_kafka's errors raise.
+        if any(map(_IS_THERE, map(Message.error, messages))) or any(map(Message.headers, messages)):
             return False
         if self._noted and not self._noted.keys().isdisjoint(map(id, messages)):
             return False  # a call that was interrupted has decoded some of them
@@ -193,7 +204,8 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
     *,
     stores_offsets: bool,
     take: Callable[[float], Taken | None],
-    take_front: Callable[[], Taken | None],
+    take_front: Callable[[float], Taken | None],
+    waits: bool,
 ) -> Callable[[float], Any]:
     """Make a ``poll`` for a window with no record in it but the last one, in a third of the full one's time.
 
@@ -204,15 +216,18 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
         decoder: Decodes messages plainly.
         stores_offsets: Whether offsets of what was handed over are stored.
         take: Takes the next record in full, for all that is not the usual: several records in the window, a stall.
-        take_front: Takes the first record of the window in full.
+        take_front: Takes the first record of the window in full, if it can be read by a point in time.
+        waits: Whether there may be something to wait for.
     """
     messages, decoded, decode_one = window.messages, window.decoded, decoder.decode_one
     client_poll, store = client.poll, client.store_offsets
+    clock = time.monotonic
     handed: Sequence[Any] = ()  # the only record that was handed over last
 
-    def poll(timeout: float = -1) -> Any:
+    def poll(timeout: float = -1) -> Any:  # noqa: C901  as above
         nonlocal handed
-        is_usual = stall.record is None
+        began = None
+        is_usual = stall.record is None and not stall.held
         # After a seek, a record that was handed over is no longer in the window, but its offset must still be stored.
         if is_usual and (messages or window.given):
             if window.given is not handed:
@@ -223,6 +238,8 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
                     store(handed[0])
                 except confluent_kafka.KafkaException:
                     is_usual = False  # the full way tries it again, and knows what the error means
+        elif waits:
+            began = clock()  # records that come one after the other do not wait for the broker
         if is_usual:
             if decoded:
                 decoded.clear()
@@ -236,7 +253,10 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
             if decode_one(message):
                 window.given = handed = (message,)
                 return message
-        taken = take_front() if is_usual else take(timeout)
+            began = clock() if began is None else began
+            taken = take_front(math.inf if timeout < 0 else began + timeout)
+        else:
+            taken = take(timeout)
         if taken is None:
             return None
         window.given, message = (taken[0],), taken[1]

@@ -7,12 +7,14 @@ import math
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import confluent_kafka
+from confluent_kafka import KafkaException
 
 from payload_stores.options import Option, integer
 from serde_chain.base import Serializer, SupportsOffload
@@ -30,6 +32,7 @@ from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
     from serde_chain.clients.confluent.topic_limits import TopicLimits
+    from serde_chain.clients.journal import Journal
 
 __all__ = ["Producer"]
 
@@ -89,12 +92,16 @@ class Producer:
         if automatic_offload is not None:
             kwargs["automatic_offload"] = automatic_offload
         setup = ClientSetup.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
+        self._journal: Journal | None = None
         try:
             setup, topics = _limited(setup)
+            self._journal = _journal(setup)
             self._producer = confluent_kafka.Producer(setup.client)
             self._send = produce_of(self._producer)
             setup.tell_cluster(self._producer.cluster_id)
         except BaseException:
+            if self._journal is not None:
+                self._journal.close()
             setup.close()
             raise
         self._setup = setup
@@ -110,9 +117,13 @@ class Producer:
             buffer_bytes=buffer_bytes,
             block_ms=setup.limit_ms,
             gate=negotiation,
+            ledger=self._journal,
         )
         self._outbox.attach(self._sender)
-        self._transactions = Transactions(self._producer, self._sender, self._wait)
+        if self._journal is not None and (left := self._journal.left):
+            _log.info("deleting %d payloads that a killed producer had uploaded and not sent", len(left))
+            self._sender.discard(left)
+        self._transactions = Transactions(self._producer, self._sender, self._outbox, setup.for_readers, self._wait)
         # Payloads are not uploaded for records for which the client has no room.
         self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
         if type(self).produce is Producer.produce and not self._negotiates:
@@ -152,7 +163,7 @@ class Producer:
         Example:
             >>> producer.produce("images", {"name": "M 51"}, key=b"M 51", headers=[("band", b"g")])  # doctest: +SKIP
         """
-        callback = on_delivery or callback
+        callback = callback if on_delivery is None else on_delivery
         if self._key is None and self._value is None and not self._negotiates:
             self._send(topic, value, key, partition, callback, None, timestamp, headers or None)
             return
@@ -225,7 +236,7 @@ class Producer:
                     message.get("value"),
                     message.get("key"),
                     message.get("partition", partition),
-                    on_delivery=message.get("callback") or on_delivery or callback,
+                    on_delivery=message.get("callback", callback if on_delivery is None else on_delivery),
                     timestamp=message.get("timestamp", 0),
                     headers=message.get("headers"),
                 )
@@ -238,13 +249,16 @@ class Producer:
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks, for up to a number of seconds; -1 waits forever. Returns how many were served."""
         if self._sender.is_idle and not self._negotiates:
-            return self._sender.serve() or self._producer.poll(timeout)
+            served = self._sender.serve() or self._producer.poll(timeout)
+            self._outbox.recover()
+            return served
         until = math.inf if timeout < 0 else time.monotonic() + timeout
         while True:
-            self._sender.wake()
             left = max(0.0, until - time.monotonic())
             served = self._sender.serve()
             is_waiting = not (served or self._sender.is_idle)
+            if is_waiting:
+                self._sender.wake()
             served += self._producer.poll(min(_POLL_SECONDS, left) if is_waiting else 0 if served else _seconds(left))
             self._outbox.recover()
             if served or time.monotonic() >= until:
@@ -336,6 +350,10 @@ class Producer:
             return True
         try:
             self.flush()
+        except KafkaException as error:
+            self._give_up()
+            if not error.args[0].fatal():  # what has ended the client was raised where it was met
+                raise
         except BaseException:
             self._give_up()
             raise
@@ -344,6 +362,8 @@ class Producer:
                 self._finish_cleaning()
                 self._is_closed = self._producer.close()
             finally:
+                if self._journal is not None:
+                    self._journal.close()
                 self._setup.close()
             vars(self).pop("produce", None)  # it refers to this object
         return self._is_closed
@@ -358,7 +378,8 @@ class Producer:
             # The client counts events of other kinds as well.
             _log.warning("closing the producer was interrupted: at most %d undelivered records are dropped", count)
             self.purge()
-            self.flush(_PURGE_SECONDS)
+            with suppress(KafkaException):
+                self.flush(_PURGE_SECONDS)
 
     def __len__(self) -> int:
         return len(self._producer) + len(self._sender)
@@ -382,6 +403,20 @@ def _bounds(setup: ClientSetup[SerializerChain]) -> tuple[int, int]:
     from serde_chain.stages.large_message.options import BUFFER_BYTES, UPLOADS_IN_FLIGHT
 
     return UPLOADS_IN_FLIGHT.read(setup.config), BUFFER_BYTES.read(setup.config)
+
+
+def _journal(setup: ClientSetup[SerializerChain]) -> Journal | None:
+    """The crash journal, if there is to be one."""
+    if not setup.moves_payloads:
+        return None
+    from serde_chain.stages.large_message.options import JOURNAL_FSYNC, JOURNAL_PATH
+
+    path = JOURNAL_PATH.read(setup.config)
+    if path is None:
+        return None
+    from serde_chain.clients.journal import Journal
+
+    return Journal(path, fsync=JOURNAL_FSYNC.read(setup.config))
 
 
 def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:

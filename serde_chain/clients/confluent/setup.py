@@ -111,6 +111,11 @@ class ClientSetup(Generic[ChainT]):
         return bool(self._moving)
 
     @property
+    def for_readers(self) -> dict[str, Any]:
+        """Those of the client's settings that consumers have as well."""
+        return {name: setting for name, setting in self.client.items() if name not in _PRODUCERS_ONLY}
+
+    @property
     def offloading(self) -> list[SupportsOffload]:
         """The stages that put payloads elsewhere."""
         return [stage for stage in self._moving if isinstance(stage, SupportsOffload)]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from serde_chain.clients.confluent.outbox import NotSentError, purged
+from serde_chain.clients.confluent.outbox import NotSentError, Outbox, purged
+from serde_chain.clients.confluent.outcome import was_aborted
 from serde_chain.clients.sender import Sender
 
 __all__ = ["Transactions"]
+
+# How long the log is looked into after a commit by a producer that was fenced.
+_LOOK_SECONDS: Final = 10.0
 
 
 class Transactions:
@@ -21,18 +26,30 @@ class Transactions:
     Args:
         producer: confluent_kafka's producer.
         sender: The sender in front of it.
+        outbox: What is between both, which notes where records of a transaction are.
+        client: Settings of the producer that readers have as well.
         wait: Waits for a moment, of at most some seconds, until the sender is further.
     """
 
-    def __init__(self, producer: confluent_kafka.Producer, sender: Sender, wait: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        producer: confluent_kafka.Producer,
+        sender: Sender,
+        outbox: Outbox,
+        client: Mapping[str, Any],
+        wait: Callable[[float], None],
+    ) -> None:
         self._producer = producer
         self._sender = sender
+        self._outbox = outbox
+        self._client = client
         self._wait = wait
         self._may_be_committed = False
 
     def begin(self) -> None:
         """Begin a transaction. See ``Producer.begin_transaction``."""
         self._sender.begin()
+        self._outbox.position = None
         self._may_be_committed = False
         self._producer.begin_transaction()
 
@@ -51,6 +68,11 @@ class Transactions:
         except KafkaException as error:
             # An abort has to follow: the broker has refused to commit. In all other cases it may have done it.
             self._may_be_committed = not error.args[0].txn_requires_abort()
+            if error.args[0].fatal():
+                position = self._outbox.position
+                # Without a record that was delivered, there is none that refers to a payload.
+                is_over = position is not None and was_aborted(self._client, position, _LOOK_SECONDS)
+                self._sender.end(delete=is_over)
             raise
         self._sender.end(delete=False)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from payload_stores.errors import PayloadStoreError
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import cuts, replaced
-from serde_chain.errors import SerializationError, in_chain
-from serde_chain.stages.large_message.prefetch import Downloads
+from serde_chain.errors import PayloadStoreUnavailableError, SerializationError, in_chain
+from serde_chain.prefetch import Ahead, Prefetch
+from serde_chain.stages.large_message.options import TIMEOUT
 from serde_chain.stages.large_message.read import Download, LargeMessageDeserializer
 
 __all__ = ["LargeMessageBatch"]
@@ -51,27 +54,25 @@ class LargeMessageBatch(BatchForm):
             most_bytes: About how many bytes a part is to have; None for one part.
         """
         marked = self._marked(batch)
-        downloads_of = {record.step.reference: record.step for record in marked if isinstance(record.step, Download)}
         stops = deque([len(batch)] if most_bytes is None else cuts(batch.column, most_bytes))
-        with Downloads(
-            lambda reference: downloads_of[reference].work(),
-            [record.step.reference for record in marked if isinstance(record.step, Download)],
+        prefetch = Prefetch(
+            methodcaller("work"),
             in_flight=self._stage.downloads_in_flight,
             # One part holds all payloads in the end, so to fetch few of them at a time would save no memory.
             max_bytes=None if most_bytes is None else self._stage.downloads_bytes,
-            timeout_ms=self._stage.timeout_ms,
-        ) as downloads:
-            part = _Part(batch, 0)
-            for record in marked:
-                while record.row >= stops[0]:
-                    yield part.end(downloads, stops[0])
-                    part = _Part(batch, stops.popleft())
-                part.put(record.row, _finish(batch, record, downloads))
-                if most_bytes is not None and part.held >= most_bytes and record.row + 1 < stops[0]:
-                    stops.appendleft(record.row + 1)
-            for stop in stops:
-                yield part.end(downloads, stop)
-                part = _Part(batch, stop)
+        )
+        downloads = _Downloads(prefetch, [record.step for record in marked], self._stage.timeout_ms)
+        part = _Part(batch, 0)
+        for record in marked:
+            while record.row >= stops[0]:
+                yield part.end(downloads, stops[0])
+                part = _Part(batch, stops.popleft())
+            part.put(record.row, _finish(batch, record, downloads))
+            if most_bytes is not None and part.held >= most_bytes and record.row + 1 < stops[0]:
+                stops.appendleft(record.row + 1)
+        for stop in stops:
+            yield part.end(downloads, stop)
+            part = _Part(batch, stop)
 
     def _marked(self, batch: Batch) -> list[_Marked]:
         """The records to work on; those whose marks are malformed have failed."""
@@ -92,11 +93,58 @@ class LargeMessageBatch(BatchForm):
         return marked
 
 
-def _finish(batch: Batch, record: _Marked, downloads: Downloads) -> Any:
+class _Downloads:
+    """The payloads of a batch, in the order of its records; one deadline for all that are held together.
+
+    Args:
+        prefetch: Fetches them.
+        steps: What the stage returned for the records; downloads are begun.
+        timeout_ms: Deadline for all payloads that are taken before the next :meth:`let_go`, in ms.
+    """
+
+    def __init__(self, prefetch: Prefetch, steps: Iterable[Any], timeout_ms: int) -> None:
+        self._prefetch = prefetch
+        downloads = [step for step in steps if isinstance(step, Download)]
+        self._waiting = deque(zip(downloads, prefetch.add(downloads), strict=True))
+        self._taken: list[Ahead] = []
+        self._timeout_ms = timeout_ms
+        self._until: float | None = None
+
+    def take(self) -> Any:
+        """The payload of the next record.
+
+        Raises:
+            PayloadStoreError: As in the download.
+            PayloadStoreUnavailableError: The time is up.
+        """
+        if self._until is None:
+            self._until = time.monotonic() + self._timeout_ms / 1000
+        download, ahead = self._waiting.popleft()
+        left = self._until - time.monotonic()
+        if not ahead.is_done and not (left > 0 and self._prefetch.wait(ahead, left)):
+            raise PayloadStoreUnavailableError(
+                f"the payloads of the batch did not arrive within {self._timeout_ms} ms",
+                hint="Check that the store is up and how fast it answers, read smaller batches, or raise "
+                f"{TIMEOUT.name}",
+                reference=download.reference.url[:500],
+            )
+        # An equal one may need the result later in this part.
+        self._taken.append(ahead)
+        return ahead.take()
+
+    def let_go(self) -> None:
+        """Release the payloads that were taken; the deadline begins anew with the next one."""
+        self._until = None
+        if self._taken:
+            self._taken.clear()
+            self._prefetch.go_on()
+
+
+def _finish(batch: Batch, record: _Marked, downloads: _Downloads) -> Any:
     """The payload of a record; None if it cannot be read."""
     step = record.step
     try:
-        return step.resume(downloads.take(step.reference)) if isinstance(step, Download) else step
+        return step.resume(downloads.take()) if isinstance(step, Download) else step
     except (SerializationError, PayloadStoreError) as error:
         _fail(batch, record.row, error)
     return None
@@ -119,7 +167,7 @@ class _Part:
         self._payloads[row - self._start] = payload
         self.held += len(payload or b"")
 
-    def end(self, downloads: Downloads, stop: int) -> Batch:
+    def end(self, downloads: _Downloads, stop: int) -> Batch:
         """The records up to a row, with payloads in place of references."""
         part = self._batch.part(self._start, stop)
         part.take(replaced(part.column, self._payloads))

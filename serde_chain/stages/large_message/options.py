@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
 
 from payload_stores.base import PayloadStore, SupportsOptOut, SupportsTopics
 from payload_stores.errors import UntrustedReferenceError
 from payload_stores.ids import ID_STRATEGIES
 from payload_stores.middleware import Deadline
-from payload_stores.options import Option, choice, integer, listing, text
+from payload_stores.options import Option, boolean, choice, integer, listing, text
 from payload_stores.plugins import require
 from payload_stores.registry import open_store, store_options
 from serde_chain.base import Buffer, Stage
 from serde_chain.catalogue import find_format
-from serde_chain.errors import ConfigError
+from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.record import Context
 from serde_chain.stages.large_message import offload_codecs
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
+
+T = TypeVar("T", bound=SerializationError)
 
 KIP_THRESHOLD_BYTES: Final = 1048576
 
@@ -118,6 +121,18 @@ BUFFER_BYTES: Final = Option(
     integer(1),
     256 << 20,
     doc="most bytes of a producer's records that wait for uploads; a record that is larger waits alone",
+)
+JOURNAL_PATH: Final[Option[Path | None]] = Option(
+    "large.message.journal.path",
+    lambda value: value if isinstance(value, Path) else Path(text(value)),
+    None,
+    doc="file in which a producer notes its uploads, so that its next start deletes what a killed one has not sent",
+)
+JOURNAL_FSYNC: Final = Option(
+    "large.message.journal.fsync",
+    boolean,
+    False,
+    doc="force each note to disk, so that the journal counts after a loss of power as well",
 )
 DOWNLOADS_IN_FLIGHT: Final = Option(
     "large.message.downloads.in.flight", integer(1), 8, doc="most downloads at a time, where records come in batches"
@@ -227,6 +242,17 @@ def murmur3_digest(data: Buffer) -> str:
 def without_deadline(store: PayloadStore) -> PayloadStore:
     """A store as it was opened, for callers with one deadline for several calls."""
     return store.store if isinstance(store, Deadline) else store
+
+
+def without_record(kind: type[T]) -> T:
+    """The error of a chain that was called with the data alone, as clients do that know no context."""
+    error = kind(
+        "large-message needs the record around the data: its topic and headers",
+        hint="A client that calls serializers with the data alone, as aiokafka and kafka-python do, needs the adapter "
+        "serde_chain.clients.aiokafka; elsewhere, pass a RecordContext or SerializationContext",
+    )
+    error.about_record = False
+    return error
 
 
 class ReferenceTopics:

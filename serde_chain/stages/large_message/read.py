@@ -25,6 +25,7 @@ from serde_chain.stages.large_message.options import (
     ReferenceTopics,
     opt_out,
     without_deadline,
+    without_record,
 )
 from serde_chain.telemetry import observer
 from serde_chain.transfer import Transfer, finish
@@ -63,6 +64,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         # Formats with a mark in the data claim all of it, so they come last.
         self._formats = sorted((find_format(name) for name in accepted), key=lambda each: each.in_band)
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
+        self._needs_headers = not all(reference_format.in_band for reference_format in self._formats)
         # Records without headers could only be marked in their bytes.
         self.plain = None if self._in_band else untouched
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
@@ -104,7 +106,12 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         Returns:
             The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to it. Of a whole record, headers, key
             and timestamp are put into the context then.
+
+        Raises:
+            DecodeError: There is no context, or the placeholder is malformed.
         """
+        if ctx is None and self._needs_headers:
+            raise without_record(DecodeError)
         if not (self._in_band or (ctx is not None and ctx.headers)):
             return data  # most records by far: nothing marks them
         located = self._locate(data, ctx)

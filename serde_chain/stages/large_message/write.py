@@ -5,12 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, BinaryIO, Final, Self, cast
 
-from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsDelete, SupportsRecords
+from payload_stores.base import (
+    PayloadStore,
+    PublishContext,
+    StoredRecord,
+    SupportsDelete,
+    SupportsRecords,
+    SupportsStreaming,
+)
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
-from serde_chain.base import Buffer, Data, RecordLimits, Serializer
-from serde_chain.errors import ConfigError, MessageTooLargeError
+from serde_chain.base import Buffer, Data, RecordLimits, Serializer, is_stream
+from serde_chain.errors import ConfigError, EncodeError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, key_of, require_headers, topic_of
 from serde_chain.stages.large_message import offload_codecs
 from serde_chain.stages.large_message.options import (
@@ -19,6 +26,8 @@ from serde_chain.stages.large_message.options import (
     COMPRESSION,
     FORMAT,
     ID,
+    JOURNAL_FSYNC,
+    JOURNAL_PATH,
     KIP_THRESHOLD_BYTES,
     MURMUR3,
     STORE,
@@ -31,12 +40,16 @@ from serde_chain.stages.large_message.options import (
     murmur3_digest,
     opt_out,
     without_deadline,
+    without_record,
 )
+from serde_chain.stages.large_message.streams import HELD_BYTES, Source, source_of
 from serde_chain.telemetry import Observer, observer
 from serde_chain.transfer import Transfer, finish, then
 from serde_chain.wire.reference_format import Reference
 
 __all__ = ["LargeMessageSerializer"]
+
+_DIGEST_BYTES: Final = 1 << 20
 
 
 class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
@@ -47,8 +60,13 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     """
 
     takes = Data.BYTES
+    takes_streams = True
     gives = Data.BYTES
-    options = (STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT, UPLOADS_IN_FLIGHT, BUFFER_BYTES)
+    options = (
+        *(STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT),
+        # Of the producer around the chain.
+        *(UPLOADS_IN_FLIGHT, BUFFER_BYTES, JOURNAL_PATH, JOURNAL_FSYNC),
+    )
     plain: Callable[[Any], Any] | None = None
     _limits: RecordLimits | None = None
 
@@ -141,23 +159,58 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """Pass a small payload through; publish a large one."""
         return None if data is None else cast("Buffer", finish(self.begin(data, ctx)))
 
-    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+    def begin(self, data: Any, ctx: Context | None, /) -> Any:
         """Pass a small payload through; return a transfer for a large one.
+
+        Args:
+            data: The payload; or the path of a file, or an open binary file, that has it. Such a file is read while it
+                is uploaded, in constant memory.
+            ctx: The record around it.
 
         Returns:
             The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to what takes its place.
+
+        Raises:
+            EncodeError: There is no context, whatever the size of the payload; or the file cannot be read.
         """
+        if ctx is None:
+            raise without_record(EncodeError)
+        is_source = not isinstance(data, (bytes, bytearray, memoryview)) and is_stream(data)
         limits = self._limits
         if limits is not None and (question := limits.ask(ctx)) is not None:
-            question.size = len(data)  # which is held until the answer is there
+            question.size = HELD_BYTES if is_source else len(data)  # which is held until the answer is there
             return then(question, lambda _: self.begin(data, ctx))
         self._format.prepare(ctx, content=self._content, sender=self._opt_out.sender, is_key=self._is_key)
+        if is_source:
+            return self._begin_stream(source_of(data), ctx)
         size = len(data)
         if size <= self._threshold and (limits is None or size + self._format.inline_overhead <= limits.largest(ctx)):
             return self._format.write_inline(data, ctx, is_key=self._is_key)
         # The rule of hop, whose clients ask for the limit: a user without permission to see it does not offload.
         asks_first = self._format.whole_record and self._opt_out.offloads
         return self._upload(data, ctx, limits.denied(ctx) if limits is not None and asks_first else None)
+
+    def _begin_stream(self, source: Source, ctx: Context) -> Any:
+        problem = self._cannot_stream()
+        if problem is not None:
+            error = EncodeError(f"{source.name} cannot be streamed: {problem}", hint="Pass its content as bytes")
+            error.about_record = False
+            raise error
+        limits, most = self._limits, self._threshold
+        if limits is not None:
+            most = min(most, limits.largest(ctx) - self._format.inline_overhead)
+        small = source.peek(most)
+        if small is not None:
+            return self._format.write_inline(small, ctx, is_key=self._is_key)
+        return self._upload(source, ctx, None)
+
+    def _cannot_stream(self) -> str | None:
+        """Why payloads cannot be read while they are uploaded; None if they can."""
+        if not isinstance(self._store, SupportsStreaming):
+            return f"the payload store {self._store.scheme} takes whole payloads only"
+        if self._compress is not None:
+            return f"{COMPRESSION.name} needs the whole payload"
+        return f"{ID.name} = {MURMUR3} needs the whole payload" if self._id_strategy == MURMUR3 else None
 
     def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
         """Publish a payload, whatever its size, and whether or not the store is switched off.
@@ -192,11 +245,14 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
         return plain
 
-    def _upload(self, data: Buffer, ctx: Context | None, denied: str | None, *, optional: bool = True) -> Transfer[Any]:
+    def _upload(
+        self, data: Buffer | Source, ctx: Context | None, denied: str | None, *, optional: bool = True
+    ) -> Transfer[Any]:
         topic = topic_of(ctx, "large-message")
         if not self._format.in_band or self._compress is not None:
             require_headers(ctx)  # before the upload, which would be orphaned
         is_compacted = self._chooses_id and self._limits is not None and self._limits.compacted(ctx)
+        size = None if isinstance(data, Source) else len(data)
         return _Upload(
             self,
             data,
@@ -208,11 +264,11 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
                 header_pairs(ctx) if self._format.whole_record else (),
                 denied,
                 optional,
-                observer("offload", ctx, len(data), store=self._store.scheme, id=self._id_strategy),
+                observer("offload", ctx, size, store=self._store.scheme, id=self._id_strategy),
             ),
         )
 
-    def choose_id(self, data: Buffer, order: _Order) -> str | None:
+    def choose_id(self, data: Buffer | Source, order: _Order) -> str | None:
         """Make an id that no other payload gets; for the stage's own transfer.
 
         Returns:
@@ -220,9 +276,10 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """
         if order.strategy != "random" or not self._has_unique_ids or self._why_not(order):
             return None
-        if (payload_id := self._format.object_id(data, "random", "", is_key=self._is_key)) is not None:
+        known = b"" if isinstance(data, Source) else data
+        if (payload_id := self._format.object_id(known, "random", "", is_key=self._is_key)) is not None:
             return payload_id
-        return self._store.id(data, PublishContext("random", key=order.key, is_key=self._is_key))
+        return self._store.id(known, PublishContext("random", key=order.key, is_key=self._is_key))
 
     def is_alone(self, order: _Order) -> bool:
         """Whether a payload belongs to its record alone and can be deleted; for the stage's own transfer."""
@@ -232,37 +289,26 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return (self._opt_out.why_not() or order.denied) if order.is_optional else None
 
     def publish(
-        self, store: PayloadStore, data: Buffer, order: _Order, payload_id: str | None = None
+        self, store: PayloadStore, data: Buffer | Source, order: _Order, payload_id: str | None = None
     ) -> Reference | _Declined:
         """Publish a payload; for the stage's own transfer, in any thread.
 
         Args:
             store: The store, or what it is without its deadline.
-            data: The payload.
+            data: The payload, or where it is read.
             order: The facts about the record.
             payload_id: The id that was chosen before; None makes one.
         """
         if reason := self._why_not(order):
             return _Declined(reason)
+        if isinstance(data, Source):
+            return self._publish_stream(store, data, order, payload_id)
         if self._compress is not None:
             data = self._compress(data)
         # Nothing refers to the digest of records that are stored whole.
         unused = self._format.whole_record and order.strategy == "random"
         digest = None if unused else sha256_digest(data)
-        context = PublishContext(
-            # A format's own ids are not random, which is all that stores need to know.
-            cast("IdStrategy", order.strategy if order.strategy in ID_STRATEGIES else "content"),
-            key=order.key,
-            digest=digest,
-            is_key=self._is_key,
-            payload_id=payload_id
-            or self._format.object_id(
-                data,
-                order.strategy,
-                murmur3_digest(data) if order.strategy == MURMUR3 else digest or "",
-                is_key=self._is_key,
-            ),
-        )
+        context = self._context(data, order, digest, payload_id)
         if isinstance(store, SupportsRecords) and self._format.whole_record:
             record = StoredRecord(data, order.headers, order.key)
             url = order.observe(store.publish_record, order.topic, record, context)
@@ -270,11 +316,42 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             url = order.observe(store.publish, order.topic, data, context)
         return Reference(url, len(data), digest, compression=self._compression)
 
-    def replace(self, data: Buffer, ctx: Context | None, outcome: Reference | _Declined) -> Buffer:
+    def _publish_stream(
+        self, store: PayloadStore, source: Source, order: _Order, payload_id: str | None
+    ) -> Reference | _Declined:
+        digest = None
+        if order.strategy != "random":
+            # The id is needed before the upload, and is made of the digest: the file is read twice.
+            with source.reading() as reading:
+                while reading.read(_DIGEST_BYTES):
+                    pass
+            digest = reading.digest
+        context = self._context(b"", order, digest, payload_id)
+        with source.reading() as reading:
+            reading.expected = digest
+            reader = cast("BinaryIO", reading)  # which stores read, and nothing else
+            url = order.observe(cast("SupportsStreaming", store).publish_stream, order.topic, reader, context)
+        return Reference(url, reading.size, reading.digest)
+
+    def _context(self, data: Buffer, order: _Order, digest: str | None, payload_id: str | None) -> PublishContext:
+        """What the store is told of a payload."""
+        if payload_id is None:
+            known = murmur3_digest(data) if order.strategy == MURMUR3 else digest or ""
+            payload_id = self._format.object_id(data, order.strategy, known, is_key=self._is_key)
+        return PublishContext(
+            # A format's own ids are not random, which is all that stores need to know.
+            cast("IdStrategy", order.strategy if order.strategy in ID_STRATEGIES else "content"),
+            key=order.key,
+            digest=digest,
+            is_key=self._is_key,
+            payload_id=payload_id,
+        )
+
+    def replace(self, data: Buffer | Source, ctx: Context | None, outcome: Reference | _Declined) -> Buffer:
         """Put a placeholder into the record; for the stage's own transfer.
 
         Args:
-            data: The payload.
+            data: The payload, or where it is read.
             ctx: The record around it.
             outcome: The result of :meth:`publish`.
 
@@ -283,6 +360,10 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """
         if isinstance(outcome, Reference):
             return self._format.write_reference(outcome, ctx, is_key=self._is_key)
+        if isinstance(data, Source):
+            raise MessageTooLargeError(
+                f"{data.name} is above the threshold, and nothing is offloaded: {outcome.reason}"
+            )
         limit = None if self._limits is None else self._limits.largest(ctx)
         if limit is not None and len(data) + self._format.inline_overhead > limit:
             field = "key" if self._is_key else "value"
@@ -335,13 +416,15 @@ class _Declined:
 class _Upload(Transfer["Reference | _Declined"]):
     """Publishes the payload of one record."""
 
-    def __init__(self, stage: LargeMessageSerializer, data: Buffer, ctx: Context | None, order: _Order) -> None:
+    def __init__(
+        self, stage: LargeMessageSerializer, data: Buffer | Source, ctx: Context | None, order: _Order
+    ) -> None:
         self._stage = stage
         self._data = data
         self._ctx = ctx
         self._order = order
         self._payload_id: str | None = None
-        self.size = len(data)
+        self.size = HELD_BYTES if isinstance(data, Source) else len(data)
 
     def place(self) -> str | None:
         self._payload_id = self._stage.choose_id(self._data, self._order)

@@ -241,15 +241,15 @@ def test_a_store_that_is_down_can_be_waited_for(broker: KafkaBroker, topic: str,
         for value in (b"0", b"1", b"2"):
             producer.produce(topic, value)
     consumer = new_consumer({**config, "value.deserializers": "large-message, json"})
-    consumer.subscribe([topic])
-    assert read(consumer, 1, 1) == [0]
-    store.fail(PayloadStoreUnavailableError("down"))
+    consumer.assign([TopicPartition(topic, 0, 1)])
+    store.fail(PayloadStoreUnavailableError("down"), times=1_000)
     with pytest.raises(PayloadStoreUnavailableError) as caught:
         consumer.poll(30)
     error = caught.value
     assert isinstance(error, SerializationError)
     assert error.transient
     assert error.offset == 1
+    store._errors.clear()
     consumer.seek(TopicPartition(topic, 0, error.offset))
     assert read(consumer, 2, 2) == [1, 2]
     MemoryStore.clear()

@@ -8,7 +8,8 @@ import pytest
 from payload_stores import PublishContext, StoredRecord
 from payload_stores.base import Buffer, PayloadStore
 from serde_chain import DecodeError, DeserializerChain
-from serde_chain.clients.confluent.messages import decode
+from serde_chain.clients.confluent.messages import begin
+from serde_chain.transfer import finish
 
 
 class Shelf(PayloadStore):
@@ -45,7 +46,7 @@ def chains(store: PayloadStore, key: str = "string") -> tuple[DeserializerChain,
 
 
 def test_key_headers_and_timestamp_are_those_that_are_stored() -> None:
-    found = decode(message(), *chains(Shelf())).finish()
+    found = finish(begin(message(), *chains(Shelf()))).finish()
     assert (found.key(), found.value(), found.headers()) == ("stored key", "value", list(Shelf.record.headers))
     assert found.timestamp() == (2, 1_234)
     assert (found.topic(), found.partition(), found.offset(), found.error()) == ("t", 3, 7, None)
@@ -55,23 +56,21 @@ def test_what_is_not_stored_stays() -> None:
     store = Shelf()
     store.record = StoredRecord(b'"value"')
     raw = message()
-    found = decode(raw, *chains(store)).finish()
+    found = finish(begin(raw, *chains(store))).finish()
     assert found is raw
     assert (found.key(), found.value(), found.headers(), found.timestamp()) == ("key", "value", None, (2, 99))
 
 
 def test_without_a_chain_of_keys_the_stored_key_is_given_as_bytes() -> None:
-    assert decode(message(), None, chains(Shelf())[1]).finish().key() == b"stored key"
+    assert finish(begin(message(), None, chains(Shelf())[1])).finish().key() == b"stored key"
 
 
 @pytest.mark.parametrize("key", ["integer", "string"])
-def test_a_record_that_cannot_be_read_keeps_the_raw_message(key: str) -> None:
+def test_a_record_that_cannot_be_read_stays_as_it_came(key: str) -> None:
     store = Shelf()
     store.record = StoredRecord(b'"value"' if key == "integer" else b"junk", (("_format", b"json"),), b"no integer")
     raw: Any = message()
-    with pytest.raises(DecodeError) as caught:
-        decode(raw, *chains(store, key))
-    kept: Any = caught.value.record
-    assert kept is raw
+    with pytest.raises(DecodeError, match=r"partition=3, offset=7"):
+        finish(begin(raw, *chains(store, key)))
     assert raw.value() == b'{"url": "shelf://x/msg/1"}'
     assert raw.headers() == [("_format", b"external")]

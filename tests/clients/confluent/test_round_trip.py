@@ -1,6 +1,7 @@
 """Records through a real broker, with our clients and with confluent_kafka's own."""
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -9,6 +10,7 @@ from confluent_kafka import DeserializingConsumer, SerializingProducer, TopicPar
 
 from payload_stores import SupportsList, open_store
 from payload_stores.memory import MemoryStore
+from payload_stores.testing import FaultyStore
 from serde_chain import DeserializerChain, SerializationError, SerializerChain
 from serde_chain.testing.alerts import ALERT_SCHEMA, alert
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
@@ -45,6 +47,43 @@ def test_records_of_all_sizes(
     assert [message.key() for message in messages] == [f"key-{number}" for number in range(5)]
     assert [message.headers() for message in messages] == [[("number", str(n).encode())] for n in range(5)]
     assert len(list(MemoryStore().list(topic))) == 2
+
+
+def test_files_are_streamed_in_order_with_other_records(
+    topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer", fetch: "Fetch", tmp_path: Path
+) -> None:
+    path = tmp_path / "image.fits"
+    path.write_bytes(bytes(range(256)) * 10_000)
+    reports: list[Any] = []
+    producer = new_producer(BYTES)
+    with path.open("rb") as file:
+        for value in (path, b"small", file, tmp_path / "missing.fits", path):
+            try:
+                producer.produce(topic, value, on_delivery=lambda error, _: reports.append(error))
+            except SerializationError as error:
+                assert "missing.fits cannot be read" in str(error)  # noqa: PT017  the others go on
+        assert producer.flush(30) == 0
+    assert reports == [None] * 4
+    consumer = new_consumer(BYTES)
+    consumer.subscribe([topic])
+    whole = path.read_bytes()
+    assert [message.value() for message in fetch(consumer, 4)] == [whole, b"small", whole, whole]
+
+
+def test_a_file_that_changes_before_its_upload_is_reported(
+    topic: str, new_producer: "NewProducer", tmp_path: Path
+) -> None:
+    path = tmp_path / "image.fits"
+    path.write_bytes(bytes(2_000_000))
+    store = FaultyStore(MemoryStore())
+    reports: list[Any] = []
+    producer = new_producer(BYTES, **{"large.message.payload.store.class": store})
+    with store.hanging():
+        producer.produce(topic, path, on_delivery=lambda error, _: reports.append(error))
+        path.write_bytes(bytes(1_999_999))
+    assert producer.flush(30) == 0
+    assert "has changed since its record was produced" in str(reports[0].__cause__)
+    assert list(MemoryStore().list(topic)) == []
 
 
 @pytest.fixture

@@ -325,3 +325,34 @@ def test_a_payload_that_shrinks_while_it_is_read(
     monkeypatch.setattr(LocalStore, "open", open_shrinking)
     with pytest.raises(PayloadIntegrityError, match="4 bytes"):
         store.download(reference)
+
+
+# Renewed content
+
+
+def test_content_that_a_sweep_deletes_before_it_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store("local", {"local.path": str(tmp_path), "large.message.grace.ms": 0})
+    reference = store.publish("topic", b"data", CONTENT)
+    touch = folders.touch
+
+    def swept(name: str, folder: int) -> bool:
+        os.unlink(name, dir_fd=folder)
+        return touch(name, folder)
+
+    monkeypatch.setattr(folders, "touch", swept)
+    assert store.publish("topic", b"data", CONTENT) == reference
+    assert store.download(reference) == b"data"
+
+
+def test_content_of_another_user_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store("local", {"local.path": str(tmp_path), "large.message.grace.ms": 0})
+    reference = store.publish("topic", b"data", CONTENT)
+    file = tmp_path / "topic" / reference.rpartition("/")[2]
+    before = file.stat()
+
+    def refuse(*_args: object, **_options: object) -> None:
+        raise PermissionError(errno.EPERM, "not yours")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert store.publish("topic", b"data", CONTENT) == reference
+    assert file.stat().st_ino != before.st_ino

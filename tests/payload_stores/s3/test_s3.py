@@ -1,8 +1,11 @@
 """The store in S3, on a lenient server; what a strict one is needed for is in tests/servers."""
 
+import base64
+import hashlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 
 from payload_stores import (
     ConfigError,
+    PayloadIntegrityError,
     PayloadNotFoundError,
     PayloadStoreError,
     PublishContext,
@@ -34,7 +38,8 @@ class TestS3Store(PayloadStoreTests):
     @pytest.fixture
     def config(self, s3_server: S3Server, bucket: str) -> Mapping[str, object]:
         self.client = s3_server.client()
-        return {**s3_server.store_config(bucket), "s3.prefix": "some/pre fix/"}
+        parts = {"s3.multipart.threshold.bytes": 16 << 20}  # so that the large payload is uploaded in parts
+        return {**s3_server.store_config(bucket), "s3.prefix": "some/pre fix/", **parts}
 
     def raw_read(self, reference: str) -> bytes:
         _, _, bucket, key = unquote(reference).split("/", 3)
@@ -148,11 +153,16 @@ def test_encryption(config: dict[str, object], size: int, more: dict[str, object
 
 
 def test_when_required_sends_no_checksums(config: dict[str, object]) -> None:
-    for choice, expected in (("when_supported", True), ("when_required", False)):
+    signed = hashlib.sha256(b"data").hexdigest().encode()
+    # The header with the digest is signed, so that the body need not be hashed once more for the signature.
+    for choice, expected in (("when_supported", (True, b"UNSIGNED-PAYLOAD")), ("when_required", (False, signed))):
         store = opened(config, **{"s3.checksum.calculation": choice})
-        sent: list[bool] = []
+        sent: list[tuple[bool, bytes]] = []
         store._client.meta.events.register(
-            "before-send.s3", lambda request, sent=sent, **_: sent.append("x-amz-checksum-crc32" in request.headers)
+            "before-send.s3",
+            lambda request, sent=sent, **_: sent.append(
+                ("x-amz-checksum-sha256" in request.headers, request.headers["X-Amz-Content-SHA256"])
+            ),
         )
         reference = store.publish("topic", b"data")
         assert sent == [expected]
@@ -252,23 +262,44 @@ def test_small_payloads_take_one_request(store: S3Store) -> None:
     assert made == ["PutObject", "GetObject"]
 
 
-def test_large_payloads_take_several(store: S3Store) -> None:
+def test_large_payloads_take_several(config: dict[str, object]) -> None:
+    store = opened(config, **{"s3.multipart.threshold.bytes": str(LARGE)})
     made = requests_of(store)
     reference = store.publish("topic", bytes(LARGE))
+    assert made == ["PutObject"]
+    made.clear()
+    reference = store.publish("topic", bytes(LARGE + 1))
     assert sorted(made) == ["CompleteMultipartUpload", "CreateMultipartUpload", *["UploadPart"] * 3]
     made.clear()
     store.download(reference)
     assert made == ["GetObject"] * 3
-
-
-def test_the_threshold_can_be_set(config: dict[str, object]) -> None:
-    store = opened(config, **{"s3.multipart.threshold.bytes": str(LARGE)})
-    made = requests_of(store)
-    store.publish("topic", bytes(LARGE))
-    assert made == ["PutObject"]
-    store.publish("topic", bytes(LARGE + 1))
-    assert "CreateMultipartUpload" in made
     store.close()
+
+
+def test_downloads_among_others_take_one_request_each(store: S3Store) -> None:
+    first, second = (store.publish("topic", bytes(LARGE)) for _ in range(2))
+    made = requests_of(store)
+    within: list[str] = []
+
+    def download_another(**_: object) -> None:
+        store._client.meta.events.unregister("after-call.s3.GetObject", download_another)
+        made.clear()
+        assert store.download(second) == bytes(LARGE)
+        within.extend(made)
+
+    store._client.meta.events.register("after-call.s3.GetObject", download_another)
+    assert store.download(first) == bytes(LARGE)
+    assert within == ["GetObject"]
+
+
+def test_a_digest_that_is_known_is_the_checksum(store: S3Store) -> None:
+    sent: list[bytes] = []
+    store._client.meta.events.register(
+        "before-send.s3.PutObject", lambda request, **_: sent.append(request.headers["x-amz-checksum-sha256"])
+    )
+    known = bytes(range(32))  # not the payload's, so that it is seen not to be computed
+    store.publish("topic", b"data", PublishContext(digest=f"sha256:{known.hex()}"))
+    assert sent == [base64.b64encode(known)]
 
 
 def test_content_that_is_there_is_not_uploaded_again(store: S3Store) -> None:
@@ -277,6 +308,35 @@ def test_content_that_is_there_is_not_uploaded_again(store: S3Store) -> None:
     made = requests_of(store)
     assert store.publish("topic", data, CONTENT) == first
     assert made == ["HeadObject"]
+
+
+@pytest.mark.parametrize("size", [0, 1000, LARGE])
+def test_content_that_is_old_is_copied_onto_itself(config: dict[str, object], size: int) -> None:
+    store = opened(config, **{"large.message.grace.ms": 3000})
+    reference = store.publish("topic", bytes(size), CONTENT)
+    [first] = store.list("topic")
+    made = requests_of(store)
+    until = time.monotonic() + 30
+    while "CopyObject" not in made:
+        assert time.monotonic() < until
+        assert store.publish("topic", bytes(size), CONTENT) == reference
+    assert made[-1] == "CopyObject"  # it was not uploaded instead
+    [renewed] = store.list("topic")
+    assert renewed.modified > first.modified
+    assert store.download(reference) == bytes(size)
+    store.close()
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_content_that_a_sweep_deletes_before_it_is_renewed(config: dict[str, object], size: int) -> None:
+    store = opened(config, **{"large.message.grace.ms": 0})
+    reference = store.publish("topic", bytes(size), CONTENT)
+    store._client.meta.events.register("before-call.s3.CopyObject", lambda **_: store.delete(reference))
+    made = requests_of(store)
+    assert store.publish("topic", bytes(size), CONTENT) == reference
+    assert made[-3:] == ["DeleteObject", "CopyObject", "PutObject"]
+    assert store.download(reference) == bytes(size)
+    store.close()
 
 
 def test_content_that_was_cut_off_is_written_again(store: S3Store, bucket: str) -> None:
@@ -317,6 +377,22 @@ def test_an_open_payload_can_be_sought(store: S3Store) -> None:
         assert file.tell() == 15
         assert file.seek(10**9) == 10**9
         assert file.read() == b""
+
+
+def test_an_open_payload_that_is_renewed(store: S3Store) -> None:
+    data = bytes(range(256)) * 100_000
+    reference = store.publish("topic", data, CONTENT)
+    with store.open(reference) as file:
+        start = file.read(1000)
+        # A copy of what was uploaded in parts has another ETag.
+        store._client.put_object(Bucket=store._bucket, Key=key_of(reference), Body=data[::-1])
+        assert start + file.read(1000) == data[:2000]
+        assert file.seek(-10, 2)
+        assert file.read() == data[:10][::-1]
+        store._client.put_object(Bucket=store._bucket, Key=key_of(reference), Body=data[1:])
+        file.seek(0)
+        with pytest.raises(PayloadIntegrityError, match="replaced"):
+            file.read()
 
 
 def test_an_open_payload_that_is_deleted(store: S3Store) -> None:

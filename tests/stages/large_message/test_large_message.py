@@ -18,6 +18,7 @@ from serde_chain import (
     Data,
     DecodeError,
     DeserializerChain,
+    EncodeError,
     PayloadIntegrityError,
     PayloadNotFoundError,
     PayloadStoreError,
@@ -113,9 +114,28 @@ def test_a_plain_kip_peer_is_understood(store: FaultyStore) -> None:
 def test_without_the_marker_a_reference_is_a_value(store: FaultyStore) -> None:
     write, read = chains(store)
     reference, _ = offloaded(write)
-    for ctx in (None, context(), context([("large-message-key", b"true")])):
+    for ctx in (context(), context([("large-message-key", b"true")])):
         assert read(reference.encode(), ctx) == reference.encode()
     assert store.calls == ["publish"]
+
+
+@pytest.mark.parametrize("size", [0, 10, 11])
+def test_without_a_context_it_says_at_once_what_is_missing(store: FaultyStore, size: int) -> None:
+    """As clients call serializers that know no context; not only when the first large record comes."""
+    write, read = chains(store)
+    for call, kind in ((write, EncodeError), (read, DecodeError)):
+        with pytest.raises(kind, match=r"needs the record around the data.*serde_chain\.clients\.aiokafka") as caught:
+            call(bytes(size))
+        assert caught.value.stage is not None
+        assert not caught.value.about_record
+    assert store.calls == []
+    assert write(None) is read(None) is None
+
+
+def test_a_flag_in_the_data_needs_no_context_to_be_read(store: FaultyStore) -> None:
+    write, read = chains(store, large_message_format="bakdata-flag", large_message_accept="bakdata-flag")
+    assert read(write(b"small", context())) == b"small"
+    assert read(write(PAYLOAD, context())) == PAYLOAD
 
 
 def test_a_stage_after_it_frames_the_placeholder(store: FaultyStore) -> None:

@@ -119,3 +119,29 @@ def test_nor_does_the_cause_of_a_foreign_stages_error() -> None:
     with pytest.raises(DecodeError, match="can't decode byte 0xff in position 7") as caught:
         DeserializerChain([text])(b"secret \xff")
     assert b"secret" not in pickle.dumps(caught.value)
+
+
+def test_one_deadline_for_all_that_is_held_together_and_another_for_the_next() -> None:
+    hangs, release = threading.Event(), threading.Event()
+
+    class Hanging(MemoryStore):
+        def download(self, reference: str) -> bytes:
+            if reference.endswith("-hangs"):
+                hangs.set()
+                release.wait(60)
+            return b"x"
+
+    value, headers = record(b"x" * 200)
+    values = [value, value + b"-hangs", value + b"-hangs", value + b"-more"]
+    said = [[header for header in headers if header[0] == "large-message"]] * 4
+    try:
+        with reader(Hanging(), **{"large.message.store.timeout.ms": 500}) as read:
+            whole, after = ([*read.read_parts(Batch(values, said, topic="t"), most_bytes)] for most_bytes in (None, 1))
+        assert hangs.is_set()
+        assert [sorted(part.errors) for part in whole] == [[1, 2]]
+        assert "within 500 ms" in str(whole[0].errors[2])
+        # A part ends with each record here.
+        assert [sorted(part.errors) for part in after][-1] == []
+        assert not release.is_set()
+    finally:
+        release.set()

@@ -1,0 +1,221 @@
+"""Large payloads to S3 and back, eight at a time, over a network with latency, beside boto3 itself in eight threads.
+
+The server is a strict one, built with Go, behind a proxy that adds the latency; both run in processes of their own, on
+the same cores. Contenders take turns. Ours computes the SHA-256 of each payload, which its record carries, and verifies
+it on the way back. boto3 by itself does not: where the processors are the bottleneck, that alone is a quarter of the
+time of a download. So downloads are measured against boto3 with the same hash; the row without it is beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from payload_stores.ids import sha256_digest
+from serde_chain import DeserializerChain, RecordContext, SerializerChain
+from tests.servers.toxiproxy import Toxiproxy
+from tests.servers.versitygw import VersityGateway
+
+PAYLOADS: Final = 16
+PAYLOAD_BYTES: Final = 20_000_000
+THREADS: Final = 8
+LATENCY_MS: Final = 30
+ROUNDS: Final = 5
+
+_TOPIC: Final = "benchmark"
+# Of boto3's rate in as many threads (which of its rows: _AGAINST); and seconds of CPU a GB.
+_WANTED: Final = {"up": 0.8, "down": 0.95}
+_WANTED_CPU: Final = 2.6
+
+_PLAIN, _HASHED = f"boto3, {THREADS} threads", f"boto3, {THREADS} threads, with SHA-256"
+_AGAINST: Final = {"up": _PLAIN, "down": _HASHED}
+
+Payloads = list[bytes]
+# A record as it travels: its value and its headers.
+Record = tuple[Any, list[Any]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to move payloads.
+
+    Attributes:
+        name: Its row.
+        up: Uploads payloads; returns what `down` needs.
+        down: Downloads them.
+        has_target: Whether it is to reach the rates that are wanted.
+    """
+
+    name: str
+    up: Callable[[Payloads], Any]
+    down: Callable[[Any], list[Any]]
+    has_target: bool = True
+
+
+@dataclass
+class Times:
+    """Seconds of each turn, by the clock and of CPU."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Measure a turn."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        yield
+        self.wall.append(time.perf_counter() - wall)
+        self.cpu.append(time.process_time() - cpu)
+
+    def rate(self) -> float:
+        """MB a second, by the median."""
+        return PAYLOADS * PAYLOAD_BYTES / 1e6 / statistics.median(self.wall)
+
+    def cpu_per_gb(self) -> float:
+        """Seconds of CPU a GB, by the median."""
+        return statistics.median(self.cpu) / (PAYLOADS * PAYLOAD_BYTES / 1e9)
+
+
+def run() -> bool:
+    """Print the table; returns whether the targets are reached."""
+    payloads = [os.urandom(PAYLOAD_BYTES) for _ in range(PAYLOADS)]
+    with ExitStack() as stack:
+        server, toxiproxy = stack.enter_context(VersityGateway()), stack.enter_context(Toxiproxy())
+        proxy = toxiproxy.proxy("s3", server.url.removeprefix("http://"))
+        stack.enter_context(proxy.toxic("latency", latency=LATENCY_MS))
+        config = {**server.store_config(server.create_bucket()), "s3.endpoint.url": f"http://{proxy.address}"}
+        contenders = _contenders(config, stack)
+        times = {(each.name, way): Times() for each in contenders for way in _WANTED}
+        for number in range(ROUNDS + 1):
+            for each in contenders[:: -1 if number % 2 else 1]:
+                up, down = Times(), Times()
+                with up.turn():
+                    made = each.up(payloads)
+                with down.turn():
+                    came = each.down(made)
+                if came != payloads:
+                    raise AssertionError(f"{each.name}: what came back is not what was sent")
+                if number:  # the first round makes connections and loads what is loaded once
+                    for way, of_turn in (("up", up), ("down", down)):
+                        times[each.name, way].wall += of_turn.wall
+                        times[each.name, way].cpu += of_turn.cpu
+    return _print(contenders, times)
+
+
+def _contenders(config: dict[str, str], stack: ExitStack) -> list[Contender]:
+    """Those that are compared."""
+    threads = stack.enter_context(ThreadPoolExecutor(THREADS))
+    settings: dict[str, Any] = {
+        "value.serializers": "large-message",
+        "value.deserializers": "large-message",
+        "large.message.payload.store.class": "s3",
+        **config,
+    }
+    write = stack.enter_context(SerializerChain.from_config(settings))
+    read = stack.enter_context(DeserializerChain.from_config(settings))
+    client, bucket = _client(config), config["s3.bucket"]
+
+    def put(number: int, data: bytes) -> str:
+        client.put_object(Bucket=bucket, Key=f"plain/{number}", Body=data)
+        return f"plain/{number}"
+
+    def get(key: str) -> bytes:
+        body: bytes = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+        return body
+
+    def put_hashed(number: int, data: bytes) -> str:
+        sha256_digest(data)
+        return put(number, data)
+
+    def get_hashed(key: str) -> bytes:
+        data = get(key)
+        sha256_digest(data)
+        return data
+
+    return [
+        Contender(
+            _HASHED,
+            lambda payloads: list(threads.map(put_hashed, range(len(payloads)), payloads)),
+            lambda keys: list(threads.map(get_hashed, keys)),
+            has_target=False,
+        ),
+        Contender(
+            _PLAIN,
+            lambda payloads: list(threads.map(put, range(len(payloads)), payloads)),
+            lambda keys: list(threads.map(get, keys)),
+            has_target=False,
+        ),
+        Contender(
+            f"chain, {THREADS} threads",
+            lambda payloads: list(threads.map(partial(_write, write), payloads)),
+            lambda records: list(threads.map(partial(_read, read), records)),
+        ),
+        Contender(
+            "chain, one at a time",
+            lambda payloads: [_write(write, data) for data in payloads],
+            lambda records: [_read(read, record) for record in records],
+            has_target=False,
+        ),
+    ]
+
+
+def _write(chain: SerializerChain, data: bytes) -> Record:
+    headers: list[Any] = []
+    return chain(data, RecordContext(_TOPIC, "value", headers)), headers
+
+
+def _read(chain: DeserializerChain, record: Record) -> Any:
+    value, headers = record
+    return chain(value, RecordContext(_TOPIC, "value", list(headers)))
+
+
+def _client(config: dict[str, str]) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client(
+        "s3",
+        endpoint_url=config["s3.endpoint.url"],
+        aws_access_key_id=config["s3.access.key"],
+        aws_secret_access_key=config["s3.secret.key"],
+        region_name=config["s3.region"],
+        config=Config(s3={"addressing_style": "path"}, max_pool_connections=THREADS),
+    )
+
+
+def _print(contenders: list[Contender], times: dict[tuple[str, str], Times]) -> bool:
+    reached = True
+    table = Table(
+        title=f"S3: {PAYLOADS} payloads of {PAYLOAD_BYTES // 10**6} MB, {LATENCY_MS} ms of latency",
+        title_justify="left",
+    )
+    for heading in ("", "", "MB/s", "of boto3", "wanted", "CPU, s/GB", "wanted"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for way, least in _WANTED.items():
+        against = times[_AGAINST[way], way].rate()
+        for each in contenders:
+            of_row = times[each.name, way]
+            ratio, cpu = of_row.rate() / against, of_row.cpu_per_gb()
+            good, cheap = ratio >= least or not each.has_target, cpu <= _WANTED_CPU or not each.has_target
+            reached &= good and cheap
+            table.add_row(
+                way,
+                each.name,
+                f"{of_row.rate():.0f}",
+                f"[{'green' if good else 'bold red'}]{ratio:.2f}[/]",
+                f"≥ {least:.2f}" if each.has_target else "",
+                f"[{'green' if cheap else 'bold red'}]{cpu:.2f}[/]",
+                f"≤ {_WANTED_CPU:.2f}" if each.has_target else "",
+            )
+    Console().print(table)
+    return reached

@@ -1,0 +1,62 @@
+"""The outcome of a transaction that its producer cannot know: it was fenced while it committed.
+
+The one that fenced it has ended the transaction by then, one way or the other: by an abort, or by finishing a commit
+whose answer was lost. So a reader of what is committed either gets a record of it, or gets past it.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+__all__ = ["was_aborted"]
+
+_POLL_SECONDS: Final = 0.2
+
+
+def was_aborted(client: Mapping[str, Any], position: tuple[str, int, int], timeout: float) -> bool:
+    """Whether a transaction was aborted, as its records in the log tell.
+
+    Args:
+        client: Settings of a Kafka client.
+        position: Topic, partition and offset of one of its records.
+        timeout: Longest time to look, in seconds.
+
+    Returns:
+        False if it was committed, and also where that cannot be told in time.
+    """
+    topic, partition, offset = position
+    until = time.monotonic() + timeout
+    reader = confluent_kafka.Consumer({
+        **{name: setting for name, setting in client.items() if not callable(setting) or name == "oauth_cb"},
+        "group.id": f"serde-chain-outcome-{uuid.uuid4()}",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+    })  # fmt: skip
+    try:
+        reader.assign([TopicPartition(topic, partition, offset)])
+        while time.monotonic() < until:
+            message = reader.poll(_POLL_SECONDS)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                return (message.offset() or 0) > offset
+            if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001, its documented name
+                return False
+            # The end of what is committed so far: past the record, or still before it.
+            (at,) = reader.position([TopicPartition(topic, partition)])
+            if max(at.offset, message.offset() or 0) > offset:
+                return True
+    except KafkaException:
+        return False
+    finally:
+        reader.close()
+    return False

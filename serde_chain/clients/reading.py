@@ -1,0 +1,173 @@
+"""Reading the records of a window: payloads are fetched ahead of their turn, and put into the records at it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from operator import methodcaller
+from typing import Any
+
+from serde_chain.base import SupportsFetch
+from serde_chain.chain import DeserializerChain
+from serde_chain.clients.window import UnderWay, Window, place
+from serde_chain.errors import ContextualError, PayloadStoreUnavailableError, in_chain
+from serde_chain.prefetch import Prefetch
+from serde_chain.transfer import Transfer, finish
+
+__all__ = ["Reader", "marker_headers", "prefetch_for"]
+
+
+def prefetch_for(*chains: DeserializerChain | None) -> Prefetch | None:
+    """What fetches payloads ahead of a consumer, within the bounds of its stages; None where none of them fetches."""
+    stages = _fetching(chains)
+    in_flight = max((stage.downloads_in_flight for stage in stages), default=0)
+    if not in_flight:
+        return None
+    # Each within the deadline of its stage: a record must not wait for another one's store.
+    return Prefetch(methodcaller("run"), in_flight=in_flight, max_bytes=max(stage.downloads_bytes for stage in stages))
+
+
+def marker_headers(*chains: DeserializerChain | None) -> frozenset[str] | None:
+    """Headers of which every record with a payload to fetch has one; None if any record may have such a payload."""
+    markers = [stage.marker_headers() for stage in _fetching(chains)]
+    return None if None in markers else frozenset().union(*filter(None, markers))
+
+
+def _fetching(chains: Iterable[DeserializerChain | None]) -> list[SupportsFetch]:
+    return [stage for chain in chains if chain for stage in chain.stages if isinstance(stage, SupportsFetch)]
+
+
+class Reader:
+    """Reads the records of a window.
+
+    Transfers run in other threads; all else is done in the thread that polls. Where that is interrupted, the record is
+    begun anew. An event loop is told by ``prefetch.told`` that there is news, and tries :meth:`read` again.
+
+    Args:
+        window: The records.
+        begin: Begins a record: returns its decoded parts, or a transfer that leads to them. Changes nothing.
+        is_marked: Whether a record may have a payload to fetch.
+        prefetch: Runs the transfers; None for chains that fetch nothing.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        begin: Callable[[Any], Any],
+        is_marked: Callable[[Any], bool],
+        prefetch: Prefetch | None,
+    ) -> None:
+        self._window = window
+        self._begin = begin
+        self._is_marked = is_marked
+        self._prefetch = prefetch
+        # The last record that was looked at ahead of its turn.
+        self._last: Any = None
+
+    @property
+    def fetches_ahead(self) -> bool:
+        """Whether there is anything to fetch ahead."""
+        return self._prefetch is not None
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether fewer records are under way than there is room for."""
+        return self._prefetch is not None and len(self._window.under_way) < self._prefetch.in_flight
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether there are records for when those that are under way are done."""
+        return self._prefetch is None or len(self._window.under_way) >= 2 * self._prefetch.in_flight
+
+    def read(self, record: Any) -> Any | None:
+        """Read a record at its turn, as far as that is possible without waiting.
+
+        Returns:
+            Its decoded parts; None while its payload is under way.
+
+        Raises:
+            SerializationError: It cannot be read.
+        """
+        under_way = self._window.under_way
+        waiting = under_way.get(id(record))
+        if waiting is not None and not waiting.ahead.is_done:
+            waiting.is_awaited = True
+            return None
+        # Out first: what was interrupted in the middle must not be taken up again.
+        under_way.pop(id(record), None)
+        if waiting is None or (not waiting.is_awaited and not _is_settled(waiting.ahead.error)):
+            # What the world did not give ahead of its turn, it may give now.
+            step = self._begin(record)
+        else:
+            step = waiting.ahead.transfer.resume(waiting.ahead.take())
+        if waiting is not None and self._prefetch is not None:
+            waiting = None
+            self._prefetch.go_on()
+        if self._prefetch is None:
+            return finish(step)
+        if not isinstance(step, Transfer):
+            return step
+        [ahead] = self._prefetch.add([step])
+        under_way[id(record)] = UnderWay(record, ahead, is_awaited=True)
+        return None
+
+    def wait(self, record: Any, seconds: float) -> bool:
+        """Wait for a record's payload; returns whether it is there.
+
+        Raises:
+            SerializationError: The system starts no more threads.
+        """
+        waiting = self._window.under_way.get(id(record))
+        if waiting is None or self._prefetch is None:
+            return True
+        try:
+            return self._prefetch.wait(waiting.ahead, seconds)
+        except PayloadStoreUnavailableError as error:
+            raise in_chain(error) from error
+
+    def look_ahead(self) -> bool:
+        """Begin the records that came since the last look, as far as they are marked.
+
+        Returns:
+            Whether there were any records.
+        """
+        messages = self._window.messages
+        new = list(itertools.takewhile(lambda record: record is not self._last, reversed(messages)))[::-1]
+        begun = [(record, step) for record in new if (step := self._begin_ahead(record)) is not None]
+        if self._prefetch is not None and begun:
+            for (record, _), ahead in zip(begun, self._prefetch.add(step for _, step in begun), strict=True):
+                self._window.under_way[id(record)] = UnderWay(record, ahead)
+        self._last = new[-1] if new else self._last
+        return bool(new)
+
+    def look_again(self) -> None:
+        """Let the next look ahead be one at all records."""
+        self._last = None
+
+    def forget_failed(self) -> None:
+        """Drop all that has not come yet: while one store is not there, the others' errors say the same."""
+        for identity, waiting in list(self._window.under_way.items()):
+            if not waiting.ahead.is_done or not _is_settled(waiting.ahead.error):
+                self._window.under_way.pop(identity, None)
+        self.look_again()
+
+    def _begin_ahead(self, record: Any) -> Transfer[Any] | None:
+        """Begin a record ahead of its turn; None where nothing has to be fetched for it."""
+        window, identity = self._window, id(record)
+        if record is None or identity in window.under_way or identity in window.decoded:
+            return None
+        if not self._is_marked(record) or place(record) in window.paused:
+            return None
+        try:
+            step = self._begin(record)
+        except Exception:  # noqa: BLE001  raised again at its turn
+            return None
+        if isinstance(step, Transfer):
+            return step
+        window.decoded[identity] = step
+        return None
+
+
+def _is_settled(error: BaseException | None) -> bool:
+    """Whether trying again would change nothing."""
+    return error is None or (isinstance(error, ContextualError) and error.about_record)

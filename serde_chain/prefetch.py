@@ -1,0 +1,341 @@
+"""Transfers that run ahead of the reader who needs their results: in parallel, equal ones once, within bounds.
+
+One implementation serves the windows of consumers, one record after the other, and batches (Arrow, Spark).
+
+What is counted here is touched by worker threads only, under a lock. The reader, usually the main thread, where Ctrl-C
+may come between any two steps, only adds to queues; and lets go of a transfer by dropping the last reference to it. So
+no interrupt leaves a count wrong, or a payload that no record will take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import copy
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, Self
+
+from payload_stores.base import StoredRecord
+from payload_stores.errors import PayloadStoreUnavailableError, release
+from payload_stores.middleware import run_elsewhere
+from serde_chain.transfer import Transfer
+
+__all__ = ["Ahead", "Prefetch"]
+
+
+class Ahead:
+    """A transfer that runs ahead. Whoever drops it lets it go: it is not begun any more, or its result is dropped.
+
+    Attributes:
+        transfer: The transfer.
+        is_taken: Whether its result was taken, and so is held by others too.
+    """
+
+    __slots__ = ("__weakref__", "context", "is_taken", "job", "transfer")
+
+    def __init__(self, transfer: Transfer[Any]) -> None:
+        self.transfer = transfer
+        self.is_taken = False
+        self.context = contextvars.copy_context()  # so that traces go on in the other thread
+        self.job: _Job | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is a result, or an error."""
+        job = self.job
+        return job is not None and job.is_done
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why there is no result, once that is known."""
+        return None if self.job is None else self.job.error
+
+    def take(self) -> Any:
+        """The result, once it is there.
+
+        Raises:
+            Exception: As in the transfer; another object for each who takes it, since each has its own place.
+        """
+        job = self.job
+        if job is None or not job.is_done:
+            raise RuntimeError("the transfer is not done")
+        if job.error is not None:
+            raise copy.copy(job.error)
+        self.is_taken = True
+        return job.result
+
+
+class Prefetch:
+    """Runs transfers in the order in which they were added, while their reader is busy with earlier ones.
+
+    For one reader, whose results come in any order. Threads are daemons: neither the reader nor the end of the
+    interpreter waits for a transfer that hangs.
+
+    Args:
+        call: Runs a transfer: calls its ``run``, or its ``work`` for a reader with a deadline of its own.
+        in_flight: Most transfers at a time.
+        max_bytes: Most bytes that are on their way or held, save that one result always may be. None where the reader
+            holds all of them to the end in any case.
+
+    Attributes:
+        in_flight: As given.
+        told: Called by a worker thread whenever a transfer is done; must neither block nor raise.
+
+    Example:
+        >>> from operator import methodcaller
+        >>> from serde_chain import DeserializerChain, RecordContext, SerializerChain
+        >>> config = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 0}
+        >>> headers = []
+        >>> with SerializerChain.from_config({**config, "value.serializers": "large-message"}) as writer:
+        ...     reference = writer(b"payload", RecordContext("images", "value", headers))
+        >>> with DeserializerChain.from_config({**config, "value.deserializers": "large-message"}) as reader:
+        ...     prefetch = Prefetch(methodcaller("run"), in_flight=8)
+        ...     [ahead] = prefetch.add([reader.begin(reference, RecordContext("images", "value", headers))])
+        ...     prefetch.wait(ahead, seconds=60)
+        ...     ahead.transfer.resume(ahead.take())
+        True
+        b'payload'
+    """
+
+    def __init__(self, call: Callable[[Transfer[Any]], Any], *, in_flight: int, max_bytes: int | None = None) -> None:
+        self.told: Callable[[], None] = _nothing
+        self._call = call
+        self.in_flight = in_flight
+        self._max_bytes = max_bytes
+        self._news = threading.Event()
+        # Appended to by the reader, and by the collector of references.
+        self._added: Final[deque[weakref.ref[Ahead]]] = deque()
+        self._urgent: Final[deque[weakref.ref[Ahead]]] = deque()
+        self._gone: Final[deque[_Holder]] = deque()
+        # Touched under the lock only.
+        self._lock = threading.Lock()
+        self._waiting: Final[deque[weakref.ref[Ahead]]] = deque()
+        self._jobs: Final[dict[Hashable, _Job]] = {}
+        self._running = 0
+        self._bytes = 0
+        # The assumed size of a transfer without one, until larger ones were seen.
+        self._assumed = max((max_bytes or 0) // in_flight, 1)
+
+    def add(self, transfers: Iterable[Transfer[Any]]) -> list[Ahead]:
+        """Queue transfers.
+
+        Args:
+            transfers: In the order in which their results will be needed.
+        """
+        added = [Ahead(transfer) for transfer in transfers]
+        if added:
+            self._added.extend(map(weakref.ref, added))
+            self.go_on()
+        return added
+
+    def wait(self, ahead: Ahead, seconds: float) -> bool:
+        """Wait for a transfer, which begins at once, whatever the bounds.
+
+        Args:
+            ahead: The transfer.
+            seconds: The longest wait.
+
+        Returns:
+            Whether it is done.
+
+        Raises:
+            PayloadStoreUnavailableError: The system starts no more threads.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            self._news.clear()
+            if ahead.is_done:
+                return True
+            self.hurry(ahead)
+            if not self._news.wait(max(until - time.monotonic(), 0)):
+                return ahead.is_done
+
+    def hurry(self, ahead: Ahead) -> None:
+        """Begin a transfer now if it was not: its result is the next that is needed.
+
+        Raises:
+            PayloadStoreUnavailableError: The system starts no more threads.
+        """
+        if ahead.job is None:
+            self._urgent.append(weakref.ref(ahead))
+            run_elsewhere(partial(self._work, []))
+
+    def go_on(self) -> None:
+        """Begin what there is room for; called after transfers were let go."""
+        with contextlib.suppress(PayloadStoreUnavailableError):  # who waits for one of them learns of it
+            run_elsewhere(partial(self._work, []))
+
+    def _work(self, first: list[_Job]) -> None:
+        """Run transfers for as long as there are some to begin; in a thread of its own.
+
+        Args:
+            first: One that has begun, or none. Taken out: whoever called this would hold its result.
+        """
+        job = first.pop() if first else None
+        while True:
+            if job is not None:
+                job.run(self._call)
+            begun = self._next(job)
+            if job is not None:
+                self._tell()
+            if not begun:
+                return
+            job = begun.pop(0)
+            self._spread(begun)
+
+    def _spread(self, begun: list[_Job]) -> None:
+        """Run transfers in other threads."""
+        for job in begun:  # grows where no thread can be started
+            try:
+                run_elsewhere(partial(self._work, [job]))
+            except PayloadStoreUnavailableError as error:
+                job.fail(error)
+                begun += self._next(job)
+                self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self.told()
+
+    def _next(self, ended: _Job | None) -> list[_Job]:
+        """Note the end of a transfer, and begin others."""
+        with self._lock:
+            if ended is not None and not ended.is_left:
+                ended.has_ended = True
+                self._running -= 1
+                self._charge(ended, ended.measure())
+                self._assumed = max(self._assumed, ended.charged)
+                if ended.error is not None:
+                    del self._jobs[ended.key]  # whoever asks from now on tries again
+            while self._gone:
+                holder = self._gone.popleft()
+                holder.job.holders.discard(holder)
+                if not holder.job.holders:
+                    self._leave(holder.job)
+            while self._added:
+                self._waiting.append(self._added.popleft())
+            return [*self._begin_waiting(), *self._begin_urgent()]
+
+    def _begin_waiting(self) -> Iterator[_Job]:
+        while self._waiting and self._running < self.in_flight:
+            ahead = self._waiting[0]()
+            if ahead is not None and ahead.job is None:
+                if ahead.transfer.key not in self._jobs and not self._has_room(ahead.transfer):
+                    return
+                yield from self._begin(ahead)
+            self._waiting.popleft()
+
+    def _begin_urgent(self) -> Iterator[_Job]:
+        while self._urgent:
+            ahead = self._urgent.popleft()()
+            if ahead is not None and ahead.job is None:
+                if ahead.transfer.key not in self._jobs:
+                    self._make_room(ahead.transfer)
+                yield from self._begin(ahead)
+
+    def _begin(self, ahead: Ahead) -> Iterator[_Job]:
+        """Begin a transfer, unless an equal one has begun."""
+        key = ahead.transfer.key
+        job = None if key is None else self._jobs.get(key)
+        if job is None:
+            job = _Job(object() if key is None else key, ahead)
+            self._jobs[job.key] = job
+            self._running += 1
+            self._charge(job, self._size(job.transfer))
+            yield job
+        job.holders.add(_Holder.of(ahead, job, self._gone))
+        ahead.job = job
+
+    def _has_room(self, transfer: Transfer[Any]) -> bool:
+        return self._max_bytes is None or not self._bytes or self._bytes + self._size(transfer) <= self._max_bytes
+
+    def _size(self, transfer: Transfer[Any]) -> int:
+        return self._assumed if transfer.size is None else transfer.size
+
+    def _make_room(self, transfer: Transfer[Any]) -> None:
+        """Drop results that are held for later, the youngest first; they are fetched again at their turn."""
+        for job in reversed(list(self._jobs.values())):
+            if self._has_room(transfer):
+                return
+            holders = [ahead for holder in job.holders if (ahead := holder()) is not None]
+            if job.has_ended and not any(ahead.is_taken for ahead in holders):
+                for ahead in holders:
+                    ahead.job = None
+                self._leave(job)
+
+    def _leave(self, job: _Job) -> None:
+        """Forget a transfer; one that still runs is left behind."""
+        if not job.has_ended:
+            self._running -= 1
+        job.is_left = job.has_ended = True
+        job.holders.clear()
+        self._charge(job, 0)
+        if self._jobs.get(job.key) is job:
+            del self._jobs[job.key]
+
+    def _charge(self, job: _Job, size: int) -> None:
+        self._bytes += size - job.charged
+        job.charged = size
+
+
+class _Job:
+    """One run, for all transfers of a key.
+
+    Attributes:
+        charged: The bytes that are counted for it.
+        holders: Of those who need its result.
+        is_done: Whether there is a result or an error; the last to be set.
+        has_ended: Whether that was noted, under the lock.
+        is_left: Whether nothing needs its result any more; likewise.
+    """
+
+    def __init__(self, key: Hashable, ahead: Ahead) -> None:
+        self.key = key
+        self.transfer = ahead.transfer
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.charged = 0
+        self.holders: set[_Holder] = set()
+        self.is_done = self.has_ended = self.is_left = False
+        self._context = ahead.context
+
+    def run(self, call: Callable[[Transfer[Any]], Any]) -> None:
+        try:
+            self.result = self._context.run(call, self.transfer)
+        except BaseException as error:  # noqa: BLE001  raised where the result is taken
+            self.error = error
+            release(error)  # it would hold the payload for as long as the error waits
+        self.is_done = True
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+        self.is_done = True
+
+    def measure(self) -> int:
+        """The bytes that it holds."""
+        if self.error is not None:
+            return 0
+        data = self.result.value if isinstance(self.result, StoredRecord) else self.result
+        return len(data) if isinstance(data, (bytes, bytearray, memoryview)) else self.transfer.size or 0
+
+
+class _Holder(weakref.ref[Ahead]):
+    """Someone who needs a job's result. When that is dropped, a queue learns of it, without a step of Python."""
+
+    __slots__ = ("job",)
+    job: _Job
+
+    @classmethod
+    def of(cls, ahead: Ahead, job: _Job, gone: deque[_Holder]) -> Self:
+        holder = cls(ahead, gone.append)  # which gets this very reference
+        holder.job = job
+        return holder
+
+
+def _nothing() -> None:
+    """Tell no one."""

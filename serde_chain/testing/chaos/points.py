@@ -1,0 +1,67 @@
+"""Faults at a chosen point of a process: the n-th time that code of this project calls something, or is called."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+__all__ = ["interrupted", "kill_at"]
+
+_PACKAGES: Final = tuple(str(Path(__file__).parents[3] / name) + os.sep for name in ("serde_chain", "payload_stores"))
+_TESTING: Final = str(Path(__file__).parents[1]) + os.sep
+# A signal handler runs where a function begins, and after a call of one that is written in C.
+_INTERRUPTIBLE: Final = frozenset({"call", "c_return"})
+
+
+def _is_ours(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith(_PACKAGES) and not name.startswith(_TESTING)
+
+
+def kill_at(point: int) -> None:
+    """Kill this process at a point: as SIGKILL does it, whatever its threads are doing.
+
+    Args:
+        point: Which call or return, counted over all threads from now on.
+    """
+    left = count(point, -1)
+
+    def step(frame: FrameType, _event: str, _argument: object) -> None:
+        if _is_ours(frame) and next(left) <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.setprofile(step)
+    sys.setprofile(step)
+
+
+@contextmanager
+def interrupted(point: int) -> Iterator[None]:
+    """Raise KeyboardInterrupt in this thread at a point, as Ctrl-C does it; not at all if there are fewer.
+
+    Args:
+        point: Which of the points at which a signal handler may run.
+    """
+    left = point
+
+    def step(frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal left
+        if event in _INTERRUPTIBLE and _is_ours(frame):
+            left -= 1
+            if left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    before: Callable[..., Any] | None = sys.getprofile()
+    sys.setprofile(step)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)

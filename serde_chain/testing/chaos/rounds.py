@@ -1,0 +1,245 @@
+"""The rounds: what is done to clients, and what must be true then."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from serde_chain.clients.confluent.producer import Producer
+from serde_chain.errors import SerializationError
+from serde_chain.testing.chaos import children
+from serde_chain.testing.chaos.cluster import SECONDS, ChaosError, Child, Cluster, Outcome, Record, payload
+
+__all__ = ["ROUNDS"]
+
+Round: TypeAlias = Callable[[Cluster, int], Outcome]
+
+# About as many points as the process of a round has, so that it is killed anywhere in it, or just not.
+_PRODUCER_POINTS: Final = 12_000
+_TRANSACTION_POINTS: Final = 16_000
+_MEMBER_POINTS: Final = 6_000
+_RECORDS: Final = 40
+
+
+def _killed_producer(cluster: Cluster, seed: int) -> Outcome:
+    """A producer is killed; the next one with its journal deletes what it has not sent."""
+    source = random.Random(seed)
+    topic = cluster.new_topic()
+    config = cluster.config(topic, **{"large.message.journal.path": str(cluster.folder / f"{topic}.journal")})
+    point = source.randrange(1, _PRODUCER_POINTS)
+    child = Child(children.produce, config, topic, seed, _RECORDS, point)
+    delivered = {number for kind, number in child.end() if kind == "delivered"}
+    _check_ended(child)
+    outcome = Outcome(killed=child.was_killed, acknowledged=len(delivered))
+    before = len(cluster.stored(topic))
+    Producer(config).close()
+    records = cluster.read(topic)
+    _check_once_and_in_order(records)
+    if missing := delivered - {record.number for record in records}:
+        raise ChaosError(f"acknowledged records are not in the topic: {sorted(missing)}")
+    _count_payloads(cluster, topic, before, outcome)
+    outcome.records = len(records)
+    return outcome
+
+
+def _killed_transactions(cluster: Cluster, seed: int) -> Outcome:
+    """A producer is killed in its transactions; the next one ends them."""
+    source = random.Random(seed)
+    topic = cluster.new_topic()
+    config = cluster.config(
+        topic,
+        **{"large.message.journal.path": str(cluster.folder / f"{topic}.journal"), "transactional.id": topic},
+    )
+    point = source.randrange(1, _TRANSACTION_POINTS)
+    child = Child(children.produce_in_transactions, config, topic, seed, _RECORDS, point)
+    told: defaultdict[str, list[set[int]]] = defaultdict(list)
+    for kind, *numbers in child.end():
+        told[kind].append(set(numbers))
+    _check_ended(child)
+    outcome = Outcome(killed=child.was_killed, acknowledged=sum(map(len, told["committed"])))
+    before = len(cluster.stored(topic))
+    with Producer(config) as producer:
+        producer.init_transactions(SECONDS)
+    records = cluster.read(topic)
+    _check_once_and_in_order(records)
+    visible = {record.number for record in records}
+    for numbers in told["begun"]:
+        if numbers & visible not in (set(), numbers):
+            raise ChaosError(f"a transaction is visible in part: {sorted(numbers & visible)} of {sorted(numbers)}")
+    if missing := set[int]().union(*told["committed"]) - visible:
+        raise ChaosError(f"committed records are not in the topic: {sorted(missing)}")
+    if extra := set[int]().union(*told["aborted"]) & visible:
+        raise ChaosError(f"aborted records are in the topic: {sorted(extra)}")
+    _count_payloads(cluster, topic, before, outcome)
+    outcome.records = len(records)
+    return outcome
+
+
+def _interrupted_producer(cluster: Cluster, seed: int) -> Outcome:
+    """A producer is interrupted again and again, and goes on."""
+    topic = cluster.new_topic()
+    child = Child(children.produce_interrupted, cluster.config(topic), topic, seed, _RECORDS)
+    told = Counter(child.end())
+    _check_ended(child)
+    records = cluster.read(topic)
+    _check_once_and_in_order(records)
+    visible = {record.number for record in records}
+    for number in range(_RECORDS):
+        reports = told["delivered", number] + told["failed", number]
+        if reports > 1:
+            raise ChaosError(f"record {number} was reported {reports} times")
+        if told["returned", number] and not reports:
+            raise ChaosError(f"record {number} was taken and not reported")
+        if told["delivered", number] and number not in visible:
+            raise ChaosError(f"record {number} was reported as delivered, and is not in the topic")
+    outcome = Outcome(records=len(records), acknowledged=sum(told["delivered", number] for number in range(_RECORDS)))
+    _count_payloads(cluster, topic, len(cluster.stored(topic)), outcome)
+    if outcome.leftovers:
+        raise ChaosError(f"{outcome.leftovers} payloads have no record, though nothing was killed")
+    return outcome
+
+
+def _interrupted_consumer(cluster: Cluster, seed: int) -> Outcome:
+    """A consumer is interrupted again and again, and goes on."""
+    topic = cluster.new_topic()
+    _fill(cluster, topic, seed, _RECORDS)
+    config = cluster.config(topic, **{"group.id": topic, "enable.auto.commit": False})
+    child = Child(children.consume_interrupted, config, topic, seed, _RECORDS)
+    handed_over: list[int] = []
+    for kind, *facts in child.end():
+        if kind == "got":
+            offset, number = facts
+            if offset != number:
+                raise ChaosError(f"the record at offset {offset} came as number {number}")
+            handed_over.append(number)
+        elif facts[0] > len(handed_over):
+            raise ChaosError(f"offset {facts[0]} was committed when {len(handed_over)} records were handed over")
+    _check_ended(child)
+    if handed_over != list(range(_RECORDS)):
+        raise ChaosError(f"records came as {handed_over}")
+    return Outcome(records=_RECORDS, acknowledged=len(handed_over))
+
+
+def _group(cluster: Cluster, seed: int, *, kill: bool) -> Outcome:
+    """Members of a group are killed or leave, and others take their partitions over."""
+    source = random.Random(seed)
+    topic = cluster.new_topic(3)
+    numbers = _fill(cluster, topic, seed, 3 * _RECORDS, partitions=3)
+    config = cluster.config(
+        topic,
+        **{"group.id": topic, "session.timeout.ms": 6_000, "heartbeat.interval.ms": 500},
+        **{"auto.commit.interval.ms": 50},
+    )
+    if source.random() < 0.5:
+        config["partition.assignment.strategy"] = "cooperative-sticky"
+    point = source.randrange(500, _MEMBER_POINTS) if kill else 0
+    first = Child(children.member, config, topic, seed, point, source.randrange(5, 40))
+    first.listen(source.random())
+    second = Child(children.member, config, topic, seed + 1, 0, 10**9)
+    told = first.end()
+    _check_ended(first)
+    got: dict[tuple[int, int], int] = {}
+    _note(got, told, {})
+    position: dict[int, int] = {}
+    for _ in range(int(SECONDS)):
+        second.listen(1)
+        _note(got, second.told, position)
+        if got.keys() == numbers.keys():
+            break
+    second.kill()
+    if got.keys() != numbers.keys():
+        raise ChaosError(f"{len(numbers.keys() - got.keys())} of {len(numbers)} records were handed to no member")
+    if wrong := [place for place, number in got.items() if numbers[place] != number]:
+        raise ChaosError(f"other records came at {wrong}")
+    if not first.was_killed:
+        (once, twice) = ({fact[1:3] for fact in facts if fact[0] == "got"} for facts in (told, second.told))
+        if again := once & twice:
+            raise ChaosError(f"records of a member that left came again: {sorted(again)}")
+    return Outcome(records=len(numbers), acknowledged=len(got), killed=first.was_killed)
+
+
+def _note(got: dict[tuple[int, int], int], told: Iterable[Any], position: dict[int, int]) -> None:
+    """Note what a member got; within an assignment the offsets of a partition go up."""
+    position.clear()
+    for kind, *facts in told:
+        if kind == "assigned":
+            for partition in facts:
+                position.pop(partition, None)
+        elif kind == "got":
+            partition, offset, number = facts
+            if offset <= position.get(partition, -1):
+                raise ChaosError(f"offset {offset} of partition {partition} came after {position[partition]}")
+            position[partition] = offset
+            got[partition, offset] = number
+
+
+def _fill(cluster: Cluster, topic: str, seed: int, count: int, *, partitions: int = 1) -> Mapping[tuple[int, int], int]:
+    """Produce records; returns their numbers by partition and offset."""
+    source = random.Random(seed)
+    numbers: dict[tuple[int, int], int] = {}
+
+    def note(number: int) -> Callable[[Any, Any], None]:
+        def delivered(error: Any, message: Any) -> None:
+            if error is not None:
+                raise ChaosError(f"record {number} was not delivered: {error}")
+            numbers[message.partition(), message.offset()] = number
+
+        return delivered
+
+    with Producer(cluster.config(topic)) as producer:
+        for number in range(count):
+            value = payload(seed, number, large=source.random() < 0.5)
+            producer.produce(topic, value, partition=number % partitions, on_delivery=note(number))
+        producer.flush(SECONDS)
+    if len(numbers) != count:
+        raise ChaosError(f"{len(numbers)} of {count} records were delivered")
+    return numbers
+
+
+def _check_once_and_in_order(records: Iterable[Record]) -> None:
+    last: dict[bytes | None, int] = {}
+    for record in records:
+        if record.number <= last.get(record.key, -1):
+            raise ChaosError(f"record {record.number} comes after {last[record.key]} of the same key")
+        last[record.key] = record.number
+
+
+def _check_ended(child: Child) -> None:
+    if child.process.exitcode != 0 and not child.was_killed:
+        raise ChaosError(f"a process ended with {child.process.exitcode}")
+
+
+def _count_payloads(cluster: Cluster, topic: str, before: int, outcome: Outcome) -> None:
+    """Count payloads, all of which have to be whole."""
+    stored = cluster.stored(topic)
+    outcome.deleted = before - len(stored)
+    outcome.leftovers = len(stored.keys() - cluster.references(topic))
+
+
+def _told(kind: str, play: Round) -> Round:
+    def play_once(cluster: Cluster, seed: int) -> Outcome:
+        try:
+            return play(cluster, seed)
+        except ChaosError as error:
+            raise ChaosError(error.message, kind, seed) from error
+        except SerializationError as error:
+            raise ChaosError(f"a record cannot be read: {error}", kind, seed) from error
+
+    play_once.__doc__ = play.__doc__
+    return play_once
+
+
+ROUNDS: Final[Mapping[str, Round]] = {
+    kind: _told(kind, play)
+    for kind, play in {
+        "killed producer": _killed_producer,
+        "killed transactions": _killed_transactions,
+        "interrupted producer": _interrupted_producer,
+        "interrupted consumer": _interrupted_consumer,
+        "member leaves": lambda cluster, seed: _group(cluster, seed, kill=False),
+        "member killed": lambda cluster, seed: _group(cluster, seed, kill=True),
+    }.items()
+}
+"""The rounds by their kinds."""

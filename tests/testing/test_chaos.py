@@ -1,0 +1,46 @@
+"""A minute of chaos; `make chaos` has more."""
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serde_chain.testing.chaos import ROUNDS, ChaosError, Cluster
+from serde_chain.testing.chaos.cluster import payload, payload_number
+from serde_chain.testing.services import KafkaBroker
+
+QUICK = ["killed producer", "killed transactions", "interrupted producer", "interrupted consumer"]
+
+
+@pytest.fixture
+def cluster(broker: KafkaBroker, tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(broker.client_config(), tmp_path) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", QUICK)
+def test_nothing_is_lost(cluster: Cluster, kind: str, seed: int) -> None:
+    outcome = ROUNDS[kind](cluster, seed)
+    assert outcome.acknowledged <= outcome.records
+    assert outcome.leftovers == 0 or outcome.killed
+
+
+@pytest.mark.parametrize("kind", sorted(ROUNDS.keys() - QUICK))
+def test_groups_hand_everything_over(cluster: Cluster, kind: str) -> None:
+    assert ROUNDS[kind](cluster, 1).acknowledged == 120
+
+
+def test_values_tell_whether_they_are_whole() -> None:
+    for large in (True, False):
+        value = payload(7, 3, large=large)
+        assert payload_number(value) == 3
+        assert value == payload(7, 3, large=large)
+        with pytest.raises(ChaosError, match="record 3 is damaged"):
+            payload_number(value + b"x")
+
+
+def test_a_failure_names_its_seed() -> None:
+    error = pickle.loads(pickle.dumps(ChaosError("lost", "killed producer", 42)))  # noqa: S301  our own
+    assert str(error) == "lost [killed producer, seed 42]"
