@@ -8,18 +8,27 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import math
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from payload_stores.middleware import run_elsewhere
 
-__all__ = ["Call", "Calls", "elsewhere", "on_loop", "tell"]
+__all__ = ["Call", "Calls", "Turns", "elsewhere", "on_loop", "size_of", "tell"]
 
 T = TypeVar("T")
+
+# What is larger is encoded in a thread; so is what takes longer, from the next record of its topic on.
+_LARGE_BYTES: Final = 1 << 18
+_LONG_SECONDS: Final = 0.005
+# Members of a value that are looked at for its size.
+_MEMBERS: Final = 100
 
 
 def tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
@@ -182,3 +191,48 @@ class _Callback:
         with self._lock:
             self._is_done = True
         self._calls.put(None)
+
+
+class Turns:
+    """The order of a topic's records, and where they are encoded: small ones on the event loop, others in a thread.
+
+    Attributes:
+        count: How many are being encoded in a thread, or wait for one.
+        lock: Whose turn it is; first come, first served.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lock = asyncio.Lock()
+        # The first record may have to ask a schema registry.
+        self._seconds = math.inf
+
+    def is_quick(self, size: int) -> bool:
+        """Whether a record of a size, in bytes, is likely to be encoded at once."""
+        return size <= _LARGE_BYTES and self._seconds < _LONG_SECONDS
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Encode a record, and note how long that takes."""
+        began = time.monotonic()
+        result = work()
+        self._seconds = time.monotonic() - began
+        return result
+
+
+def size_of(value: Any) -> int:
+    """What a value has in bytes and text; a guess, from what is near.
+
+    Example:
+        >>> size_of({"name": "M 51", "image": bytes(1000)})
+        1004
+    """
+    if isinstance(value, (bytes, bytearray, str)):
+        return len(value)
+    members: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        members = value.values()
+    elif isinstance(value, (list, tuple)):
+        members = value
+    elif isinstance(value, memoryview):
+        return value.nbytes
+    return sum(len(member) for member in islice(members, _MEMBERS) if isinstance(member, (bytes, bytearray, str)))

@@ -7,10 +7,9 @@ import logging
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -21,8 +20,8 @@ from payload_stores.middleware import run_elsewhere
 from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.confluent.outbox import NotSentError
 from serde_chain.clients.confluent.producer import Producer
-from serde_chain.clients.confluent.setup import MAX_BLOCK
-from serde_chain.clients.event_loop import elsewhere, tell
+from serde_chain.clients.event_loop import Turns, elsewhere, size_of, tell
+from serde_chain.clients.setup import MAX_BLOCK
 from serde_chain.config import load
 from serde_chain.record import Headers
 
@@ -33,29 +32,9 @@ _log = logging.getLogger("serde_chain")
 Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 Delivery: TypeAlias = "asyncio.Future[Message]"
 
-# What is larger is encoded in a thread; so is what takes longer, from the next record of its topic on.
-_LARGE_BYTES: Final = 1 << 18
-_LONG_SECONDS: Final = 0.005
 # Between two looks for room in a full client, and for reports; reports of the client itself come at once.
 _ROOM_SECONDS: Final = 0.02
 _POLL_SECONDS: Final = 0.1
-# Members of a value that are looked at for its size.
-_MEMBERS: Final = 100
-
-
-class _Turns:
-    """The records of one topic that are encoded in a thread, or wait for one.
-
-    Attributes:
-        count: How many there are.
-        lock: Whose turn it is; first come, first served.
-        is_quick: Whether the last record was encoded at once. Not before the first: it may have to ask a registry.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.lock = asyncio.Lock()
-        self.is_quick = False
 
 
 class AsyncProducer:
@@ -101,7 +80,7 @@ class AsyncProducer:
         settings = with_callbacks({**load(config or {}), **kwargs})
         self._block_s = MAX_BLOCK.read(settings) / 1000
         self._producer = Producer(settings, automatic_offload=automatic_offload)
-        self._topics: defaultdict[str, _Turns] = defaultdict(_Turns)
+        self._topics: defaultdict[str, Turns] = defaultdict(Turns)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reports: deque[tuple[Delivery, confluent_kafka.KafkaError | None, Message]] = deque()
         self._is_told = False
@@ -178,15 +157,13 @@ class AsyncProducer:
             *(topic, value, key, partition, partial(self._delivered, delivery), None, timestamp, headers),
         )
         turns = self._topics[topic]
-        size = _size_of(value) + _size_of(key)
-        if turns.is_quick and not turns.count and size <= _LARGE_BYTES and self._producer.has_room(_LARGE_BYTES):
-            began = time.monotonic()
+        size = size_of(value) + size_of(key)
+        if not turns.count and turns.is_quick(size) and self._producer.has_room(size):
             try:
-                record()
+                turns.do(record)
             except BufferError:
                 pass  # it waits for room below
             else:
-                turns.is_quick = time.monotonic() - began < _LONG_SECONDS
                 return delivery
         turns.count += 1
         # As a task of its own: where this one is cancelled, the record keeps its turn nevertheless.
@@ -200,13 +177,13 @@ class AsyncProducer:
             raise
         return delivery
 
-    async def _in_turn(self, turns: _Turns, record: Callable[[], None]) -> None:
+    async def _in_turn(self, turns: Turns, record: Callable[[], None]) -> None:
         try:
             async with turns.lock:
                 until = time.monotonic() + self._block_s
                 while True:
                     try:
-                        turns.is_quick = await elsewhere(_took, record) < _LONG_SECONDS
+                        await elsewhere(turns.do, record)
                     except BufferError:
                         if time.monotonic() >= until:
                             raise
@@ -309,28 +286,7 @@ class AsyncProducer:
         await self.close()
 
 
-def _took(work: Callable[[], None]) -> float:
-    """Do it; returns how many seconds it took."""
-    began = time.monotonic()
-    work()
-    return time.monotonic() - began
-
-
 def _log_failure(topic: str, task: asyncio.Task[None]) -> None:
     """Tell what became of a record whose caller is gone."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("a record of %s was not sent: %s", topic, error)
-
-
-def _size_of(value: Any) -> int:
-    """What a value has in bytes and text; a guess, from what is near."""
-    if isinstance(value, (bytes, bytearray, str)):
-        return len(value)
-    members: Iterable[Any] = ()
-    if isinstance(value, Mapping):
-        members = value.values()
-    elif isinstance(value, (list, tuple)):
-        members = value
-    elif isinstance(value, memoryview):
-        return value.nbytes
-    return sum(len(member) for member in islice(members, _MEMBERS) if isinstance(member, (bytes, bytearray, str)))

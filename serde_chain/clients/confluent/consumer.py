@@ -20,8 +20,8 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.confluent.plain import PlainDecoder, Taken, plain_poll
-from serde_chain.clients.confluent.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, place
 from serde_chain.config import load
