@@ -281,6 +281,10 @@ class Sender:
         record.number = next(self._numbers)
         return not (self._settling or self._lanes.get(topic)) and self.is_clear(topic)
 
+    def has_room(self, size: int) -> bool:
+        """Whether a record of a size, in bytes, would be taken now."""
+        return not self._held or self._held + size <= self._buffer_bytes
+
     def offer(self, record: Outgoing) -> bool:
         """Take a record, if there is room for it.
 
@@ -288,7 +292,7 @@ class Sender:
             Whether it was taken: it will be sent, or reported.
         """
         with self._lock:
-            if self._held and self._held + record.size > self._buffer_bytes:
+            if not self.has_room(record.size):
                 return False
             self._held += record.size
             self._number = record.number = next(self._numbers)
