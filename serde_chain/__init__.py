@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from serde_chain.base import Data, Deserializer, Serializer, StagePair
     from serde_chain.chain import DeserializerChain, SerializerChain
+    from serde_chain.clients.aio.consumer import AsyncConsumer
+    from serde_chain.clients.aio.producer import AsyncProducer
     from serde_chain.clients.confluent.consumer import Consumer
     from serde_chain.clients.confluent.producer import Producer
     from serde_chain.errors import (
@@ -34,10 +36,13 @@ if TYPE_CHECKING:
         UnknownKeyError,
         UntrustedReferenceError,
     )
+    from serde_chain.handles import PayloadHandle
     from serde_chain.record import RecordContext
     from serde_chain.transfer import Transfer
 
 __all__ = [
+    "AsyncConsumer",
+    "AsyncProducer",
     "ConfigError",
     "Consumer",
     "Data",
@@ -51,6 +56,7 @@ __all__ = [
     "MessageTooLargeError",
     "MissingDependencyError",
     "PayloadAccessDeniedError",
+    "PayloadHandle",
     "PayloadIntegrityError",
     "PayloadNotFoundError",
     "PayloadStoreError",
@@ -70,15 +76,19 @@ __all__ = [
 ]
 
 _PUBLIC = frozenset(__all__)
+_CLIENTS = frozenset({"AsyncConsumer", "AsyncProducer", "Consumer", "Producer"})
 # The clients say what to install when they are asked for; `from serde_chain import *` asks for nothing in particular.
 if not TYPE_CHECKING and find_spec("confluent_kafka") is None:
-    __all__ = [name for name in __all__ if name not in {"Consumer", "Producer"}]
+    __all__ = [name for name in __all__ if name not in _CLIENTS]
 
 _MODULES = {
+    "AsyncConsumer": "clients.aio.consumer",
+    "AsyncProducer": "clients.aio.producer",
     "Consumer": "clients.confluent.consumer",
     "Data": "base",
     "Deserializer": "base",
     "DeserializerChain": "chain",
+    "PayloadHandle": "handles",
     "Producer": "clients.confluent.producer",
     "RecordContext": "record",
     "Serializer": "base",

@@ -84,6 +84,13 @@ def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path
     assert installed(install_line(PAGES["consume.md"])).run(changed, tmp_path) == "M 51 2000000\n"
 
 
+def test_asyncio(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["asyncio.md"])
+    code = substituted(code, broker, tmp_path).replace('"images"', f'"{topic}"')
+    printed = installed(install_line(PAGES["asyncio.md"])).run(code, tmp_path)
+    assert printed == "0\n{'name': 'M 51'} [('band', b'g')]\n"
+
+
 def test_telemetry(installed: Installed, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["telemetry.md"])
     printed = installed(install_line(PAGES["telemetry.md"])).run(code, tmp_path)
@@ -96,7 +103,8 @@ def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Pat
     topic = "large-images"
     broker.create_topic(topic)
     code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"images"', f'"{topic}"')
-    installed(install_line(page)).run(code, tmp_path)
+    printed = installed(install_line(page)).run(code, tmp_path)
+    assert printed == f"<PayloadHandle of 5000000 bytes, in a payload store> 5000000\n{bytes(10)!r}\n"
     assert [path.stat().st_size for path in (tmp_path / "store" / topic).iterdir()] == [5_000_000]
 
 

@@ -23,8 +23,8 @@ from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.confluent.plain import PlainDecoder, Taken, plain_poll
-from serde_chain.clients.confluent.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, place
 from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, RAISE, load
@@ -382,6 +382,17 @@ class Consumer:
                 self._passes(records[0], failure)
             raise
         return error if error is not None and not len(table) else table
+
+    def take_back(self) -> None:
+        """Take what the last call has returned or raised for not handed over: the next one hands it over.
+
+        For callers whose own callers may have gone meanwhile.
+
+        Example:
+            >>> if consumer.poll(1) is not None:  # doctest: +SKIP
+            ...     consumer.take_back()  # the next poll returns the same message
+        """
+        self._window.given = self._window.passed = ()
 
     def _poll(self, timeout: float) -> None:
         if self._window.front() is None:

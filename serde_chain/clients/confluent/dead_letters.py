@@ -9,8 +9,8 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from serde_chain.clients.confluent.partitions import log_error
-from serde_chain.clients.confluent.setup import for_producer
 from serde_chain.clients.dead_letters import Origin, error_headers
+from serde_chain.clients.setup import for_producer
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 
 __all__ = ["DeadLetters"]
