@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from serde_chain.base import Data, Deserializer, Serializer, StagePair
     from serde_chain.chain import DeserializerChain, SerializerChain
+    from serde_chain.clients.aio.consumer import AsyncConsumer
+    from serde_chain.clients.aio.producer import AsyncProducer
     from serde_chain.clients.confluent.consumer import Consumer
     from serde_chain.clients.confluent.producer import Producer
     from serde_chain.errors import (
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from serde_chain.transfer import Transfer
 
 __all__ = [
+    "AsyncConsumer",
+    "AsyncProducer",
     "ConfigError",
     "Consumer",
     "Data",
@@ -72,11 +76,14 @@ __all__ = [
 ]
 
 _PUBLIC = frozenset(__all__)
+_CLIENTS = frozenset({"AsyncConsumer", "AsyncProducer", "Consumer", "Producer"})
 # The clients say what to install when they are asked for; `from serde_chain import *` asks for nothing in particular.
 if not TYPE_CHECKING and find_spec("confluent_kafka") is None:
-    __all__ = [name for name in __all__ if name not in {"Consumer", "Producer"}]
+    __all__ = [name for name in __all__ if name not in _CLIENTS]
 
 _MODULES = {
+    "AsyncConsumer": "clients.aio.consumer",
+    "AsyncProducer": "clients.aio.producer",
     "Consumer": "clients.confluent.consumer",
     "Data": "base",
     "Deserializer": "base",

@@ -24,7 +24,7 @@ from serde_chain import (
     Serializer,
     SerializerChain,
 )
-from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
+from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
 from serde_chain.config import resolve
 
 SCHEMA = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]})

@@ -77,6 +77,20 @@ def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> Non
     assert values == "['key', 'value.id', 'value.band'] g"
 
 
+def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["consume.md"])
+    broker.create_topic(f"{topic}-dead")
+    changed = substituted(code, broker, tmp_path).replace('"images', f'"{topic}')
+    assert installed(install_line(PAGES["consume.md"])).run(changed, tmp_path) == "M 51 2000000\n"
+
+
+def test_asyncio(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["asyncio.md"])
+    code = substituted(code, broker, tmp_path).replace('"images"', f'"{topic}"')
+    printed = installed(install_line(PAGES["asyncio.md"])).run(code, tmp_path)
+    assert printed == "0\n{'name': 'M 51'} [('band', b'g')]\n"
+
+
 def test_telemetry(installed: Installed, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["telemetry.md"])
     printed = installed(install_line(PAGES["telemetry.md"])).run(code, tmp_path)

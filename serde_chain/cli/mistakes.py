@@ -11,7 +11,7 @@ from serde_chain import config as configuration
 from serde_chain.base import Stage
 from serde_chain.catalogue import StageItem, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.clients.confluent.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 

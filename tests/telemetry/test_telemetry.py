@@ -142,7 +142,7 @@ def test_payloads_of_real_records(broker: KafkaBroker, topic: str) -> None:
     (program,) = spans(result, "program")
     assert [span["parent"] for span in spans(result, f"offload {topic}")] == [program["id"]] * 2
     places = [span["attributes"]["messaging.kafka.offset"] for span in spans(result, f"fetch {topic}")]
-    assert places == [0, 2]
+    assert sorted(places) == [0, 2]
 
 
 @pytest.mark.parametrize("program", ["instrumented", "proxied"])
@@ -155,4 +155,4 @@ def test_beside_the_instrumentation_of_confluent_kafka(broker: KafkaBroker, topi
     assert (len(sent), len(up), len(down)) == (3, 2, 2)
     assert {span["trace"] for span in (*sent, *up, *down)} == {whole["trace"]}
     # What is fetched belongs to the span under which its record was sent.
-    assert [span["parent"] for span in down] == [sent[0]["id"], sent[2]["id"]]
+    assert {span["parent"] for span in down} == {sent[0]["id"], sent[2]["id"]}

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -17,15 +16,15 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from payload_stores.options import Option, integer
-from serde_chain.base import Serializer, SupportsOffload
+from serde_chain.base import SupportsOffload
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, produce_of, purged
 from serde_chain.clients.confluent.plain import plain_produce
-from serde_chain.clients.confluent.setup import MAX_BLOCK, ClientSetup
 from serde_chain.clients.confluent.transactions import Transactions
 from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
 from serde_chain.config import load
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
 from serde_chain.transfer import Transfer, finish
@@ -95,7 +94,7 @@ class Producer:
         self._journal: Journal | None = None
         try:
             setup, topics = _limited(setup)
-            self._journal = _journal(setup)
+            self._journal = setup.open_journal()
             self._producer = confluent_kafka.Producer(setup.client)
             self._send = produce_of(self._producer)
             setup.tell_cluster(self._producer.cluster_id)
@@ -110,7 +109,7 @@ class Producer:
         self._negotiates = topics is not None
         negotiation = None if topics is None else _negotiation(setup, topics)
         self._outbox = Outbox(self._producer, setup.offloading, negotiation, setup.client.get("on_delivery"))
-        in_flight, buffer_bytes = _bounds(setup)
+        in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
             self._outbox,
             in_flight=in_flight,
@@ -189,6 +188,15 @@ class Producer:
             return
         # By position: keywords would cost as much again as the chain of a small record.
         self._send(topic, value, key, partition, callback, None, timestamp, encoded or None)
+
+    def has_room(self, size: int) -> bool:
+        """Whether ``produce`` would take a record of a size, in bytes, without waiting for uploads.
+
+        Example:
+            >>> producer.has_room(1000)  # doctest: +SKIP
+            True
+        """
+        return self._sender.has_room(size)
 
     def _serve(self) -> None:
         """Let deliveries make room in batches."""
@@ -389,29 +397,6 @@ class Producer:
         self.close()
 
 
-def _bounds(setup: ClientSetup[SerializerChain]) -> tuple[int, int]:
-    """How many uploads run at a time, and how many bytes wait for them."""
-    if not setup.moves_payloads:
-        return 1, 1
-    from serde_chain.stages.large_message.options import BUFFER_BYTES, UPLOADS_IN_FLIGHT
-
-    return UPLOADS_IN_FLIGHT.read(setup.config), BUFFER_BYTES.read(setup.config)
-
-
-def _journal(setup: ClientSetup[SerializerChain]) -> Journal | None:
-    """The crash journal, if there is to be one."""
-    if not setup.moves_payloads:
-        return None
-    from serde_chain.stages.large_message.options import JOURNAL_FSYNC, JOURNAL_PATH
-
-    path = JOURNAL_PATH.read(setup.config)
-    if path is None:
-        return None
-    from serde_chain.clients.journal import Journal
-
-    return Journal(path, fsync=JOURNAL_FSYNC.read(setup.config))
-
-
 def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:
     last = setup.value.stages[-1] if setup.value is not None else None
     max_bytes = _MESSAGE_MAX.read(setup.config)
@@ -431,22 +416,17 @@ def _limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[Serialize
     """
     limit = _MESSAGE_MAX.read(setup.config)
     topics: TopicLimits | None = None
-    limited: dict[str, SerializerChain] = {}
-    for field, chain in ((KEY, setup.key), (VALUE, setup.value)):
-        stages = chain.stages if chain is not None else ()
-        for at, stage in enumerate(stages):
-            if chain is None or not isinstance(stage, SupportsOffload):
-                continue
-            if stage.negotiates and topics is None:
-                from serde_chain.clients.confluent.topic_limits import TopicLimits
 
-                timeout_ms = min(_DESCRIBE_MS, setup.limit_ms)
-                topics = TopicLimits(setup.client, ttl_ms=stage.limits_ttl_ms, timeout_ms=timeout_ms)
-            later = [other for other in stages[at + 1 :] if isinstance(other, Serializer)]
-            overhead = sum(other.max_overhead or 0 for other in later)
-            asked = topics if stage.negotiates else None
-            limited[field] = chain.with_limits(ClientLimits(limit, overhead, asked, is_key=field == KEY))
-    return replace(setup, key=limited.get(KEY, setup.key), value=limited.get(VALUE, setup.value)), topics
+    def limits(stage: SupportsOffload, overhead: int, is_key: bool) -> ClientLimits:
+        nonlocal topics
+        if stage.negotiates and topics is None:
+            from serde_chain.clients.confluent.topic_limits import TopicLimits
+
+            timeout_ms = min(_DESCRIBE_MS, setup.limit_ms)
+            topics = TopicLimits(setup.client, ttl_ms=stage.limits_ttl_ms, timeout_ms=timeout_ms)
+        return ClientLimits(limit, overhead, topics if stage.negotiates else None, is_key=is_key)
+
+    return setup.with_limits(limits), topics
 
 
 def _copy(headers: Headers | None) -> list[Header]:

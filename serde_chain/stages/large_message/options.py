@@ -143,13 +143,16 @@ JOURNAL_FSYNC: Final = Option(
     doc="force each note to disk, so that the journal counts after a loss of power as well",
 )
 DOWNLOADS_IN_FLIGHT: Final = Option(
-    "large.message.downloads.in.flight", integer(1), 8, doc="most downloads at a time, where records come in batches"
+    "large.message.downloads.in.flight",
+    integer(1),
+    8,
+    doc="most downloads at a time, ahead of the reader of a topic or a batch",
 )
 DOWNLOADS_BYTES: Final = Option(
     "large.message.downloads.max.bytes",
     integer(1),
     64 << 20,
-    doc="most bytes that are downloaded ahead of their reader, where batches are read in parts, as in Spark",
+    doc="most bytes that are downloaded ahead of the reader",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from payload_stores.base import PayloadStore, StoredRecord, SupportsRecords, SupportsStreaming
@@ -260,6 +260,10 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
                 reference=reference.url,
             )
 
+    def key_of(self, reference: Reference) -> Hashable:
+        """What downloads with equal results have in common: stages of other stores, prefixes or limits have others."""
+        return id(self._stores), reference
+
     def store_of(self, url: str) -> PayloadStore:
         """The store to which a reference belongs; raises UntrustedReferenceError if it is in none of them."""
         store = self._owner(url)
@@ -303,7 +307,7 @@ class Download(Transfer[Buffer | StoredRecord]):
         self._format = reference_format
         self.reference = reference
         self._ctx = ctx
-        self.size, self.key = reference.size, reference
+        self.size, self.key = reference.size, stage.key_of(reference)
         self._observe = observer("fetch", ctx, reference.size, store=stage.scheme_of(reference.url))
 
     def run(self) -> Buffer | StoredRecord:

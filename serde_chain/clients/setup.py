@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from payload_stores.options import Option, integer
 from serde_chain import config as configuration
-from serde_chain.base import SupportsFetch, SupportsOffload, is_stage
+from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsOffload, is_stage
 from serde_chain.catalogue import SERIALIZE, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
+from serde_chain.record import KEY, VALUE
 
-__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup"]
+if TYPE_CHECKING:
+    from serde_chain.clients.journal import Journal
+
+__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "for_producer"]
 
 # Java's key; librdkafka has none of that name, so it stops here.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
@@ -121,6 +125,51 @@ class ClientSetup(Generic[ChainT]):
         return [stage for stage in self._moving if isinstance(stage, SupportsOffload)]
 
     @property
+    def upload_bounds(self) -> tuple[int, int]:
+        """How many uploads run at a time, and how many bytes wait for them."""
+        if not self.moves_payloads:
+            return 1, 1
+        from serde_chain.stages.large_message.options import BUFFER_BYTES, UPLOADS_IN_FLIGHT
+
+        return UPLOADS_IN_FLIGHT.read(self.config), BUFFER_BYTES.read(self.config)
+
+    def open_journal(self) -> Journal | None:
+        """The crash journal, if there is to be one.
+
+        Raises:
+            ConfigError: It cannot be used.
+        """
+        if not self.moves_payloads:
+            return None
+        from serde_chain.stages.large_message.options import JOURNAL_FSYNC, JOURNAL_PATH
+
+        path = JOURNAL_PATH.read(self.config)
+        if path is None:
+            return None
+        from serde_chain.clients.journal import Journal
+
+        return Journal(path, fsync=JOURNAL_FSYNC.read(self.config))
+
+    def with_limits(
+        self: ClientSetup[SerializerChain], limits: Callable[[SupportsOffload, int, bool], RecordLimits]
+    ) -> ClientSetup[SerializerChain]:
+        """The setup with a client's limits: its chains also offload what the client would refuse.
+
+        Args:
+            limits: Makes the limits for a stage, from the bytes that later stages add, and whether it is for keys.
+        """
+        limited: dict[str, SerializerChain] = {}
+        for field_, chain in ((KEY, self.key), (VALUE, self.value)):
+            stages = chain.stages if chain is not None else ()
+            for at, stage in enumerate(stages):
+                if chain is None or not isinstance(stage, SupportsOffload):
+                    continue
+                later = [other for other in stages[at + 1 :] if isinstance(other, Serializer)]
+                overhead = sum(other.max_overhead or 0 for other in later)
+                limited[field_] = chain.with_limits(limits(stage, overhead, field_ == KEY))
+        return replace(self, key=limited.get(KEY, self.key), value=limited.get(VALUE, self.value))
+
+    @property
     def _moving(self) -> list[SupportsOffload | SupportsFetch]:
         stages = [stage for chain in (self.key, self.value) if chain for stage in chain.stages]
         return [stage for stage in stages if isinstance(stage, (SupportsOffload, SupportsFetch))]
@@ -172,3 +221,9 @@ class ClientSetup(Generic[ChainT]):
 def _moves_payloads(chain: type[ChainT], resolved: Resolved, *, is_key: bool) -> bool:
     kinds = (stage_type(item, chain.side) for item in resolved.of(chain.side, is_key=is_key))
     return any(is_stage(kind) and kind.moves_payloads for kind in kinds)
+
+
+def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a consumer that a producer of its own needs: where the broker is, and how to log in."""
+    not_its_own = (*_CONSUMERS_ONLY, "stats_cb", "statistics.interval.ms", "throttle_cb")
+    return {name: setting for name, setting in client.items() if name not in not_its_own}

@@ -1,0 +1,289 @@
+"""A consumer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias, TypeVar
+
+from confluent_kafka import TopicPartition
+
+from serde_chain.clients.aio.callbacks import with_callbacks
+from serde_chain.clients.confluent.consumer import Consumer, Message
+from serde_chain.clients.event_loop import Call, Calls, on_loop
+from serde_chain.config import load
+
+__all__ = ["AsyncConsumer"]
+
+T = TypeVar("T")
+OnRebalance: TypeAlias = Callable[["AsyncConsumer", list[TopicPartition]], Any]
+
+# A call that is cancelled ends after this at the latest.
+_SLICE_SECONDS: Final = 0.2
+
+
+class AsyncConsumer:
+    """:class:`serde_chain.Consumer` for asyncio: the same calls, awaited, and ``async for``.
+
+    The calls block in a thread, one at a time and in the order in which they are made; the event loop goes on. Payloads
+    are fetched ahead, and records decoded there. What a call that is cancelled would have returned comes with the next
+    one: no record is passed over.
+
+    ``consume`` is the cheapest way to many small records; ``poll`` and ``async for`` hop to the thread for each.
+
+    Example:
+        >>> config = {"bootstrap.servers": "localhost:9092", "group.id": "readers", "value.deserializers": "zstd, json"}
+        >>> async def main():
+        ...     async with AsyncConsumer(config) as consumer:
+        ...         await consumer.subscribe(["images"])
+        ...         async for message in consumer:
+        ...             print(message.value())
+        >>> asyncio.run(main())  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | str | Path | None = None,
+        /,
+        *,
+        fetch_external: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Make a consumer, in a coroutine.
+
+        Args:
+            config: As for :class:`serde_chain.Consumer`. Callbacks in it (``error_cb``, ``on_commit``, …) may be
+                coroutine functions; others are called in the thread.
+            fetch_external: As for :class:`serde_chain.Consumer`.
+            **kwargs: Further keys.
+
+        Raises:
+            ConfigError: A chain's configuration is wrong.
+            confluent_kafka.KafkaException: The client refuses the rest.
+        """
+        asyncio.get_running_loop()  # an error now rather than with the first call
+        settings = with_callbacks({**load(config or {}), **kwargs})
+        self._consumer = Consumer(settings, fetch_external=fetch_external)
+        self._calls = Calls()
+        self._is_in_call = False
+        self._fetching: set[Call[Any]] = set()
+        # Calls that were cancelled: what they return reaches no one.
+        self._lost: deque[Call[Any]] = deque()
+
+    async def _call(self, work: Callable[..., T], *args: Any) -> T:
+        """Make a call of the consumer that hands over nothing."""
+        return await self._calls.make(Call(self._settled, work, *args))
+
+    def _settled(self, work: Callable[..., T], *args: Any) -> T:
+        if self._is_in_call:  # made by a callback of the present call, in its thread
+            return work(*args)
+        self._is_in_call = True
+        try:
+            were_made = [self._lost.popleft().has_run for _ in range(len(self._lost))]
+            if any(were_made):
+                self._consumer.take_back()
+            return work(*args)
+        finally:
+            self._is_in_call = False
+
+    async def _fetch(self, work: Callable[[Call[Any]], T]) -> T:
+        """Make a call that hands records over; ``work`` looks whether it is abandoned."""
+        call: Call[T] = Call(lambda: self._settled(work, call))
+        self._fetching.add(call)
+        try:
+            return await self._calls.make(call)
+        except asyncio.CancelledError:
+            call.is_abandoned = True
+            self._lost.append(call)
+            raise
+        finally:
+            self._fetching.discard(call)
+
+    async def poll(self, timeout: float = -1) -> Message | None:
+        """Fetch one record; as :meth:`serde_chain.Consumer.poll`.
+
+        Example:
+            >>> async def next_value(consumer):
+            ...     message = await consumer.poll(1)
+            ...     return None if message is None else message.value()
+        """
+        until = _end_of(timeout)
+
+        def work(call: Call[Any]) -> Message | None:
+            while True:
+                left = max(0.0, until - time.monotonic())
+                message = self._consumer.poll(min(left, _SLICE_SECONDS))
+                if message is not None or call.is_abandoned or time.monotonic() >= until:
+                    return message
+
+        return await self._fetch(work)
+
+    async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Fetch several records; as :meth:`serde_chain.Consumer.consume`.
+
+        Example:
+            >>> async def next_values(consumer):
+            ...     return [message.value() for message in await consumer.consume(500, 1)]
+        """
+        until = _end_of(timeout)
+
+        def work(call: Call[Any]) -> list[Message]:
+            while True:
+                left = max(0.0, until - time.monotonic())
+                messages = self._consumer.consume(num_messages, min(left, _SLICE_SECONDS))
+                if len(messages) == num_messages or call.is_abandoned or time.monotonic() >= until:
+                    return messages
+                self._consumer.take_back()  # the next slice hands them over, with others
+
+        return await self._fetch(work)
+
+    async def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
+        """Fetch several records as an Arrow table; as :meth:`serde_chain.Consumer.consume_arrow`.
+
+        Example:
+            >>> async def next_table(consumer):
+            ...     return (await consumer.consume_arrow(1000, 3)).to_pandas()
+        """
+        return await self._fetch(lambda _call: self._consumer.consume_arrow(num_messages, timeout))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next record, or message with ``error()``; there is always a next one, unless the task is cancelled."""
+        while (message := await self.poll()) is None:
+            pass
+        return message
+
+    async def subscribe(
+        self,
+        topics: list[str],
+        on_assign: OnRebalance | None = None,
+        on_revoke: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        """Subscribe to topics; callbacks are called on the event loop, with this consumer and the partitions.
+
+        They may be coroutine functions, and call this consumer.
+        """
+        await self._call(self._consumer.subscribe, topics, *map(self._rebalance, (on_assign, on_revoke, on_lost)))
+
+    def _rebalance(self, callback: OnRebalance | None) -> Any:
+        if callback is None:
+            return None
+        call = on_loop(partial(callback, self))
+        return lambda _consumer, partitions: call(partitions)
+
+    async def unsubscribe(self) -> None:
+        """End the subscription."""
+        await self._call(self._consumer.unsubscribe)
+
+    async def assign(self, partitions: list[TopicPartition]) -> None:
+        """Take partitions by hand."""
+        await self._call(self._consumer.assign, partitions)
+
+    async def unassign(self) -> None:
+        """Give all partitions back."""
+        await self._call(self._consumer.unassign)
+
+    async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Take further partitions."""
+        await self._call(self._consumer.incremental_assign, partitions)
+
+    async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Give some partitions back."""
+        await self._call(self._consumer.incremental_unassign, partitions)
+
+    async def assignment(self) -> list[TopicPartition]:
+        """The partitions that this consumer has."""
+        return await self._call(self._consumer.assignment)
+
+    async def seek(self, partition: TopicPartition) -> None:
+        """Go on at another offset."""
+        await self._call(self._consumer.seek, partition)
+
+    async def pause(self, partitions: list[TopicPartition]) -> None:
+        """Stop handing over records of partitions."""
+        await self._call(self._consumer.pause, partitions)
+
+    async def resume(self, partitions: list[TopicPartition]) -> None:
+        """Go on with paused partitions."""
+        await self._call(self._consumer.resume, partitions)
+
+    async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The offsets behind the last records that were handed over."""
+        return await self._call(self._consumer.position, partitions)
+
+    async def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[TopicPartition] | None:
+        """Commit the offsets of a message, the given offsets, or all that are stored."""
+        return await self._call(self._consumer.commit, message, offsets, asynchronous)
+
+    async def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Committed offsets; ``timeout`` in seconds."""
+        return await self._call(self._consumer.committed, partitions, timeout)
+
+    async def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        """Store offsets for the next commit."""
+        await self._call(self._consumer.store_offsets, message, offsets)
+
+    async def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int]:
+        """First and next offset of a partition; ``timeout`` in seconds."""
+        return await self._call(self._consumer.get_watermark_offsets, partition, timeout, cached)
+
+    async def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Offsets for timestamps in ms; ``timeout`` in seconds."""
+        return await self._call(self._consumer.offsets_for_times, partitions, timeout)
+
+    async def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Cluster metadata; ``timeout`` in seconds."""
+        return await self._call(self._consumer.list_topics, topic, timeout)
+
+    async def cluster_id(self, timeout: float = -1) -> str:
+        """Id of the cluster; ``timeout`` in seconds."""
+        return await self._call(self._consumer.cluster_id, timeout)
+
+    async def consumer_group_metadata(self) -> Any:
+        """Metadata for ``AsyncProducer.send_offsets_to_transaction``."""
+        return await self._call(self._consumer.consumer_group_metadata)
+
+    async def memberid(self) -> str | None:
+        """Id of this member of the group."""
+        return await self._call(self._consumer.memberid)
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Change the SASL credentials for connections to come."""
+        await self._call(self._consumer.set_sasl_credentials, username, password)
+
+    async def close(self) -> None:
+        """Commit if so configured, leave the group, and close the chains and their stores.
+
+        Calls that other tasks wait for end first, without a record.
+        """
+        for call in self._fetching:
+            call.is_abandoned = True
+        await self._call(self._consumer.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _end_of(timeout: float) -> float:
+    return math.inf if timeout < 0 else time.monotonic() + timeout

@@ -1,0 +1,292 @@
+"""A producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+import confluent_kafka
+
+from payload_stores.middleware import run_elsewhere
+from serde_chain.clients.aio.callbacks import with_callbacks
+from serde_chain.clients.confluent.outbox import NotSentError
+from serde_chain.clients.confluent.producer import Producer
+from serde_chain.clients.event_loop import Turns, elsewhere, size_of, tell
+from serde_chain.clients.setup import MAX_BLOCK
+from serde_chain.config import load
+from serde_chain.record import Headers
+
+__all__ = ["AsyncProducer"]
+
+_log = logging.getLogger("serde_chain")
+
+Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
+Delivery: TypeAlias = "asyncio.Future[Message]"
+
+# Between two looks for room in a full client, and for reports; reports of the client itself come at once.
+_ROOM_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.1
+
+
+class AsyncProducer:
+    """:class:`serde_chain.Producer` for asyncio.
+
+    ``await producer.produce(...)`` hands a record over, headers included, and returns a future of the delivered
+    message: its exception says why a record was not delivered. The records of one topic leave in the order of the
+    calls. Small records are encoded on the event loop; large ones, and all that take longer than 5 ms, in threads, so
+    that the loop goes on. Where there is no room, ``produce`` waits for up to ``max.block.ms``.
+
+    A call that is cancelled may have handed the record over; its delivery goes on.
+
+    Example:
+        >>> config = {"bootstrap.servers": "localhost:9092", "value.serializers": "json, zstd"}
+        >>> async def main():
+        ...     async with AsyncProducer(config) as producer:
+        ...         delivery = await producer.produce("images", {"name": "M 51"}, key=b"M 51", headers=[("band", b"g")])
+        ...         print((await delivery).offset())
+        >>> asyncio.run(main())  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | str | Path | None = None,
+        /,
+        *,
+        automatic_offload: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Make a producer, in a coroutine.
+
+        Args:
+            config: As for :class:`serde_chain.Producer`. Callbacks in it (``error_cb``, ``stats_cb``, …) may be
+                coroutine functions; others are called in a thread.
+            automatic_offload: As for :class:`serde_chain.Producer`.
+            **kwargs: Further keys.
+
+        Raises:
+            ConfigError: A chain's configuration is wrong.
+            confluent_kafka.KafkaException: The client refuses the rest.
+        """
+        self._loop = asyncio.get_running_loop()
+        settings = with_callbacks({**load(config or {}), **kwargs})
+        self._block_s = MAX_BLOCK.read(settings) / 1000
+        self._producer = Producer(settings, automatic_offload=automatic_offload)
+        self._topics: defaultdict[str, Turns] = defaultdict(Turns)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._reports: deque[tuple[Delivery, confluent_kafka.KafkaError | None, Message]] = deque()
+        self._is_told = False
+        self._served = 0
+        self._news = asyncio.Event()
+        self._is_closed = False
+        run_elsewhere(self._serve)
+
+    def _serve(self) -> None:
+        """Serve the client's reports and callbacks, in a daemon thread."""
+        while not (self._is_closed or self._loop.is_closed()):
+            try:
+                self._producer.poll(_POLL_SECONDS)
+            except Exception:  # noqa: BLE001  of a callback, or since it was closed
+                if not self._is_closed:
+                    _log.exception("a callback of the producer failed")
+
+    def _delivered(self, delivery: Delivery, error: confluent_kafka.KafkaError | None, message: Message) -> None:
+        self._reports.append((delivery, error, message))
+        if not self._is_told:
+            self._is_told = True
+            tell(self._loop, self._report)
+
+    def _report(self) -> None:
+        self._is_told = False
+        self._news.set()
+        while self._reports:
+            delivery, error, message = self._reports.popleft()
+            self._served += 1
+            if delivery.done():  # cancelled
+                continue
+            if error is None:
+                delivery.set_result(message)
+                continue
+            failure = confluent_kafka.KafkaException(error)
+            failure.__cause__ = error.__cause__ if isinstance(error, NotSentError) else None
+            delivery.set_exception(failure)
+
+    async def produce(  # noqa: PLR0917, the original's signature
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        timestamp: int = 0,
+        headers: Headers | None = None,
+    ) -> Delivery:
+        """Encode a record and hand it over.
+
+        Args:
+            topic: Topic.
+            value: Object for the value chain; None makes a tombstone.
+            key: Object for the key chain.
+            partition: Partition; -1 lets the client choose by the encoded key.
+            timestamp: Record timestamp in ms since the epoch; 0 for now.
+            headers: Headers; the caller's object is not changed.
+
+        Returns:
+            A future of the delivered message, whose value is what was sent: of a large message, its reference. Its
+            exception is a ``confluent_kafka.KafkaException``, whose ``__cause__`` is the store's error if there is one.
+
+        Raises:
+            SerializationError: A stage failed; nothing was sent.
+            BufferError: There was no room within ``max.block.ms``.
+            confluent_kafka.KafkaException: As in ``confluent_kafka.Producer.produce``.
+
+        Example:
+            >>> async def send(producer):
+            ...     return await producer.produce("images", {"name": "M 51"}, key=b"M 51")
+        """
+        delivery: Delivery = self._loop.create_future()
+        record = partial(
+            self._producer.produce,
+            *(topic, value, key, partition, partial(self._delivered, delivery), None, timestamp, headers),
+        )
+        turns = self._topics[topic]
+        size = size_of(value) + size_of(key)
+        if not turns.count and turns.is_quick(size) and self._producer.has_room(size):
+            try:
+                turns.do(record)
+            except BufferError:
+                pass  # it waits for room below
+            else:
+                return delivery
+        turns.count += 1
+        # As a task of its own: where this one is cancelled, the record keeps its turn nevertheless.
+        task = asyncio.create_task(self._in_turn(turns, record))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(partial(_log_failure, topic))
+            raise
+        return delivery
+
+    async def _in_turn(self, turns: Turns, record: Callable[[], None]) -> None:
+        try:
+            async with turns.lock:
+                until = time.monotonic() + self._block_s
+                while True:
+                    try:
+                        await elsewhere(turns.do, record)
+                    except BufferError:
+                        if time.monotonic() >= until:
+                            raise
+                        await asyncio.sleep(_ROOM_SECONDS)
+                    else:
+                        return
+        finally:
+            turns.count -= 1
+
+    async def _produced(self) -> None:
+        """Wait for the records whose ``produce`` is under way."""
+        if self._tasks:
+            await asyncio.wait([*self._tasks])
+
+    async def poll(self, timeout: float = 0) -> int:
+        """Wait until deliveries are done, for a number of seconds; returns how many. They are served without it too."""
+        before = self._served
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if timeout < 0 else timeout):
+                while self._served == before:
+                    self._news.clear()
+                    await self._news.wait()
+        return self._served - before
+
+    async def flush(self, timeout: float = -1) -> int:
+        """Wait until all records are delivered, for up to a number of seconds. Returns how many are left."""
+        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        try:
+            async with asyncio.timeout(None if timeout < 0 else timeout):
+                await self._produced()
+        except TimeoutError:
+            return len(self)
+        await elsewhere(self._producer.flush, -1 if timeout < 0 else max(0.0, until - time.monotonic()))
+        self._report()
+        return len(self)
+
+    async def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Drop records that are queued or in flight; as :meth:`serde_chain.Producer.purge`."""
+        await elsewhere(self._producer.purge, in_queue, in_flight, blocking)
+
+    async def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Cluster metadata; ``timeout`` in seconds."""
+        return await elsewhere(self._producer.list_topics, topic, timeout)
+
+    async def cluster_id(self, timeout: float = -1) -> str:
+        """Id of the cluster; ``timeout`` in seconds."""
+        return await elsewhere(self._producer.cluster_id, timeout)
+
+    async def init_transactions(self, timeout: float = -1) -> None:
+        """Prepare for transactions; ``timeout`` in seconds."""
+        await elsewhere(self._producer.init_transactions, timeout)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction. The payloads of its records belong to it."""
+        await elsewhere(self._producer.begin_transaction)
+
+    async def send_offsets_to_transaction(
+        self, positions: list[confluent_kafka.TopicPartition], group_metadata: Any, timeout: float = -1
+    ) -> None:
+        """Add a consumer's offsets to the transaction; ``timeout`` in seconds."""
+        await elsewhere(self._producer.send_offsets_to_transaction, positions, group_metadata, timeout)
+
+    async def commit_transaction(self, timeout: float = -1) -> None:
+        """Commit the transaction; as :meth:`serde_chain.Producer.commit_transaction`."""
+        await self._produced()
+        await elsewhere(self._producer.commit_transaction, timeout)
+        self._report()
+
+    async def abort_transaction(self, timeout: float = -1) -> None:
+        """Abort the transaction; as :meth:`serde_chain.Producer.abort_transaction`."""
+        await self._produced()
+        await elsewhere(self._producer.abort_transaction, timeout)
+        self._report()
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Change the SASL credentials for connections to come."""
+        await elsewhere(self._producer.set_sasl_credentials, username, password)
+
+    async def close(self) -> None:
+        """Send what is queued, then close the client, the chains and their stores."""
+        if self._is_closed:
+            return
+        await self._produced()
+        self._is_closed = True
+        await elsewhere(self._producer.close)
+        self._report()
+
+    def __len__(self) -> int:
+        return len(self._producer) + len(self._tasks)
+
+    def __bool__(self) -> bool:
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _log_failure(topic: str, task: asyncio.Task[None]) -> None:
+    """Tell what became of a record whose caller is gone."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a record of %s was not sent: %s", topic, error)

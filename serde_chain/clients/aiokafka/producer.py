@@ -1,0 +1,352 @@
+"""A producer around aiokafka's, whose keys and values go through serializer chains."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+from aiokafka import AIOKafkaProducer, errors
+from aiokafka.structs import RecordMetadata
+
+from payload_stores.options import Option, integer
+from serde_chain.base import SupportsOffload
+from serde_chain.chain import SerializerChain
+from serde_chain.clients.event_loop import Turns, elsewhere, size_of, tell
+from serde_chain.clients.limits import ClientLimits
+from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
+from serde_chain.config import Config
+from serde_chain.record import KEY, VALUE, Header, RecordContext
+from serde_chain.transfer import Transfer, finish
+
+__all__ = ["Producer"]
+
+_log = logging.getLogger("serde_chain")
+
+Delivery: TypeAlias = "asyncio.Future[RecordMetadata]"
+
+_MAX_REQUEST: Final = Option("max.request.size", integer(1), 1_048_576, doc="aiokafka's max_request_size")
+_CLEANING_SECONDS: Final = 5.0
+_NEWS_SECONDS: Final = 1.0
+# After these errors a record is in no log: the broker has refused it.
+_NEVER_WRITTEN: Final = (
+    errors.MessageSizeTooLargeError,
+    errors.RecordListTooLargeError,
+    errors.InvalidTopicError,
+    errors.InvalidRequiredAcksError,
+    errors.InvalidTimestampError,
+    errors.PolicyViolationError,
+    errors.TopicAuthorizationFailedError,
+    errors.ClusterAuthorizationFailedError,
+)
+
+
+class Producer:
+    """aiokafka's ``AIOKafkaProducer`` with serializer chains, which know topic, key and headers of each record.
+
+    Payloads that are too large for a record are uploaded while the event loop goes on; the records of one topic leave
+    in the order of the calls. ``large.message.threshold.bytes = auto`` does not ask the broker for the topic's limit
+    here: ``max.request.size`` counts, which is to be aiokafka's ``max_request_size``.
+
+    Args:
+        producer: aiokafka's producer, with neither ``key_serializer`` nor ``value_serializer``. It is started and
+            stopped with this one.
+        config: A mapping, or the path of a TOML or Java ``.properties`` file. What is not about chains, stages and
+            stores is left to aiokafka, and passed over.
+
+    Raises:
+        ConfigError: A chain's configuration is wrong.
+
+    Example:
+        >>> config = {"value.serializers": "json, zstd"}
+        >>> async def main():
+        ...     async with Producer(AIOKafkaProducer(bootstrap_servers="localhost:9092"), config) as producer:
+        ...         await producer.send_and_wait("images", {"name": "M 51"}, key=b"M 51", headers=[("band", b"g")])
+        >>> asyncio.run(main())  # doctest: +SKIP
+    """
+
+    def __init__(self, producer: AIOKafkaProducer, config: Config | str | Path) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._producer = producer
+        setup = ClientSetup.of(config, SerializerChain, MAX_BLOCK)
+        try:
+            max_bytes = _MAX_REQUEST.read(setup.config)
+            self._setup = setup.with_limits(
+                lambda _stage, overhead, is_key: ClientLimits(max_bytes, overhead, None, is_key=is_key)
+            )
+            self._journal = setup.open_journal()
+        except BaseException:
+            setup.close()
+            raise
+        in_flight, buffer_bytes = setup.upload_bounds
+        self._sender = Sender(
+            _Client(self, self._loop, setup.offloading),
+            in_flight=in_flight,
+            buffer_bytes=buffer_bytes,
+            block_ms=setup.limit_ms,
+            ledger=self._journal,
+        )
+        self._topics: defaultdict[str, Turns] = defaultdict(Turns)
+        self._is_stopped = False
+
+    @property
+    def client(self) -> Any:
+        """The client of aiokafka's producer."""
+        return self._producer.client
+
+    async def start(self) -> None:
+        """Connect to the cluster, and delete what a killed process has uploaded and not sent."""
+        await self._producer.start()
+        if self._journal is not None and self._journal.left:
+            self._sender.discard(self._journal.left)
+
+    async def stop(self) -> None:
+        """Send what is queued, then disconnect and close the chains and their stores."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        try:
+            await self.flush()
+            until = time.monotonic() + _CLEANING_SECONDS
+            while self._sender.is_cleaning and time.monotonic() < until:
+                await self._news()
+        finally:
+            await self._producer.stop()
+            await elsewhere(self._setup.close)
+            if self._journal is not None:
+                self._journal.close()
+
+    async def send(  # noqa: PLR0917, the original's signature
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes]] | None = None,
+    ) -> Delivery:
+        """Encode a record and hand it over; as aiokafka's ``send``.
+
+        Args:
+            topic: Topic.
+            value: Object for the value chain; None makes a tombstone.
+            key: Object for the key chain.
+            partition: Partition; None lets aiokafka choose by the encoded key.
+            timestamp_ms: Record timestamp in ms since the epoch.
+            headers: Headers; the caller's object is not changed.
+
+        Returns:
+            A future of the record's metadata. A payload that cannot be uploaded is its exception.
+
+        Raises:
+            SerializationError: A stage failed; nothing was sent.
+            BufferError: Payloads that are being uploaded have filled ``large.message.buffer.bytes`` for
+                ``max.block.ms``.
+            aiokafka.errors.KafkaError: As in aiokafka.
+
+        Example:
+            >>> async def send(producer):
+            ...     return await producer.send("images", {"name": "M 51"}, key=b"M 51")
+        """
+        if self._is_stopped:
+            raise errors.ProducerClosed
+        turns = self._topics[topic]
+        delivery: Delivery = self._loop.create_future()
+        size = size_of(value) + size_of(key)
+        encode = partial(self._encode, delivery, topic, value, key, partition, timestamp_ms, headers)
+        async with turns.lock:
+            record = turns.do(encode) if turns.is_quick(size) else await elsewhere(turns.do, encode)
+            if isinstance(record.step, Transfer) or not self._sender.is_clear(topic):
+                await self._put(record)
+            else:
+                await self.hand_over(record)
+        return delivery
+
+    async def send_and_wait(  # noqa: PLR0917, the original's signature
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes]] | None = None,
+    ) -> RecordMetadata:
+        """Send a record, and wait until it is delivered; as :meth:`send`."""
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    def _encode(  # noqa: PLR0917, as above
+        self,
+        delivery: Delivery,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Iterable[tuple[str, bytes]] | None,
+    ) -> Outgoing:
+        written: list[Header] = list(headers or ())
+        if self._setup.key is not None:
+            key_context = RecordContext(topic, KEY, written, None, partition, timestamp_ms)
+            key = finish(self._setup.key.begin(key, key_context))
+        if self._setup.value is not None:
+            value_context = RecordContext(topic, VALUE, written, key, partition, timestamp_ms)
+            value = self._setup.value.begin(value, value_context)
+        at = -1 if partition is None else partition
+        return Outgoing(topic, key, value, at, timestamp_ms or 0, written, partial(_resolve, delivery))
+
+    async def _put(self, record: Outgoing) -> None:
+        until = time.monotonic() + self._setup.limit_ms / 1000
+        while not self._sender.offer(record):
+            if time.monotonic() >= until:
+                raise BufferError(
+                    f"the payloads that are being uploaded fill large.message.buffer.bytes, and none was finished "
+                    f"within {self._setup.limit_ms} ms"
+                )
+            await self._news(lambda: self._sender.has_room(record.size))
+
+    async def _news(self, is_there: Callable[[], bool] | None = None) -> None:
+        """Wait until a record has left, or a payload was deleted; for a second at most."""
+        event = asyncio.Event()
+        self._sender.call_on_change(partial(tell, self._loop, event.set))
+        if is_there is not None and is_there():
+            return
+        try:
+            async with asyncio.timeout(_NEWS_SECONDS):
+                await event.wait()
+        except TimeoutError:
+            self._sender.wake()
+
+    async def hand_over(self, record: Outgoing) -> None:
+        """Hand an encoded record to aiokafka; for the sender."""
+        sent = await self._producer.send(
+            record.topic,
+            value=_as_bytes(record.step),
+            key=_as_bytes(record.key),
+            partition=None if record.partition < 0 else record.partition,
+            timestamp_ms=record.timestamp or None,
+            headers=record.headers,
+        )
+        sent.add_done_callback(partial(self._delivered, record))
+
+    def _delivered(self, record: Outgoing, sent: Delivery) -> None:
+        error = asyncio.CancelledError() if sent.cancelled() else sent.exception()
+        if error is not None and isinstance(error, _NEVER_WRITTEN):
+            self._sender.discard(record.made)
+        if record.on_delivery is not None:
+            record.on_delivery(error, None if error is not None else sent.result())
+
+    async def flush(self) -> None:
+        """Wait until all records are delivered."""
+        await self._uploaded()
+        await self._producer.flush()
+
+    async def _uploaded(self) -> None:
+        while not self._sender.is_idle:
+            await self._news(lambda: self._sender.is_idle)
+
+    async def partitions_for(self, topic: str) -> Any:
+        """The partitions of a topic."""
+        return await self._producer.partitions_for(topic)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction. The payloads of its records belong to it."""
+        await self._producer.begin_transaction()
+        self._sender.begin()
+
+    async def commit_transaction(self) -> None:
+        """Commit the transaction, once all uploads are done.
+
+        Raises:
+            SerializationError: A payload could not be uploaded: the transaction has to be aborted.
+        """
+        await self._uploaded()
+        if self._sender.failure is not None:
+            raise self._sender.failure
+        await elsewhere(self._sender.commit)
+        await self._producer.commit_transaction()
+        self._sender.end(delete=False)
+
+    async def abort_transaction(self) -> None:
+        """Abort the transaction, and delete the payloads that were uploaded for it."""
+        self._sender.purge(errors.ProducerClosed("the transaction was aborted"))
+        await self._uploaded()
+        await self._producer.abort_transaction()
+        self._sender.end(delete=True)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A transaction around a ``with`` block: committed at its end, aborted where it raises."""
+        await self.begin_transaction()
+        try:
+            yield
+            await self.commit_transaction()
+        except BaseException:
+            await self.abort_transaction()
+            raise
+
+    async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_id: str) -> None:
+        """Add a consumer's offsets to the transaction."""
+        await self._producer.send_offsets_to_transaction(offsets, group_id)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+class _Client:
+    """aiokafka's producer, as a sender sees it (:class:`~serde_chain.clients.sender.Client`).
+
+    Args:
+        producer: The producer around it.
+        loop: Its event loop.
+        stages: The stages that offload.
+    """
+
+    def __init__(self, producer: Producer, loop: asyncio.AbstractEventLoop, stages: Sequence[SupportsOffload]) -> None:
+        self._producer = producer
+        self._loop = loop
+        self._stages = stages
+
+    def send(self, record: Outgoing) -> None:
+        """Wait until aiokafka has the record."""
+        handing = self._producer.hand_over(record)
+        record.context.run(asyncio.run_coroutine_threadsafe, handing, self._loop).result()
+
+    def failed(self, record: Outgoing, error: BaseException) -> None:
+        """Tell the record's future."""
+        if record.on_delivery is not None:
+            tell(self._loop, record.on_delivery, error, None)
+
+    def delete(self, reference: str) -> None:
+        """Delete a payload."""
+        for stage in self._stages:
+            if stage.owns(reference):
+                stage.delete(reference)
+                return
+
+
+def _resolve(delivery: Delivery, error: BaseException | None, metadata: RecordMetadata | None) -> None:
+    if delivery.done():
+        return
+    if error is not None:
+        delivery.set_exception(error)
+    elif metadata is not None:
+        delivery.set_result(metadata)
+
+
+def _as_bytes(data: Any) -> Any:
+    """What aiokafka takes."""
+    return data if data is None or isinstance(data, bytes) else data.encode() if isinstance(data, str) else bytes(data)

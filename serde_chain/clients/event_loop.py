@@ -1,0 +1,238 @@
+"""Blocking calls for a program on an event loop: in daemon threads, with the context variables of the caller.
+
+A thread that hangs in a call keeps neither the loop nor the interpreter from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from queue import SimpleQueue
+from typing import Any, Final, Generic, TypeVar
+
+from payload_stores.middleware import run_elsewhere
+
+__all__ = ["Call", "Calls", "Turns", "elsewhere", "on_loop", "size_of", "tell"]
+
+T = TypeVar("T")
+
+# What is larger is encoded in a thread; so is what takes longer, from the next record of its topic on.
+_LARGE_BYTES: Final = 1 << 18
+_LONG_SECONDS: Final = 0.005
+# Members of a value that are looked at for its size.
+_MEMBERS: Final = 100
+
+
+def tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
+    """Call a function on an event loop, from any thread; not at all if the loop is closed."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback, *args)
+
+
+class Call(Generic[T]):
+    """A blocking call, and a future of its result.
+
+    Attributes:
+        future: On the loop of the coroutine that made it.
+        is_abandoned: Whether it is to end early; work that takes its time looks at it.
+        has_run: Whether it was made, whatever came of it.
+
+    Args:
+        work: The call.
+        *args: Its arguments.
+    """
+
+    def __init__(self, work: Callable[..., T], *args: Any) -> None:
+        self._work = work
+        self._args = args
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self.future: asyncio.Future[T] = self._loop.create_future()
+        self.is_abandoned = False
+        self.has_run = False
+
+    def run(self) -> None:
+        """Do it, in a thread."""
+        try:
+            result = self._context.run(self._work, *self._args)
+        except BaseException as error:  # noqa: BLE001  raised where it is awaited
+            self.has_run = True
+            tell(self._loop, self._fail, error)
+        else:
+            self.has_run = True
+            tell(self._loop, self._succeed, result)
+
+    def _succeed(self, result: T) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+async def elsewhere(work: Callable[..., T], *args: Any) -> T:
+    """Make a blocking call in a daemon thread. If the coroutine is cancelled, the call goes on.
+
+    Args:
+        work: The call.
+        *args: Its arguments.
+
+    Example:
+        >>> asyncio.run(elsewhere(max, 1, 2))
+        2
+    """
+    call = Call(work, *args)
+    run_elsewhere(call.run)
+    return await call.future
+
+
+# The calls of the callback in which a coroutine runs, if it runs in one.
+_callback: Final[contextvars.ContextVar[_Callback | None]] = contextvars.ContextVar("_callback", default=None)
+
+
+class Calls:
+    """Makes blocking calls one at a time, in the order in which they came. On one event loop.
+
+    For clients that are not safe in several threads. A call begins when the coroutine of the one before it has its
+    result, or is cancelled, and is done itself. It may run callbacks that are coroutines; what these call in turn is
+    done in the thread that waits for them.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._lock = threading.Lock()
+        self._waiting: deque[Call[Any]] = deque()
+        self._is_running = False
+
+    async def make(self, call: Call[T]) -> T:
+        """Make a call; returns its result. Where it is cancelled, the next one waits until it is done."""
+        callback = _callback.get()
+        if callback is not None and callback.take(call):
+            return await call.future
+        async with self._turn:
+            self._put(call)
+            return await call.future
+
+    def _put(self, call: Call[Any]) -> None:
+        with self._lock:
+            self._waiting.append(call)
+            if self._is_running:
+                return
+            self._is_running = True
+        run_elsewhere(self._run)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._is_running = False
+                    return
+                call = self._waiting.popleft()
+            if not call.future.cancelled():
+                call.run()
+
+
+def on_loop(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """A callback that runs on the present event loop, wherever it is called, and may be a coroutine function.
+
+    Args:
+        callback: Called on the loop.
+
+    Returns:
+        A function that calls it and waits for its result; for the threads of blocking calls.
+    """
+    loop = asyncio.get_running_loop()
+
+    def call(*args: Any) -> Any:
+        return _Callback(loop, callback, args).wait()
+
+    return call
+
+
+class _Callback:
+    """A callback on its way, and the blocking calls that it makes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._callback = callback
+        self._args = args
+        self._calls: SimpleQueue[Call[Any] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_done = False
+        self._future = asyncio.run_coroutine_threadsafe(self._run(), loop)
+        self._future.add_done_callback(self._done)
+
+    def take(self, call: Call[Any]) -> bool:
+        """Make a call in the thread that waits; not for tasks that have outlived the callback."""
+        with self._lock:
+            if not self._is_done:
+                self._calls.put(call)
+            return not self._is_done
+
+    def wait(self) -> Any:
+        while (call := self._calls.get()) is not None:
+            call.run()
+        return self._future.result()
+
+    async def _run(self) -> Any:
+        _callback.set(self)
+        result = self._callback(*self._args)
+        return await result if inspect.isawaitable(result) else result
+
+    def _done(self, _future: object) -> None:
+        with self._lock:
+            self._is_done = True
+        self._calls.put(None)
+
+
+class Turns:
+    """The order of a topic's records, and where they are encoded: small ones on the event loop, others in a thread.
+
+    Attributes:
+        count: How many are being encoded in a thread, or wait for one.
+        lock: Whose turn it is; first come, first served.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lock = asyncio.Lock()
+        # The first record may have to ask a schema registry.
+        self._seconds = math.inf
+
+    def is_quick(self, size: int) -> bool:
+        """Whether a record of a size, in bytes, is likely to be encoded at once."""
+        return size <= _LARGE_BYTES and self._seconds < _LONG_SECONDS
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Encode a record, and note how long that takes."""
+        began = time.monotonic()
+        result = work()
+        self._seconds = time.monotonic() - began
+        return result
+
+
+def size_of(value: Any) -> int:
+    """What a value has in bytes and text; a guess, from what is near.
+
+    Example:
+        >>> size_of({"name": "M 51", "image": bytes(1000)})
+        1004
+    """
+    if isinstance(value, (bytes, bytearray, str)):
+        return len(value)
+    members: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        members = value.values()
+    elif isinstance(value, (list, tuple)):
+        members = value
+    elif isinstance(value, memoryview):
+        return value.nbytes
+    return sum(len(member) for member in islice(members, _MEMBERS) if isinstance(member, (bytes, bytearray, str)))

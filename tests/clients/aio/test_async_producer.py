@@ -1,0 +1,306 @@
+"""AsyncProducer on the real broker."""
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.aio import AIOProducer
+
+from payload_stores import PayloadAccessDeniedError
+from payload_stores.testing import FaultyStore
+from serde_chain import AsyncProducer, EncodeError
+from serde_chain.testing.services import KafkaBroker
+
+SECONDS = 30.0
+LARGE = bytes(2000)
+VERY_LARGE = bytes(1 << 19)
+
+
+def read(broker: KafkaBroker, topic: str, count: int) -> list[Any]:
+    """Records as they are in the topic, without what was committed nowhere."""
+    consumer = confluent_kafka.Consumer(
+        {**broker.client_config(), "group.id": topic, "auto.offset.reset": "earliest", "log_level": 0}
+    )
+    consumer.subscribe([topic])
+    messages: list[Any] = []
+    while len(messages) < count and (more := consumer.consume(count - len(messages), SECONDS)):
+        messages += more
+    consumer.close()
+    return messages
+
+
+def test_every_call_of_confluents_client_is_there() -> None:
+    names = {name for name in dir(AIOProducer) if not name.startswith("_")}
+    assert names - set(dir(AsyncProducer)) == set()
+
+
+def test_a_record_with_headers_is_delivered(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(config) as producer:
+            small = await producer.produce(topic, b"small", key=b"k", headers=[("band", b"g")], timestamp=1000)
+            large = await producer.produce(topic, LARGE, headers={"band": b"r"}, partition=0)
+            messages = [await small, await large]
+            assert [(message.topic(), message.offset()) for message in messages] == [(topic, 0), (topic, 1)]
+
+    asyncio.run(main())
+    first, second = read(broker, topic, 2)
+    assert (first.key(), first.value(), first.headers()) == (b"k", b"small", [("band", b"g")])
+    assert first.timestamp()[1] == 1000
+    assert dict(second.headers())["band"] == b"r"
+    assert second.value().startswith(b"memory:///")
+
+
+def test_records_of_all_sizes_leave_in_call_order(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
+    values = [[b"small", LARGE, VERY_LARGE, b"x" * 300_000][number % 4] for number in range(60)]
+
+    async def main() -> None:
+        async with AsyncProducer(config) as producer:
+            calls = [
+                asyncio.create_task(producer.produce(topic, value, headers=[("n", b"%d" % number)]))
+                for number, value in enumerate(values)
+            ]
+            for call in calls:
+                await (await call)
+
+    asyncio.run(main())
+    numbers = [int(dict(message.headers())["n"]) for message in read(broker, topic, len(values))]
+    assert numbers == list(range(len(values)))
+
+
+def test_an_upload_that_fails_is_told_by_the_future(config: dict[str, Any], store: FaultyStore, topic: str) -> None:
+    store.fail(PayloadAccessDeniedError("not yours"))
+
+    async def main() -> None:
+        async with AsyncProducer(config) as producer:
+            failing = await producer.produce(topic, LARGE)
+            after = await producer.produce(topic, b"after")
+            with pytest.raises(KafkaException, match="not yours") as caught:
+                await failing
+            assert isinstance(caught.value.__cause__, PayloadAccessDeniedError)
+            assert (await after).offset() == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("value", ["not bytes", {"not": bytes(1 << 20)}])
+def test_a_value_that_no_stage_takes_is_an_error_of_the_call(config: dict[str, Any], topic: str, value: object) -> None:
+    async def main() -> None:
+        async with AsyncProducer({**config, "value.serializers": "json", "value.deserializers": "json"}) as producer:
+            await (await producer.produce(topic, [1]))
+            with pytest.raises(EncodeError):
+                await producer.produce(topic, {1, 2})
+            with pytest.raises(EncodeError):
+                await producer.produce(topic, [value, {1, 2}, "x" * 300_000])
+            assert len(producer) == 0
+
+    asyncio.run(main())
+
+
+def test_small_records_take_no_thread(config: dict[str, Any], topic: str) -> None:
+    threads = set()
+
+    def stage(value: bytes, _ctx: object) -> bytes:
+        threads.add(threading.current_thread())
+        return value
+
+    async def main() -> None:
+        async with AsyncProducer({**config, "value.serializers": [stage, "large-message"]}) as producer:
+            await (await producer.produce(topic, b"first"))
+            threads.clear()
+            deliveries = [await producer.produce(topic, b"%d" % number) for number in range(100)]
+            assert threads == {threading.main_thread()}
+            threads.clear()
+            deliveries.append(await producer.produce(topic, VERY_LARGE))
+            assert threading.main_thread() not in threads
+            await asyncio.gather(*deliveries)
+
+    asyncio.run(main())
+
+
+def test_a_slow_stage_does_not_hold_up_the_loop(config: dict[str, Any], topic: str) -> None:
+    """The first record of a topic, which may have to ask a registry, and those after one that took long."""
+    is_looped = threading.Event()
+
+    def stage(value: bytes, _ctx: object) -> bytes:
+        assert is_looped.wait(SECONDS), "the event loop stands still"
+        return value
+
+    async def main() -> None:
+        async with AsyncProducer({**config, "value.serializers": [stage]}) as producer:
+            call = asyncio.create_task(producer.produce(topic, b"v"))
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_soon(is_looped.set)
+            await (await call)
+
+    asyncio.run(main())
+
+
+def test_a_record_whose_caller_is_cancelled_is_sent_in_its_turn(
+    config: dict[str, Any], broker: KafkaBroker, topic: str
+) -> None:
+    may_go_on = threading.Event()
+    has_begun = threading.Event()
+
+    def stage(value: bytes, _ctx: object) -> bytes:
+        has_begun.set()
+        assert may_go_on.wait(SECONDS)
+        return value
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with AsyncProducer({**config, "value.serializers": [stage]}) as producer:
+            first = asyncio.create_task(producer.produce(topic, b"first"))
+            await loop.run_in_executor(None, has_begun.wait, SECONDS)
+            second = asyncio.create_task(producer.produce(topic, b"second"))
+            await asyncio.sleep(0)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            may_go_on.set()
+            await (await second)
+
+    asyncio.run(main())
+    assert [message.value() for message in read(broker, topic, 2)] == [b"first", b"second"]
+
+
+def test_a_record_whose_caller_is_cancelled_and_that_fails_is_logged(
+    config: dict[str, Any], topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_go_on = threading.Event()
+
+    def stage(_value: bytes, _ctx: object) -> bytes:
+        assert may_go_on.wait(SECONDS)
+        raise EncodeError("it does not fit")
+
+    async def main() -> None:
+        async with AsyncProducer({**config, "value.serializers": [stage]}) as producer:
+            call = asyncio.create_task(producer.produce(topic, b"v"))
+            await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            may_go_on.set()
+
+    with caplog.at_level(logging.ERROR, "serde_chain"):
+        asyncio.run(main())
+    assert f"a record of {topic} was not sent: it does not fit" in caplog.text
+
+
+def test_produce_waits_for_room(config: dict[str, Any], store: FaultyStore, topic: str) -> None:
+    async def main() -> None:
+        settings = {**config, "large.message.buffer.bytes": 5000, "max.block.ms": 30_000}
+        async with AsyncProducer(settings) as producer:
+            await (await producer.produce(topic, b"first"))
+            with store.hanging():
+                deliveries = [await producer.produce(topic, LARGE) for _ in range(2)]
+                waiting = asyncio.create_task(producer.produce(topic, LARGE))
+                done, _ = await asyncio.wait([waiting], timeout=0.2)
+                assert not done
+            await asyncio.gather(*deliveries, await waiting)
+
+    asyncio.run(main())
+
+
+def test_a_full_client_is_waited_for(config: dict[str, Any], topic: str) -> None:
+    async def main() -> None:
+        settings = {**config, "queue.buffering.max.messages": 10, "linger.ms": 20}
+        async with AsyncProducer(settings) as producer:
+            deliveries = [await producer.produce(topic, b"%d" % number) for number in range(60)]
+            offsets = [(await delivery).offset() for delivery in deliveries]
+            assert offsets == list(range(60))
+
+    asyncio.run(main())
+
+
+def test_no_room_for_too_long_is_an_error(config: dict[str, Any], topic: str) -> None:
+    async def main() -> None:
+        settings = {
+            **config, "bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 1, "max.block.ms": 300,
+            "large.message.store.timeout.ms": 300, "message.timeout.ms": 1000,
+        }  # fmt: skip
+        producer = AsyncProducer(settings)
+        delivery = await producer.produce(topic, b"v")
+        with pytest.raises(BufferError):
+            await producer.produce(topic, b"v")
+        with pytest.raises(KafkaException, match="timed out"):
+            await delivery
+        await producer.close()
+
+    asyncio.run(main())
+
+
+def test_flush_purge_and_len(config: dict[str, Any], topic: str) -> None:
+    async def main() -> None:
+        producer = AsyncProducer({**config, "bootstrap.servers": "127.0.0.1:1"})
+        deliveries = [await producer.produce(topic, value) for value in (b"small", LARGE)]
+        assert await producer.flush(0.3) == len(producer) > 0
+        await producer.purge()
+        assert await producer.flush(SECONDS) == 0
+        for delivery in deliveries:
+            with pytest.raises(KafkaException, match="Purged"):
+                await delivery
+        await producer.close()
+        await producer.close()
+        with pytest.raises(RuntimeError):
+            await producer.produce(topic, b"v")
+
+    asyncio.run(main())
+
+
+def test_poll_waits_for_deliveries(config: dict[str, Any], topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(config) as producer:
+            assert await producer.poll(0) == 0
+            delivery = await producer.produce(topic, b"v")
+            assert await producer.poll(SECONDS) == 1
+            assert delivery.done()
+
+    asyncio.run(main())
+
+
+def test_transactions(config: dict[str, Any], broker: KafkaBroker, store: FaultyStore, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer({**config, "transactional.id": topic}) as producer:
+            await producer.init_transactions(SECONDS)
+            await producer.begin_transaction()
+            aborted = await producer.produce(topic, LARGE)
+            await producer.flush(SECONDS)
+            await producer.abort_transaction(SECONDS)
+            await asyncio.wait([aborted])
+            await producer.begin_transaction()
+            await producer.produce(topic, LARGE, headers=[("n", b"1")])
+            await producer.commit_transaction(SECONDS)
+
+    asyncio.run(main())
+    (message,) = read(broker, topic, 1)
+    assert dict(message.headers())["n"] == b"1"
+    assert store.download(message.value().decode()) == LARGE
+
+
+def test_callbacks_may_be_coroutines(config: dict[str, Any]) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        told = asyncio.Event()
+
+        async def error_cb(_error: object) -> None:
+            assert asyncio.get_running_loop() is loop
+            told.set()
+
+        producer = AsyncProducer({**config, "bootstrap.servers": "127.0.0.1:1"}, error_cb=error_cb)
+        await asyncio.wait_for(told.wait(), SECONDS)
+        await producer.close()
+
+    asyncio.run(main())
+
+
+def test_cluster(config: dict[str, Any], topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(config) as producer:
+            assert topic in (await producer.list_topics(timeout=SECONDS)).topics
+            assert await producer.cluster_id(SECONDS)
+
+    asyncio.run(main())

@@ -1,0 +1,311 @@
+"""The adapter around aiokafka's clients, on the real broker."""
+
+import asyncio
+import uuid
+from collections.abc import Coroutine, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError
+from payload_stores.memory import MemoryStore
+from payload_stores.testing import FaultyStore
+from serde_chain import ConfigError, EncodeError
+from serde_chain.clients.aiokafka import Consumer, Producer
+from serde_chain.clients.journal import Journal
+from serde_chain.testing.services import KafkaBroker
+
+SECONDS = 30.0
+LARGE = bytes(2000)
+COUNT = 20
+VALUES = [(b"%d " % number) * (1000 if number % 3 == 0 else 1) for number in range(COUNT)]
+
+
+@pytest.fixture
+def store() -> Iterator[FaultyStore]:
+    MemoryStore.clear()
+    store = FaultyStore(MemoryStore())
+    store.configure({})
+    yield store
+    MemoryStore.clear()
+
+
+@pytest.fixture
+def config(store: FaultyStore) -> dict[str, Any]:
+    return {
+        "value.serializers": "bytes, large-message",
+        "value.deserializers": "large-message",
+        "large.message.threshold.bytes": 1000,
+        "large.message.payload.store.class": store,
+    }
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(main, 100))
+
+
+def new_consumer(broker: KafkaBroker, topic: str, config: dict[str, Any], **more: Any) -> Consumer:
+    settings = {"bootstrap_servers": broker.bootstrap_servers, "group_id": f"g-{uuid.uuid4()}", **more}
+    return Consumer(AIOKafkaConsumer(topic, auto_offset_reset="earliest", **settings), config)
+
+
+def new_producer(broker: KafkaBroker, config: dict[str, Any], **more: Any) -> Producer:
+    return Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, **more), config)
+
+
+def number_of(record: Any) -> int:
+    return int(dict(record.headers)["n"])
+
+
+@pytest.mark.parametrize("how", ["getone", "getmany", "for"])
+def test_records_of_all_sizes_travel_in_call_order(
+    config: dict[str, Any], broker: KafkaBroker, topic: str, how: str
+) -> None:
+    async def main() -> None:
+        async with new_producer(broker, config) as producer:
+            calls = [
+                asyncio.create_task(producer.send(topic, value, key=b"k", headers=[("n", b"%d" % number)]))
+                for number, value in enumerate(VALUES)
+            ]
+            metadata = [await (await call) for call in calls]
+            assert [each.offset for each in metadata] == list(range(COUNT))
+        records: list[Any] = []
+        async with new_consumer(broker, topic, config) as consumer:
+            if how == "for":
+                async for record in consumer:
+                    records.append(record)
+                    if len(records) == COUNT:
+                        break
+            while len(records) < COUNT:
+                if how == "getone":
+                    records.append(await consumer.getone())
+                else:
+                    found = await consumer.getmany(timeout_ms=1000, max_records=7)
+                    records += found.get(TopicPartition(topic, 0), [])
+        assert [number_of(record) for record in records] == [record.offset for record in records] == list(range(COUNT))
+        assert [record.value for record in records] == VALUES
+        assert {record.key for record in records} == {b"k"}
+        assert {tuple(name for name, _ in record.headers) for record in records} == {("n",)}
+
+    run(main())
+
+
+def test_chains_know_the_record(broker: KafkaBroker, topic: str) -> None:
+    """Encryption binds the topic, and header framing writes a header."""
+    config = {
+        "key.serializer": "string",
+        "key.deserializer": "string",
+        "value.serializers": "json, encrypt",
+        "value.deserializers": "encrypt, json",
+        "encryption.keys": {"k": bytes(32)},
+        "encryption.key.id": "k",
+    }
+
+    async def main() -> None:
+        async with new_producer(broker, config) as producer:
+            await producer.send_and_wait(topic, {"name": "M 51"}, key="ü", timestamp_ms=1000, partition=0)
+            await producer.send_and_wait(topic, None, key="ü")
+        async with new_consumer(broker, topic, config) as consumer:
+            first, tombstone = await consumer.getone(), await consumer.getone()
+            assert (first.key, first.value, first.timestamp) == ("ü", {"name": "M 51"}, 1000)
+            assert (tombstone.key, tombstone.value) == ("ü", None)
+
+    run(main())
+
+
+def test_an_upload_that_fails_is_told_by_the_future(
+    config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str
+) -> None:
+    store.fail(PayloadAccessDeniedError("not yours"))
+
+    async def main() -> None:
+        async with new_producer(broker, config) as producer:
+            failing = await producer.send(topic, LARGE)
+            after = await producer.send(topic, b"after")
+            with pytest.raises(PayloadAccessDeniedError, match="not yours"):
+                await failing
+            assert (await after).offset == 0
+            with pytest.raises(EncodeError):
+                await producer.send(topic, "not bytes")
+        with pytest.raises(aiokafka.errors.ProducerClosed):
+            await producer.send(topic, b"v")
+
+    run(main())
+
+
+def test_a_payload_whose_record_is_refused_is_deleted(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
+    async def main() -> None:
+        async with new_producer(broker, config, max_request_size=3000) as producer:
+            delivery = await producer.send(topic, LARGE, headers=[("n", bytes(5000))])
+            with pytest.raises(aiokafka.errors.MessageSizeTooLargeError):
+                await delivery
+
+    run(main())
+    store = MemoryStore()
+    store.configure({})
+    assert list(store.list(topic)) == []
+
+
+def test_the_loop_goes_on_while_a_store_hangs(
+    config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str
+) -> None:
+    async def main() -> None:
+        async with new_producer(broker, {**config, "large.message.buffer.bytes": 5000}) as producer:
+            await producer.send_and_wait(topic, b"first")
+            with store.hanging():
+                deliveries = [await producer.send(topic, LARGE) for _ in range(2)]
+                waiting = asyncio.create_task(producer.send(topic, LARGE))
+                done, _ = await asyncio.wait([waiting], timeout=0.2)
+                assert not done
+            await asyncio.gather(*deliveries, await waiting)
+        async with new_consumer(broker, topic, config) as consumer:
+            assert (await consumer.getone()).value == b"first"
+            with store.hanging():
+                reading = asyncio.create_task(consumer.getone())
+                done, _ = await asyncio.wait([reading], timeout=0.2)
+                assert not done
+            assert (await reading).value == LARGE
+
+    run(main())
+
+
+def test_transactions(config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str) -> None:
+    async def main() -> None:
+        async with new_producer(broker, config, transactional_id=topic) as producer:
+            with suppress(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send(topic, LARGE)
+                    await producer.flush()
+                    raise ZeroDivisionError
+            while producer._sender.is_cleaning:
+                await producer._news()
+            assert list(_memory().list(topic)) == []
+            store.fail(PayloadAccessDeniedError("not yours"))
+            with pytest.raises(PayloadAccessDeniedError):
+                async with producer.transaction():
+                    (await producer.send(topic, LARGE)).add_done_callback(lambda sent: sent.exception())
+            async with producer.transaction():
+                await producer.send(topic, LARGE, headers=[("n", b"1")])
+        assert len(list(_memory().list(topic))) == 1
+        async with new_consumer(broker, topic, config, isolation_level="read_committed") as consumer:
+            record = await consumer.getone()
+            assert (number_of(record), record.value) == (1, LARGE)
+
+    run(main())
+
+
+def _memory() -> MemoryStore:
+    store = MemoryStore()
+    store.configure({})
+    return store
+
+
+@pytest.mark.parametrize("how", ["getone", "getmany"])
+@pytest.mark.parametrize("kind", [PayloadIntegrityError, PayloadAccessDeniedError])
+def test_a_record_that_cannot_be_read_costs_no_other(  # noqa: PLR0917  fixtures
+    config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str, how: str, kind: type[Exception]
+) -> None:
+    """It is passed over if that is its own fault, and tried again otherwise."""
+    is_own_fault = kind is PayloadIntegrityError
+
+    async def main() -> None:
+        async with new_producer(broker, config) as producer:
+            for number, value in enumerate(VALUES):
+                await producer.send(topic, value, headers=[("n", b"%d" % number)])
+        numbers: list[int] = []
+        errors: list[Exception] = []
+        async with new_consumer(broker, topic, config) as consumer:
+            numbers.append(number_of(await consumer.getone()))
+            if is_own_fault:
+                store.damage()
+            else:
+                store.fail(kind("not yours"))
+            while len(numbers) + (len(errors) if is_own_fault else 0) < COUNT:
+                try:
+                    if how == "getone":
+                        numbers.append(number_of(await consumer.getone()))
+                    else:
+                        for records in (await consumer.getmany(timeout_ms=1000, max_records=5)).values():
+                            numbers += map(number_of, records)
+                except kind as error:
+                    errors.append(error)
+        assert len(errors) <= 1
+        missing = set(range(COUNT)) - set(numbers)
+        assert len(missing) == len(errors) if is_own_fault else not missing
+        assert numbers == sorted(set(numbers))
+
+    run(main())
+
+
+def test_what_a_cancelled_call_has_fetched_comes_with_the_next_one(
+    config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str
+) -> None:
+    async def main() -> None:
+        async with new_producer(broker, config) as producer:
+            await producer.send_and_wait(topic, LARGE)
+        async with new_consumer(broker, topic, config) as consumer:
+            with store.hanging():
+                reading = asyncio.create_task(consumer.getone())
+                while "download" not in store.calls:  # noqa: ASYNC110  another thread makes the call
+                    await asyncio.sleep(0.01)
+                reading.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await reading
+            assert (await consumer.getone()).offset == 0
+
+    run(main())
+
+
+def test_positions(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
+    async def main() -> None:
+        async with new_producer(broker, config) as producer:
+            assert await producer.partitions_for(topic) == {0}
+            for value in VALUES:
+                await producer.send(topic, value)
+        place = TopicPartition(topic, 0)
+        async with new_consumer(broker, topic, config, enable_auto_commit=False) as consumer:
+            await consumer.getone()
+            assert await consumer.position(place) == 1
+            await consumer.commit()
+            assert await consumer.committed(place) == 1
+            consumer.seek(place, 5)
+            assert (await consumer.getone()).offset == 5
+            await consumer.seek_to_committed(place)
+            assert (await consumer.getone()).offset == 1
+            await consumer.seek_to_beginning(place)
+            assert (await consumer.getone()).offset == 0
+            await consumer.seek_to_end(place)
+            assert await consumer.position(place) == COUNT
+            consumer.pause(place)
+            assert consumer.paused() == {place}
+            consumer.resume(place)
+            assert consumer.assignment() == {place}
+            assert consumer.subscription() == {topic}
+            consumer.unsubscribe()
+            consumer.assign([place])
+
+    run(main())
+
+
+def test_a_crash_journal(config: dict[str, Any], broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    left = _memory().publish(topic, LARGE)
+    with Journal(path) as journal:
+        journal.intend(left)
+
+    async def main() -> None:
+        async with new_producer(broker, {**config, "large.message.journal.path": str(path)}) as producer:
+            other = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+            with pytest.raises(ConfigError, match="another producer"):
+                Producer(other, {**config, "large.message.journal.path": str(path)})
+            await other.stop()
+            await producer.send_and_wait(topic, LARGE)
+
+    run(main())
+    assert left not in [info.reference for info in _memory().list(topic)]
+    with Journal(path) as journal:
+        assert journal.unsettled == ()
