@@ -1,5 +1,7 @@
 """Large payloads to S3 and back, eight at a time, over a network with latency, beside boto3 itself in eight threads.
 
+The chain alone in as many threads is what the store costs; Producer and Consumer are the whole way, with a broker.
+
 The server is a strict one, built with Go, behind a proxy that adds the latency; both run in processes of their own, on
 the same cores. Contenders take turns. Ours computes the SHA-256 of each payload, which its record carries, and verifies
 it on the way back. boto3 by itself does not: where the processors are the bottleneck, that alone is a quarter of the
@@ -18,11 +20,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from confluent_kafka import TopicPartition
 from rich.console import Console
 from rich.table import Table
 
 from payload_stores.ids import sha256_digest
-from serde_chain import DeserializerChain, RecordContext, SerializerChain
+from serde_chain import Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
+from serde_chain.testing.services import KafkaBroker
 from tests.servers.toxiproxy import Toxiproxy
 from tests.servers.versitygw import VersityGateway
 
@@ -33,6 +37,7 @@ LATENCY_MS: Final = 30
 ROUNDS: Final = 5
 
 _TOPIC: Final = "benchmark"
+_DEADLINE_SECONDS: Final = 120
 # Of boto3's rate in as many threads (which of its rows: _AGAINST); and seconds of CPU a GB.
 _WANTED: Final = {"up": 0.8, "down": 0.95}
 _WANTED_CPU: Final = 2.6
@@ -166,7 +171,40 @@ def _contenders(config: dict[str, str], stack: ExitStack) -> list[Contender]:
             lambda records: [_read(read, record) for record in records],
             has_target=False,
         ),
+        _clients(settings, stack),
     ]
+
+
+def _clients(settings: dict[str, Any], stack: ExitStack) -> Contender:
+    """Producer and Consumer, over a real broker."""
+    broker = stack.enter_context(KafkaBroker())
+    broker.create_topic(_TOPIC)
+    common = {**broker.client_config(), **settings, "log_level": 0, "linger.ms": 0}
+    producer = stack.enter_context(Producer(common))
+    consumer = stack.enter_context(Consumer({**common, "group.id": _TOPIC, "enable.auto.commit": False}))
+    records = 0
+
+    def produce(payloads: Payloads) -> int:
+        nonlocal records
+        start = records
+        for data in payloads:
+            producer.produce(_TOPIC, data)
+        records += len(payloads)
+        if producer.flush(_DEADLINE_SECONDS):
+            raise TimeoutError("records were not delivered")
+        return start
+
+    def consume(start: int) -> list[Any]:
+        consumer.assign([TopicPartition(_TOPIC, 0, start)])
+        until = time.monotonic() + _DEADLINE_SECONDS
+        values: list[Any] = []
+        while len(values) < PAYLOADS and time.monotonic() < until:
+            if (message := consumer.poll(1)) is not None:
+                values.append(message.value())
+        consumer.unassign()
+        return values
+
+    return Contender("Producer, Consumer.poll", produce, consume)
 
 
 def _write(chain: SerializerChain, data: bytes) -> Record:

@@ -9,6 +9,7 @@ import contextvars
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
@@ -164,6 +165,7 @@ class Deadline(Middleware):
 
     It holds also when the inner store hangs: the call runs in another thread, which is left behind when the time is
     up. A publish left behind may still succeed; its payload then is an orphan until the store's lifecycle ends it.
+    While 64 calls are left behind, further ones fail at once: each holds a thread, and its payload.
 
     Args:
         store: The inner store.
@@ -183,12 +185,14 @@ class Deadline(Middleware):
         super().__init__(store)
         self.timeout_ms = timeout_ms
         self._setting = setting
+        self._left_behind: set[threading.Event] = set()
+        _deadlines.add(self)
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation, for as long as it may take.
 
         Raises:
-            PayloadStoreUnavailableError: The time is up.
+            PayloadStoreUnavailableError: The time is up, or too many calls before this one still hang.
         """
         return self._run(operation, args, _Start())
 
@@ -204,7 +208,15 @@ class Deadline(Middleware):
         finally:
             watched.is_over = True
 
+    def forget_calls(self) -> None:
+        """Begin with no calls left behind: their threads are not in a forked process."""
+        self._left_behind.clear()
+
     def _run(self, operation: Callable[..., T], args: tuple[Any, ...], progress: _Start) -> T:
+        if len(self._left_behind) >= _MOST_LEFT_BEHIND:
+            raise self._unavailable(
+                f"the payload store hangs: {len(self._left_behind)} calls have not come back yet", str(args[0])
+            )
         outcome: list[tuple[T | None, BaseException | None]] = []
         finished = threading.Event()
         context = contextvars.copy_context()  # so that traces go on in the other thread
@@ -215,11 +227,20 @@ class Deadline(Middleware):
             except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
                 outcome.append((None, error))
             finished.set()
+            self._left_behind.discard(finished)
 
         run_elsewhere(run)
-        while not finished.wait(max(0.0, progress.at + self.timeout_ms / 1000 - time.monotonic())):
-            if time.monotonic() >= progress.at + self.timeout_ms / 1000:
-                raise self._expired(str(args[0]))
+        try:
+            while not finished.wait(max(0.0, progress.at + self.timeout_ms / 1000 - time.monotonic())):
+                if time.monotonic() >= progress.at + self.timeout_ms / 1000:
+                    raise self._unavailable(
+                        f"the payload store did not finish within {self.timeout_ms} ms", str(args[0])
+                    )
+        except BaseException:  # the time is up, or a signal handler has raised
+            self._left_behind.add(finished)
+            if finished.is_set():  # meanwhile, so that it may have looked before it was added
+                self._left_behind.discard(finished)
+            raise
         result, error = outcome.pop()
         if error is not None:
             try:
@@ -228,14 +249,18 @@ class Deadline(Middleware):
                 del error  # otherwise this frame and its traceback keep each other, and the payload, alive
         return result  # type: ignore[return-value]  # without an error it is the operation's
 
-    def _expired(self, subject: str) -> PayloadStoreUnavailableError:
+    def _unavailable(self, message: str, subject: str) -> PayloadStoreUnavailableError:
         where = {"reference": subject} if "://" in subject else {"topic": subject}
         return PayloadStoreUnavailableError(
-            f"the payload store did not finish within {self.timeout_ms} ms",
+            message,
             hint=f"Check that the store is up and how fast it answers, or raise {self._setting}",
             store=self.scheme,
             **where,
         )
+
+
+_MOST_LEFT_BEHIND: Final = 64
+_deadlines: Final[weakref.WeakSet[Deadline]] = weakref.WeakSet()
 
 
 class _Start:
@@ -278,8 +303,15 @@ class _Watched(_Start):
 _idle: Final[list[SimpleQueue[Callable[[], None]]]] = []
 _IDLE_SECONDS: Final = 10
 
-# The threads are not in a forked process (multiprocessing, Spark's workers).
-os.register_at_fork(after_in_child=_idle.clear)
+
+def _forget_threads() -> None:
+    """The threads are not in a forked process (multiprocessing, Spark's workers)."""
+    _idle.clear()
+    for deadline in list(_deadlines):
+        deadline.forget_calls()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def run_elsewhere(job: Callable[[], None]) -> None:

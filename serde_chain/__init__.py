@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         UnknownKeyError,
         UntrustedReferenceError,
     )
+    from serde_chain.handles import PayloadHandle
     from serde_chain.record import RecordContext
     from serde_chain.transfer import Transfer
 
@@ -55,6 +56,7 @@ __all__ = [
     "MessageTooLargeError",
     "MissingDependencyError",
     "PayloadAccessDeniedError",
+    "PayloadHandle",
     "PayloadIntegrityError",
     "PayloadNotFoundError",
     "PayloadStoreError",
@@ -86,6 +88,7 @@ _MODULES = {
     "Data": "base",
     "Deserializer": "base",
     "DeserializerChain": "chain",
+    "PayloadHandle": "handles",
     "Producer": "clients.confluent.producer",
     "RecordContext": "record",
     "Serializer": "base",

@@ -223,6 +223,9 @@ class Deserializer(Stage, Generic[Out]):
         unwraps_placeholders: Whether the stage may stand before ``large-message``, because it reads what was put around
             a placeholder.
         message_format: As for serializers. Records of another format, by a header, do not reach the stage.
+        gives_handles: Whether the stage, as it is configured, gives a :class:`~serde_chain.handles.PayloadHandle` in
+            place of bytes.
+        takes_handles: Whether the stage passes them on.
         authenticates: Whether the stage refuses data that was not written with a key, as ``encrypt`` does. A chain with
             such a stage returns nothing that has not been through it, whatever a header says.
 
@@ -240,6 +243,8 @@ class Deserializer(Stage, Generic[Out]):
     gives: Data | None = Data.OBJECT
     unwraps_placeholders: ClassVar[bool] = False
     message_format: str | None = None
+    gives_handles: bool = False
+    takes_handles: ClassVar[bool] = False
     authenticates: ClassVar[bool] = False
 
     @abstractmethod

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from payload_stores.options import Option, boolean, nearest
+from payload_stores.options import Option, boolean, choice, nearest, text
 from payload_stores.plugins import import_object, require
 from serde_chain import bakdata_config
 from serde_chain.base import Stage
@@ -21,7 +21,13 @@ from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALI
 from serde_chain.errors import ConfigError
 
 __all__ = [
+    "CLIENT_OPTIONS",
+    "DEAD_LETTER",
+    "DEAD_LETTER_TOPIC",
     "DESCRIBE",
+    "ERROR_POLICY",
+    "RAISE",
+    "SKIP",
     "Config",
     "Resolved",
     "check_keys",
@@ -62,6 +68,21 @@ DESCRIBE: Final = Option(
     doc="list the stages in a header, for readers with value.deserializers = auto",
 )
 
+RAISE: Final = "raise"
+SKIP: Final = "skip"
+DEAD_LETTER: Final = "dead-letter"
+ERROR_POLICY: Final = Option(
+    "serde.error.policy",
+    choice(RAISE, SKIP, DEAD_LETTER),
+    RAISE,
+    doc="what becomes of a record that cannot be read through its own fault: raise, skip, dead-letter",
+)
+DEAD_LETTER_TOPIC: Final[Option[str | None]] = Option(
+    "serde.dead.letter.topic", text, None, doc="the topic that gets such records, with serde.error.policy = dead-letter"
+)
+# Options of clients, under a prefix that stages own too.
+CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPIC)
+
 _NEAR: Final = 0.9
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
@@ -76,7 +97,7 @@ class Resolved:
     Attributes:
         settings: Flat mapping of dotted keys.
         items: The stages of each chain, by its single key (``value.serializer``), in the order of application.
-        options: The options of all these stages, their stores included.
+        options: The options of all these stages, their stores included, and those of clients.
     """
 
     settings: dict[str, object] = field(repr=False)
@@ -101,7 +122,7 @@ def resolve(source: Config | Resolved | str | Path) -> Resolved:
         return source
     settings = load(source)
     items: dict[str, list[StageItem]] = {}
-    options: list[Option[Any]] = []
+    options: list[Option[Any]] = [*CLIENT_OPTIONS]
     for side in (SERIALIZE, DESERIALIZE):
         for is_key in (False, True):
             listed = items[_single_key(side, is_key=is_key)] = stage_items(settings, side, is_key=is_key)

@@ -5,6 +5,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
     ContextualError
     ├── ConfigError (ValueError)             the configuration is wrong; raised before any record is touched
     ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
+    ├── ReplayError                          dead letters cannot be put back (serde-chain replay)
     ├── StampError                           a topic cannot be relayed, checked or searched (serde_chain.stamp)
     └── SerializationError                   a record cannot be written or read (Kafka's SerializationException)
         ├── EncodeError                      the object does not fit the stage or its schema
@@ -13,6 +14,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         │   └── ForeignFormatError           of another format, by a header; chains hand the bytes over instead
         │   └── DecryptionError              they cannot be decrypted: another key, topic or field, or changed bytes
         │       └── UnknownKeyError          the key that they name is not configured
+        ├── DeadLetterError                  a record that cannot be read, nor be put into the dead-letter topic
         ├── TopicLimitError                  the broker does not report how large records of a topic may be
         ├── JournalError                     the crash journal of a producer cannot be written
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
@@ -46,6 +48,7 @@ __all__ = [
     "UNKNOWN_SCHEMA",
     "ConfigError",
     "ContextualError",
+    "DeadLetterError",
     "DecodeError",
     "DecryptionError",
     "EncodeError",
@@ -59,6 +62,7 @@ __all__ = [
     "PayloadStoreError",
     "PayloadStoreUnavailableError",
     "PayloadTooLargeError",
+    "ReplayError",
     "SchemaRegistryError",
     "SerializationError",
     "StampError",
@@ -148,6 +152,17 @@ class TopicLimitError(SerializationError):
     transient = True
 
 
+class DeadLetterError(SerializationError):
+    """A record that cannot be read cannot be put into the dead-letter topic either, so the consumer stays at it.
+
+    Attributes:
+        dead_letter_topic: That topic.
+    """
+
+    context_fields = (*SerializationError.context_fields, "dead_letter_topic")
+    dead_letter_topic: str | None
+
+
 class JournalError(SerializationError):
     """A producer's crash journal cannot be written, so that nothing may be uploaded or sent that belongs into it.
 
@@ -158,6 +173,21 @@ class JournalError(SerializationError):
     context_fields = (*SerializationError.context_fields, "path")
     transient = True
     path: str | None
+
+
+class ReplayError(ContextualError):
+    """Dead letters cannot be read, or cannot be put back into the topics they came from.
+
+    Attributes:
+        topic: The topic at fault.
+        partition: Its partition.
+        offset: An offset in it.
+    """
+
+    context_fields = ("topic", "partition", "offset")
+    topic: str | None
+    partition: int | None
+    offset: int | None
 
 
 class StampError(ContextualError):

@@ -119,6 +119,8 @@ class AutoDeserializer(Deserializer[Any]):
         try:
             for name in _allowed(config):
                 self._stages[name] = make_stage(StageItem.of(name), config, is_key=is_key, side=DESERIALIZE)
+            if any(isinstance(stage, Deserializer) and stage.gives_handles for stage in self._stages.values()):
+                raise ConfigError("large.message.fetch = lazy is not for chains of which only records know the stages")
             if default is not None:
                 self._default = self._in_order(default)
         except DecodeError as error:

@@ -77,6 +77,13 @@ def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> Non
     assert values == "['key', 'value.id', 'value.band'] g"
 
 
+def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["consume.md"])
+    broker.create_topic(f"{topic}-dead")
+    changed = substituted(code, broker, tmp_path).replace('"images', f'"{topic}')
+    assert installed(install_line(PAGES["consume.md"])).run(changed, tmp_path) == "M 51 2000000\n"
+
+
 def test_asyncio(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["asyncio.md"])
     code = substituted(code, broker, tmp_path).replace('"images"', f'"{topic}"')
@@ -109,7 +116,8 @@ def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Pat
     topic = "large-images"
     broker.create_topic(topic)
     code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"images"', f'"{topic}"')
-    installed(install_line(page)).run(code, tmp_path)
+    printed = installed(install_line(page)).run(code, tmp_path)
+    assert printed == f"<PayloadHandle of 5000000 bytes, in a payload store> 5000000\n{bytes(10)!r}\n"
     assert [path.stat().st_size for path in (tmp_path / "store" / topic).iterdir()] == [5_000_000]
 
 

@@ -101,6 +101,10 @@ def test_one_run_serves_all_with_the_same_key(store: Watched) -> None:
     reader = DeserializerChain.from_config(config(store))
     steps = [reader.begin(data, ctx) for data, ctx in zip(placeholders, (first, second), strict=True)]
     assert steps[0].key == steps[1].key
+    # Another stage may trust other stores, so it does not share what this one fetches.
+    again = RecordContext("t", "value", first.headers)
+    other = DeserializerChain.from_config(config(store)).begin(placeholders[0], again)
+    assert other.key != steps[0].key
     payload = steps[0].run()
     assert [step.resume(payload) for step in steps] == [LARGE, LARGE]
 

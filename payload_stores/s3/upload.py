@@ -169,7 +169,7 @@ class Uploads:
         from botocore.config import Config
 
         config = client.meta.config
-        settings: Any = {**config.s3, "payload_signing_enabled": False}
+        settings: Any = {"payload_signing_enabled": False, **config.s3}  # a user's own file of settings counts
         lean = config.merge(Config(s3=settings))
 
         def use(context: dict[str, Any], **_: object) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from serde_chain.cli.offload_server import offload_server
+from serde_chain.cli.replay import replay
 from serde_chain.cli.stamp import stamp
 
 __all__ = ["commands"]
@@ -69,4 +70,5 @@ def inspect(  # noqa: PLR0917, click passes them by name
 
 
 commands.add_command(offload_server)
+commands.add_command(replay)
 commands.add_command(stamp)

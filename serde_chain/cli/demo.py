@@ -8,13 +8,13 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 from rich.table import Table
 
 from payload_stores.plugins import require
@@ -43,10 +43,12 @@ class _Digests:
     Attributes:
         records: Of the alert's Avro bytes.
         pixels: Of its science image's pixels.
+        sizes: About how many bytes the alert has.
     """
 
     records: dict[int, str] = field(default_factory=dict)
     pixels: dict[int, str] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
 
 
 def run_demo(records: int, *, keep: bool = False) -> None:
@@ -84,7 +86,7 @@ def run_demo(records: int, *, keep: bool = False) -> None:
             title = f"The configuration, of producer, consumer and Spark (broker {broker.bootstrap_servers})"
             console.print(config_table(title, config))
             digests = _produce(console, config, records)
-            _compare(console, config, digests.records)
+            _compare(console, config, digests)
             rows = _read_in_spark(console, config, digests.pixels, folder)
             _report(console, config, payloads)
             console.print(rows)
@@ -103,29 +105,31 @@ def _produce(console: Console, config: dict[str, Any], count: int) -> _Digests:
     digests = _Digests()
     avro = _avro()
 
+    sizes = [*demo_sizes(count)]
+
     def records() -> Iterator[dict[str, Any]]:
-        for number, size in enumerate(demo_sizes(count)):
+        for number, size in enumerate(sizes):
             record = alert(number, size)
             pixels = (record["science"] or {}).get("pixels", b"")
             digests.records[record["alert_id"]] = _digest(avro(record))
             digests.pixels[record["alert_id"]] = _digest(pixels)
+            digests.sizes[record["alert_id"]] = size
             yield {"value": record}
-            advance()
 
-    with _progress(console, "producing", count) as advance:
-        produce(config, TOPIC, records())
+    with _progress(console, "producing", sum(sizes)) as advance:
+        produce(config, TOPIC, records(), lambda number: advance(sizes[number]))
     return digests
 
 
-def _compare(console: Console, config: dict[str, Any], digests: dict[int, str]) -> None:
+def _compare(console: Console, config: dict[str, Any], digests: _Digests) -> None:
     """Read all records back, and compare them with what was produced."""
-    avro, missing = _avro(), dict(digests)
-    with _progress(console, "consuming, comparing digests", len(digests)) as advance:
-        for message in consume(config, TOPIC, len(digests), group="demo"):
+    avro, missing = _avro(), dict(digests.records)
+    with _progress(console, "consuming, comparing digests", sum(digests.sizes.values())) as advance:
+        for message in consume(config, TOPIC, len(missing), group="demo"):
             record = message.value()
             if missing.pop(record["alert_id"], None) != _digest(avro(record)):
                 raise DemoError(f"alert {record['alert_id']} came back changed, or twice")
-            advance()
+            advance(digests.sizes[record["alert_id"]])
 
 
 def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, str], folder: Path) -> Table:
@@ -213,11 +217,15 @@ def _sum(records: list[dict[str, Any]], what: str) -> int:
 
 
 @contextlib.contextmanager
-def _progress(console: Console, what: str, total: int) -> Iterator[Any]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+def _progress(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar that shows bytes; yields what adds to them."""
+    columns = (
+        *(TextColumn("{task.description}"), BarColumn(), DownloadColumn()),
+        *(TransferSpeedColumn(), TimeElapsedColumn()),
+    )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(what, total=total)
-        yield lambda: progress.advance(task)
+        yield lambda size: progress.advance(task, size)
 
 
 def _avro() -> SerializerChain:

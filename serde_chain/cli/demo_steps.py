@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from rich.console import Console
@@ -42,13 +43,19 @@ def config_table(title: str, config: dict[str, Any]) -> Table:
     return table
 
 
-def produce(config: dict[str, Any], topic: str, records: Iterable[dict[str, Any]]) -> None:
+def produce(
+    config: dict[str, Any],
+    topic: str,
+    records: Iterable[dict[str, Any]],
+    on_delivered: Callable[[int], object] = lambda _number: None,
+) -> None:
     """Produce records, and wait until the broker has accepted all of them.
 
     Args:
         config: The configuration.
         topic: The topic.
         records: Arguments of ``Producer.produce`` for each.
+        on_delivered: Called with the number of each record that the broker has accepted, from 0.
 
     Raises:
         DemoError: Some were not delivered.
@@ -58,16 +65,17 @@ def produce(config: dict[str, Any], topic: str, records: Iterable[dict[str, Any]
     delivered = count = 0
     failed: list[str] = []
 
-    def note(error: Any, _message: Any) -> None:
+    def note(number: int, error: Any, _message: Any) -> None:
         nonlocal delivered
         if error is None:
             delivered += 1
+            on_delivered(number)
         else:
             failed.append(str(error))
 
     with Producer(config) as producer:
-        for count, record in enumerate(records, 1):  # noqa: B007, counts them
-            producer.produce(topic, **record, on_delivery=note)
+        for count, record in enumerate(records, 1):
+            producer.produce(topic, **record, on_delivery=partial(note, count - 1))
             producer.poll(0)
         producer.flush(DEADLINE_S)
     if delivered != count:

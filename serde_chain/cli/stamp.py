@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from serde_chain.cli.output import Counting, say
 
 __all__ = ["stamp"]
 
@@ -48,15 +46,15 @@ def _relay(file: Path, source: str, target: str, *, until_end: bool, as_json: bo
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with _progress(f"{source} → {target}") as told:
+    with Counting(f"{source} → {target}") as told:
         count = relay(file, source, target, until_end=until_end, stop=stop, progress=told)
-    _say({"relayed": count}, f"{count:,} records relayed", as_json=as_json)
+    say({"relayed": count}, f"{count:,} records relayed", as_json=as_json)
 
 
 def _check(file: Path, topic: str, *, as_json: bool) -> None:
     from serde_chain.stamp import check as check_topic
 
-    with _progress(f"checking {topic}") as told:
+    with Counting(f"checking {topic}") as told:
         report = check_topic(file, topic, progress=told)
     content = {
         "records": report.records,
@@ -64,26 +62,6 @@ def _check(file: Path, topic: str, *, as_json: bool) -> None:
         "findings": [asdict(finding) for finding in report.findings],
     }
     lines = [*map(str, report.findings), f"{report.records:,} records, {sum(report.counts.values()):,} findings"]
-    _say(content, "\n".join(lines), as_json=as_json)
+    say(content, "\n".join(lines), as_json=as_json)
     if report.counts:
         sys.exit(1)
-
-
-class _progress:  # noqa: N801, a context manager that reads like a function
-    """Shows a running count on standard error; entering it returns the function that sets the count."""
-
-    def __init__(self, what: str) -> None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} records"), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task(what, total=None)
-
-    def __enter__(self) -> Any:
-        self._bar.start()
-        return lambda count: self._bar.update(self._task, completed=count)
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-
-def _say(content: dict[str, Any], text: str, *, as_json: bool) -> None:
-    Console().print(json.dumps(content) if as_json else text, soft_wrap=True, highlight=False, markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
@@ -88,12 +89,15 @@ def _with_length(data: bytes | str | None) -> int:
 
 
 def _varint(number: int) -> int:
-    return 1 + sum(number > limit for limit in _VARINT_LIMITS)
+    return 1 + bisect_left(_VARINT_LIMITS, number)
 
 
 def _fit(room: int) -> int:
     """The longest string that fits with its length in front; negative if not even an empty one does."""
-    return max((size for size in range(room - 5, room) if size + _varint(max(size, 0)) <= room), default=-1)
+    size = room - 1
+    while size + _varint(max(size, 0)) > room:
+        size -= 1
+    return size
 
 
 class TopicLimit(NamedTuple):

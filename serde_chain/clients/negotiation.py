@@ -7,6 +7,7 @@ limit can be lowered while a producer runs: what the broker then refuses is sent
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +36,7 @@ class Attempt:
         is_refused: Whether the client reports that it was too large, and it may go again. Set before
             :meth:`Negotiation.settle`.
         is_fitted: Whether it was made to fit since.
-        is_accepted: Whether the client has the record.
+        accepted: The results of the client's ``produce``; not empty once it has the record.
         is_told: Whether the user's callback was called with it.
         report: The client's report, of the client's own kind.
     """
@@ -44,16 +45,19 @@ class Attempt:
         self.record = record
         self.number = number
         self.size = size
-        self.is_under_way = True
+        self.is_under_way = False
         self.is_refused = False
         self.is_fitted = False
-        self.is_accepted = False
+        self.accepted: list[None] = []
         self.is_told = False
         self.report: Any = None
 
 
 class Negotiation:
     """Keeps batches below the limits of their topics, and lets refused records go again: a sender's gate.
+
+    Records that come while nothing waits are admitted in the threads that produce them, and settled in those that poll,
+    where a signal handler may raise at any call. So what must not come apart has no call in between.
 
     Args:
         topics: The limits of topics.
@@ -70,6 +74,7 @@ class Negotiation:
         self._batch_bytes = batch_bytes
         self._max_bytes = message_max_bytes
         self._under_way: defaultdict[str, int] = defaultdict(int)
+        self._lock = threading.Lock()
 
     def may_go_again(self, attempt: Attempt) -> bool:
         """Whether a record that was refused for its size can be made smaller."""
@@ -87,35 +92,52 @@ class Negotiation:
             return False  # those under way may be refused as well, and come before this one
         if not self._topics.is_known(topic) or (last is not None and not last.is_fitted):
             return _Asked(self._topics, topic, partial(self._fitted, record, record.step))
+        return self._enter(record)
+
+    def admit_now(self, record: Outgoing) -> bool:
+        """Admit a record before which none waits, in the thread that produces it.
+
+        Returns:
+            Whether it may go to the client at once; otherwise it has to wait in its lane.
+        """
+        return self._topics.is_known(record.topic) and self._enter(record)
+
+    def _enter(self, record: Outgoing) -> bool:
+        topic, last = record.topic, record.state
         limit = self._topics.find(topic).max_bytes
         size = record_size(record.key, record.step, record.headers)
         # Nothing to do where batches are smaller anyway.
-        is_bounded = limit is not None and limit < self._batch_bytes
-        if is_bounded and under_way and limit is not None and BATCH_OVERHEAD + under_way + size > limit:
-            return False
-        record.state = Attempt(record, 1 if last is None else last.number + 1, size)
-        self._under_way[topic] += size
+        if limit is not None and limit < self._batch_bytes:
+            under_way = self._under_way[topic]
+            if under_way and BATCH_OVERHEAD + under_way + size > limit:
+                return False
+        record.state = attempt = Attempt(record, 1 if last is None else last.number + 1, size)
+        with self._lock:
+            attempt.is_under_way = True
+            self._under_way[topic] += size
         return True
 
     def withdraw(self, record: Outgoing) -> None:
         """See :class:`~serde_chain.clients.sender.Gate`."""
         if record.state is not None:
-            self._count_off(record.state)
+            self.count_off(record.state)
 
     def settle(self, report: Attempt) -> tuple[str, Outgoing | None]:
         """See :class:`~serde_chain.clients.sender.Gate`."""
         topic = report.record.topic
         was_under_way = report.is_under_way
-        self._count_off(report)
+        self.count_off(report)
         if not (was_under_way and report.is_refused):
             return topic, None
         self._topics.forget(topic)
         return topic, report.record
 
-    def _count_off(self, attempt: Attempt) -> None:
-        if attempt.is_under_way:
-            attempt.is_under_way = False
-            self._under_way[attempt.record.topic] -= attempt.size
+    def count_off(self, attempt: Attempt) -> None:
+        """Note that a record is no longer under way; again without effect."""
+        with self._lock:
+            if attempt.is_under_way:
+                attempt.is_under_way = False
+                self._under_way[attempt.record.topic] -= attempt.size
 
     def _fitted(self, record: Outgoing, value: Any) -> Any:
         """The value as the topic takes it: offloaded if it was refused and does not fit any more."""

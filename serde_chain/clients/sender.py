@@ -242,7 +242,6 @@ class Sender:
         self._stuck: set[str] = set()
         self._count = 0
         self._running = 0
-        self._cleaning = 0
         self._transaction: list[str] | None = None
 
     def __len__(self) -> int:
@@ -259,8 +258,8 @@ class Sender:
 
     @property
     def is_cleaning(self) -> bool:
-        """Whether payloads of records that were not sent are being deleted."""
-        return bool(self._garbage or self._cleaning)
+        """Whether payloads of records that were not sent are being deleted, or still uploaded."""
+        return bool(self._garbage or (self._running and self.is_idle))
 
     @property
     def last(self) -> dict[str, Outgoing]:
@@ -271,6 +270,16 @@ class Sender:
         """Whether a record of a topic may go straight to the client: there is none before it."""
         last = self._last.get(topic)
         return last is None or last.is_gone
+
+    def enter(self, record: Outgoing) -> bool:
+        """Give a record its number, for a client to which it goes straight.
+
+        Returns:
+            Whether it may: nothing of its topic waits here, nor goes again.
+        """
+        topic = record.topic
+        record.number = next(self._numbers)
+        return not (self._settling or self._lanes.get(topic)) and self.is_clear(topic)
 
     def has_room(self, size: int) -> bool:
         """Whether a record of a size, in bytes, would be taken now."""
@@ -433,8 +442,8 @@ class Sender:
         for topic in [*self._stuck]:
             self._advance(topic)
         while self._garbage and self._running < self._in_flight:
-            self._cleaning += 1
-            self._run(partial(self._clean, self._garbage.popleft()), self._not_cleaned)
+            self._run(partial(self._clean, self._garbage[0]), self._not_cleaned)
+            self._garbage.popleft()  # not before: there is no moment in which nothing seems to be left to do
         if not self._has_work():
             return
         try:
@@ -500,10 +509,12 @@ class Sender:
         self._events.put(partial(self._transferred, record, None if error else step, made, error))
 
     def _transferred(self, record: Outgoing, step: Any, made: Sequence[str], error: BaseException | None) -> None:
-        self._running -= 1
         if record.is_gone:  # dropped meanwhile
             self._garbage.extend(made)
+            self._running -= 1
+            self._notify()
             return
+        self._running -= 1
         record.made += tuple(made)
         record.error = error
         record.step = step
@@ -622,12 +633,10 @@ class Sender:
         self._events.put(self._cleaned)
 
     def _not_cleaned(self, error: Exception) -> None:
-        self._cleaning -= 1
         _log.warning("a payload whose record was not sent could not be deleted: %s", error)
 
     def _cleaned(self) -> None:
         self._running -= 1
-        self._cleaning -= 1
         self._notify()
 
     def _notify(self) -> None:

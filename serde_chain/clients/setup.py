@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -19,7 +19,7 @@ from serde_chain.record import KEY, VALUE
 if TYPE_CHECKING:
     from serde_chain.clients.journal import Journal
 
-__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup"]
+__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "for_producer"]
 
 # Java's key; librdkafka has none of that name, so it stops here.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
@@ -221,3 +221,9 @@ class ClientSetup(Generic[ChainT]):
 def _moves_payloads(chain: type[ChainT], resolved: Resolved, *, is_key: bool) -> bool:
     kinds = (stage_type(item, chain.side) for item in resolved.of(chain.side, is_key=is_key))
     return any(is_stage(kind) and kind.moves_payloads for kind in kinds)
+
+
+def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a consumer that a producer of its own needs: where the broker is, and how to log in."""
+    not_its_own = (*_CONSUMERS_ONLY, "stats_cb", "statistics.interval.ms", "throttle_cb")
+    return {name: setting for name, setting in client.items() if name not in not_its_own}

@@ -49,6 +49,7 @@ class Window:
         passed: Messages that it has reported instead, or that are of no interest to its caller; likewise.
         decoded: The decoded parts of messages, by their identity. Always the same dictionary.
         under_way: Messages whose payloads are being fetched, likewise; what leaves it is let go of.
+        aside: Messages that cannot be read and were put aside, in a dead-letter topic for instance, likewise.
         paused: Topics and partitions whose messages wait.
         drops: How often messages were dropped, to notice it in the middle of a call that serves callbacks.
     """
@@ -59,6 +60,7 @@ class Window:
         self.passed: Collection[Any] = ()
         self.decoded: dict[int, Any] = {}
         self.under_way: dict[int, UnderWay] = {}
+        self.aside: dict[int, Any] = {}
         self.drops = 0
         self.paused: set[Place] = set()
 
@@ -97,19 +99,21 @@ class Window:
             self.messages.clear()
             self.decoded.clear()
             self.under_way.clear()
+            self.aside.clear()
             self.given = self.passed = ()
         elif gone := self._gone():
             self.messages[:] = [message for message in self.messages if id(message) not in gone]
             for identity in gone:
-                self.decoded.pop(identity, None)
-                self.under_way.pop(identity, None)
+                for noted in (self.decoded, self.under_way, self.aside):
+                    noted.pop(identity, None)
             self.given = self.passed = ()
 
     def pause(self, places: Collection[Place]) -> None:
         """Let the messages of some partitions wait; what is fetched for them is dropped, and fetched again then."""
         self.paused.update(places)
-        self._keep_under_way(
-            [message for message in self.messages if message is not None and place(message) not in places]
+        _keep(
+            self.under_way,
+            [message for message in self.messages if message is not None and place(message) not in places],
         )
 
     def drop(self, places: Collection[Place] | None = None) -> None:
@@ -124,9 +128,8 @@ class Window:
         self.drops += 1
         # In one step, also for a fetch during which a rebalance calls this.
         self.messages[:] = kept
-        for identity in self.decoded.keys() - set(map(id, kept)):
-            self.decoded.pop(identity, None)
-        self._keep_under_way(kept)
+        for noted in (self.decoded, self.under_way, self.aside):
+            _keep(noted, kept)
 
     def first_offsets(self) -> dict[Place, int | None]:
         """For each partition with messages that were not handed over, the offset of the first, paused or not."""
@@ -137,10 +140,6 @@ class Window:
                 first.setdefault(place(message), message.offset())
         return first
 
-    def _keep_under_way(self, messages: Iterable[Any]) -> None:
-        for identity in self.under_way.keys() - set(map(id, messages)):
-            self.under_way.pop(identity, None)
-
     def _gone(self) -> set[int]:
         return {id(message) for message in (*self.given, *self.passed)}
 
@@ -148,3 +147,9 @@ class Window:
 def place(message: Any) -> Place:
     """The topic and partition of a message."""
     return message.topic(), message.partition()
+
+
+def _keep(noted: dict[int, Any], messages: Iterable[Any]) -> None:
+    """Forget what was noted of other messages."""
+    for identity in noted.keys() - set(map(id, messages)):
+        noted.pop(identity, None)

@@ -16,6 +16,7 @@ from payload_stores.errors import drop_data
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer, Serializer, is_stream
 from serde_chain.errors import DecodeError, EncodeError
+from serde_chain.handles import PayloadHandle
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
@@ -67,11 +68,12 @@ def _check_bytes(data: Any) -> Buffer:
 
 
 def _check_payload(data: Any) -> Any:
-    return data if is_stream(data) else _check_bytes(data)
+    # A look for a protocol costs more than all else that is done with a small record.
+    return data if isinstance(data, bytes) or is_stream(data) else _check_bytes(data)
 
 
-def _as_bytes(data: Buffer) -> bytes:
-    return data if type(data) is bytes else bytes(data)
+def _as_bytes(data: Any) -> Any:
+    return data if type(data) is bytes or isinstance(data, PayloadHandle) else bytes(data)
 
 
 def _number_encoder(stage: str, layout: str, *accepts: type) -> Callable[[Any], bytes]:
@@ -158,8 +160,9 @@ class BytesSerializer(PlainSerializer[Buffer]):
 
 
 class BytesDeserializer(_PrimitiveDeserializer[bytes]):
-    """Bytes, untouched."""
+    """Bytes, untouched; handles of payloads too."""
 
+    takes_handles = True
     arrow_factory = "binary"
     plain = staticmethod(_as_bytes)
 

@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_help_and_version() -> None:
-    for command in ("check-config", "inspect", "demo"):
+    for command in ("check-config", "inspect", "demo", "replay"):
         assert command in run("--help").stdout
         assert run(command, "--help").stdout.startswith(f"Usage: serde-chain {command}")
     assert run("--version").stdout.startswith("serde-chain, version ")

@@ -4,6 +4,7 @@ import contextvars
 import gc
 import io
 import multiprocessing
+import os
 import pickle
 import threading
 import time
@@ -255,6 +256,49 @@ def test_calls_after_one_that_hangs_do_not_wait_for_it(faulty: FaultyStore) -> N
         Deadline(faulty, 20).download(reference)
     store = Deadline(open_store("memory", {}), 10_000)
     assert [store.download(reference) for _ in range(20)] == [b"data"] * 20
+
+
+def test_calls_left_behind_are_bounded(faulty: FaultyStore) -> None:
+    reference = faulty.publish("topic", b"data")
+    store = Deadline(faulty, 1)
+    with faulty.hanging():
+        for _ in range(64):
+            with pytest.raises(PayloadStoreUnavailableError, match="did not finish within 1 ms"):
+                store.download(reference)
+        called = len(faulty.calls)
+        for operation in (lambda: store.download(reference), lambda: store.publish("topic", b"data")):
+            with pytest.raises(PayloadStoreUnavailableError, match="64 calls have not come back") as caught:
+                operation()
+            assert caught.value.transient
+        assert len(faulty.calls) == called  # no thread was started for them
+        child = os.fork()
+        if not child:  # which has none of the threads
+            store.timeout_ms = 10_000
+            faulty._open.set()
+            os._exit(int(store.download(reference) != b"data"))
+        assert os.waitpid(child, 0)[1] == 0
+    store.timeout_ms = 10_000
+    until = time.monotonic() + 30
+    while store._left_behind:
+        assert time.monotonic() < until
+    assert store.download(reference) == b"data"
+
+
+def test_an_interrupted_call_is_left_behind_too(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Deadline(faulty, 10_000)
+    with faulty.hanging():
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Event, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.download("memory:///topic/1")
+        assert len(store._left_behind) == 1
+    until = time.monotonic() + 30
+    while store._left_behind:
+        assert time.monotonic() < until
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_errors_cross_intact(faulty: FaultyStore) -> None:

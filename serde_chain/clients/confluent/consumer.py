@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
 from types import TracebackType
@@ -18,19 +20,22 @@ from confluent_kafka import TopicPartition
 from payload_stores.options import Option, boolean
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.arrow import ArrowReader
+from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.confluent.plain import PlainDecoder, Taken, plain_poll
 from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, place
-from serde_chain.config import load
-from serde_chain.errors import SerializationError
+from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, RAISE, load
+from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 
 __all__ = ["Consumer"]
 
 Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
+
+_log = logging.getLogger("serde_chain")
 
 _MOST_MESSAGES: Final = 1_000_000
 # Most records that are decoded between two checks of the clock.
@@ -41,6 +46,8 @@ _AHEAD_BYTES: Final = 32 << 20
 _STEP: Final = 32
 # Longest time in seconds between two calls of the client, which keep this member in its group and serve callbacks.
 _TICK: Final = 0.5
+# Most records that such calls fetch on top of those that were asked for; from then on, the client fetches nothing.
+_UNASKED: Final = 100
 # Longest wait for further records while those that came can be looked at.
 _SLICE: Final = 0.1
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
@@ -54,8 +61,14 @@ class Consumer:
 
     A record that cannot be read raises a :class:`~serde_chain.errors.SerializationError` with the raw record and its
     position. Good records of the same batch are handed over before and after it. Where the error is about the record
-    (``error.about_record``), it moves past it, as the original does; ``seek`` to its position reads it again. Otherwise
-    a store, registry or key provider is unavailable: the consumer stays at the record until it can be read.
+    (``error.about_record``), it moves past it, as the original does; ``seek`` to its position reads it again. With
+    ``serde.error.policy`` = ``skip`` or ``dead-letter``, such records are passed over instead, the latter once they are
+    in ``serde.dead.letter.topic``. Otherwise a store, registry or key provider is unavailable: the consumer stays at
+    the record until it can be read.
+
+    Payloads of large messages are fetched ahead, ``large.message.downloads.in.flight`` (default 8) at a time, while no
+    more than ``large.message.downloads.max.bytes`` (default 64 MiB) wait. The client is polled while a call waits for
+    one, so that rebalances go on.
 
     Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
     ``assign``, ``unsubscribe``, ``close``), never that of a record that was not: a process that stops at it meets it
@@ -97,6 +110,11 @@ class Consumer:
         setup = ClientSetup.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
         try:
             self._stores_offsets = _STORE.read(setup.config)
+            policy, dead_letter_topic = ERROR_POLICY.read(setup.config), DEAD_LETTER_TOPIC.read(setup.config)
+            if policy == DEAD_LETTER and not dead_letter_topic:
+                raise ConfigError(
+                    f"{ERROR_POLICY.name} = {DEAD_LETTER} needs a topic", hint="Name it", key=DEAD_LETTER_TOPIC.name
+                )
             # Offsets are stored once records were handed over, not as they are fetched: see _store_given.
             self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)
@@ -118,6 +136,12 @@ class Consumer:
             prefetch_for(setup.key, setup.value),
         )
         self._served = -math.inf
+        self._unasked = 0
+        self._passes_over = policy != RAISE
+        self._dead_letters = None
+        if policy == DEAD_LETTER:
+            self._dead_letters = DeadLetters(self._consumer, setup.client, str(dead_letter_topic), setup.limit_ms)
+        self._skipped = 0
         self._plain = PlainDecoder.of(setup.key, setup.value, self._window.decoded)
         if type(self).poll is Consumer.poll and self._plain is not None:
             # A closure over local names; subclasses that override poll are left alone.
@@ -137,10 +161,11 @@ class Consumer:
         """Fetch one record.
 
         Args:
-            timeout: Longest wait for the broker in seconds; -1 waits forever.
+            timeout: Longest wait in seconds, for the broker and for the record's payload; -1 waits forever.
 
         Returns:
-            The message in its final form, one with ``error()``, or None.
+            The message in its final form, one with ``error()``, or None. A payload that is under way then is taken by a
+            later call.
 
         Raises:
             SerializationError: The record cannot be read; carries it and its position. Where it is not ``about_record``
@@ -170,8 +195,14 @@ class Consumer:
                 try:
                     message = self._read(record)
                 except Exception as error:
-                    self._give_up(record, error)
-                    raise
+                    if not self._passes(record, error):
+                        raise
+                    self._window.given = (record,)
+                    self._settle()
+                    self._serve()
+                    if time.monotonic() >= until:
+                        return None
+                    continue
                 if message is not None:
                     return Taken(record, message)
                 if not self._wait(record, until):
@@ -188,15 +219,15 @@ class Consumer:
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Fetch several records.
 
-        When reading them takes long (downloads), fewer are handed over, so that the next call comes within
+        When reading them takes long, fewer are handed over, so that the next call comes within
         ``max.poll.interval.ms``; the others follow then.
 
         Args:
             num_messages: The most to return, up to a million.
-            timeout: Longest wait for the broker in seconds; -1 waits forever.
+            timeout: Longest wait in seconds, for the broker and for payloads; -1 waits forever.
 
         Returns:
-            Messages in their final form, or with ``error()``.
+            Messages in their final form, or with ``error()``: in offset order for each partition.
 
         Raises:
             SerializationError: The first record cannot be read; carries it and its position, and the consumer stays at
@@ -211,11 +242,14 @@ class Consumer:
         until = _until(timeout)
         if not self._fetch_several(num_messages, timeout):
             return []
-        gathered = self._gather(num_messages, until)
-        while not gathered[0] and self._fetch_until(partial(self._consume, num_messages), until):
-            gathered = self._gather(num_messages, until)
+        taken, ready = self._gather(num_messages, until)
+        while not ready:
+            self._window.given = taken  # all of them were passed over
+            if not self._fetch_until(partial(self._consume, num_messages), until):
+                return []
+            taken, ready = self._gather(num_messages, until)
         # Last of all, with no call behind it; see Window.
-        self._window.given, ready = gathered
+        self._window.given = taken
         return ready
 
     def _gather(self, most: int, until: float) -> tuple[list[Message], list[Message]]:
@@ -226,7 +260,7 @@ class Consumer:
             until: When to stop waiting for payloads.
 
         Returns:
-            Records of the window, and their final forms.
+            Records of the window, those that were passed over among them, and the final forms of the others.
         """
         drops = self._window.drops
         waiting = list(itertools.islice(self._window.waiting(), most))
@@ -259,10 +293,12 @@ class Consumer:
             try:
                 message = self._read(record)
             except Exception as error:
-                if taken:
-                    return False
-                self._give_up(record, error)
-                raise
+                if not (self._passes_behind(record, error) if taken else self._passes(record, error)):
+                    if taken:
+                        return False
+                    raise
+                taken.append(record)
+                continue
             if message is None:
                 return False
             taken.append(record)
@@ -327,17 +363,25 @@ class Consumer:
             # Records that an interrupted call had decoded go through the chains once more, as a column.
             if (decoded := self._window.decoded.get(id(record))) is not None:
                 decoded.undo()
-        try:
-            table, error = self._arrow.read(ready, self._decoding_seconds)
-        except Exception as failure:
-            if ready:
-                self._give_up(ready[0], failure)
-            raise
-        if error is not None and not len(table):
-            self._give_up(ready[0], error)
-            raise error
+        table = self._read_table(ready)
+        while isinstance(table, SerializationError):
+            if not self._passes(ready[0], table):
+                raise table
+            self._window.given = (ready.pop(0),)
+            self._settle()
+            table = self._read_table(ready)
         self._window.given = ready[: len(table)]
         return table
+
+    def _read_table(self, records: list[Message]) -> Any:
+        """Records as a table, up to the first that cannot be read; its error if that is the first of all."""
+        try:
+            table, error = self._arrow.read(records, self._decoding_seconds)
+        except Exception as failure:
+            if records:
+                self._passes(records[0], failure)
+            raise
+        return error if error is not None and not len(table) else table
 
     def take_back(self) -> None:
         """Take what the last call has returned or raised for not handed over: the next one hands it over.
@@ -391,8 +435,9 @@ class Consumer:
         self._settle()
         if self._stall.lasts():
             return self._stall.wait(timeout)
-        if self._stall.held and len(self._window.messages) < _AHEAD and self._has_room():
+        if self._stall.held and len(self._window.messages) < _UNASKED:
             self._stall.let_go()
+            self._unasked = 0
         fetch(0 if self._window.front() is not None else timeout)
         return True
 
@@ -427,17 +472,24 @@ class Consumer:
                 return
 
     def _has_room(self) -> bool:
-        """Whether the bytes of records that were not read yet, without their payloads, are within their bound."""
-        decoded, messages = self._window.decoded, self._window.messages
-        return sum(len(each) for each in messages if each is not None and id(each) not in decoded) < _AHEAD_BYTES
+        """Whether the bytes of fetched records, as they came, are within their bound."""
+        decoded = self._window.decoded
+
+        def size(message: Message) -> int:
+            noted = decoded.get(id(message))
+            return len((message.value() if noted is None else noted.came[1]) or b"")
+
+        return sum(size(message) for message in self._window.messages if message is not None) < _AHEAD_BYTES
 
     def _serve(self) -> None:
         """Call the client if that is due, to stay in the group, and to serve callbacks."""
         if time.monotonic() < self._served + _TICK:
             return
-        if len(self._window.messages) >= 2 * _AHEAD or not self._has_room():
+        before = len(self._window.messages)
+        if min(self._unasked, before) >= _UNASKED:
             self._stall.hold()
         self._window.fetch(self._consumer.poll, 0)
+        self._unasked += len(self._window.messages) > before
         self._served = time.monotonic()
 
     def _read(self, message: Message) -> Message | None:
@@ -453,17 +505,61 @@ class Consumer:
         final: Message = decoded.finish()
         return final
 
-    def _give_up(self, record: Message, error: Exception) -> None:
-        """Go past a record that cannot be read if that is its own fault; stay at it otherwise."""
+    def _may_pass(self, error: Exception) -> bool:
+        """Whether the policy is to pass over records with such errors."""
+        return self._passes_over and isinstance(error, SerializationError) and error.about_record
+
+    def _passes(self, record: Message, error: Exception) -> bool:
+        """Pass a record over that cannot be read; where that is not the policy, go past it or stay at it.
+
+        Returns:
+            Whether it was passed over. Otherwise its error is to be raised.
+
+        Raises:
+            DeadLetterError: The dead-letter topic does not take it; the consumer stays at it.
+        """
         if isinstance(error, SerializationError):
             # Records that refer to the same payload share its error.
             error.record = record
             error.topic, error.partition, error.offset = record.topic(), record.partition(), record.offset()
-        if isinstance(error, SerializationError) and error.about_record:
-            self._window.passed = (record,)
-        else:
-            self._stall.note(record)
-            self._reader.forget_failed()
+            if self._may_pass(error):
+                try:
+                    self._pass_over(record, error)
+                except DeadLetterError as refused:
+                    refused.record = record
+                    self._stay(record)
+                    raise
+                return True
+            if error.about_record:
+                self._window.passed = (record,)
+                return False
+        self._stay(record)
+        return False
+
+    def _passes_behind(self, record: Message, error: Exception) -> bool:
+        """As :meth:`_passes`, behind records that can be handed over: an error is raised by the next call."""
+        with suppress(DeadLetterError):
+            return self._may_pass(error) and self._passes(record, error)
+        return False
+
+    def _pass_over(self, record: Message, error: SerializationError) -> None:
+        if id(record) in self._window.aside:
+            return  # by a call that was interrupted
+        where = f" It is in {self._dead_letters.topic}." if self._dead_letters is not None else ""
+        if self._dead_letters is not None:
+            self._dead_letters.put(record, error)
+        self._window.aside[id(record)] = record
+        self._skipped += 1
+        _log.warning("a record is passed over, since it cannot be read: %s.%s", error, where)
+
+    def _stay(self, record: Message) -> None:
+        self._stall.note(record)
+        self._reader.forget_failed()
+
+    @property
+    def skipped(self) -> int:
+        """How many records were passed over by ``serde.error.policy``, those in the dead-letter topic included."""
+        return self._skipped
 
     def _settle(self) -> None:
         """Note that the results of the last call have been handed over."""
@@ -645,6 +741,8 @@ class Consumer:
             self._consumer.close()
         finally:
             self._drop()
+            if self._dead_letters is not None:
+                self._dead_letters.close()
             self._setup.close()
 
     def __enter__(self) -> Self:

@@ -145,30 +145,47 @@ class Outbox:
 
     def send(self, record: Outgoing) -> None:
         """See :class:`~serde_chain.clients.sender.Client`."""
-        callback = record.on_delivery
         attempt: Attempt | None = record.state
         if attempt is None and record.made:
             attempt = Attempt(record, 1, 0)
-        if attempt is not None:
-            callback = partial(self._reported, attempt)
-            self._sent[id(attempt)] = attempt
+        callback = record.on_delivery if attempt is None else partial(self._reported, attempt)
+        arguments = (
+            *(record.topic, record.step, record.key, record.partition, callback, None),
+            *(record.timestamp, record.headers or None),
+        )
+        if attempt is None:
+            self._producer.produce(*arguments)
+            return
+        # For map, which calls produce once, in C: see Window.fetch.
+        once = [(argument,) for argument in arguments]
         try:
-            record.context.run(
-                self._produce,
-                record.topic,
-                record.step,
-                record.key,
-                record.partition,
-                callback,
-                None,
-                record.timestamp,
-                record.headers or None,
-            )
-        except BaseException:
-            self._sent.pop(id(attempt), None)
-            raise
-        if attempt is not None:
-            attempt.is_accepted = True
+            self._sent[id(attempt)] = attempt
+            # In one step: whatever is raised, it is known whether the client has the record.
+            attempt.accepted.extend(map(self._producer.produce, *once))
+        finally:
+            if not attempt.accepted:
+                self._sent.pop(id(attempt), None)
+
+    def send_now(self, record: Outgoing) -> bool:
+        """Send a record before which none waits, in the thread that produces it.
+
+        Returns:
+            Whether the client has it; otherwise it has to wait in its lane.
+
+        Raises:
+            BufferError: The client has no room.
+            KafkaException: As in ``confluent_kafka.Producer.produce``.
+        """
+        if self._negotiation is None:
+            return False
+        try:
+            if not self._negotiation.admit_now(record):
+                return False
+            self.send(record)
+        finally:
+            if record.state is not None and not record.state.accepted:
+                self._negotiation.withdraw(record)
+        return True
 
     def failed(self, record: Outgoing, error: BaseException) -> tuple[Any, ...] | None:
         """See :class:`~serde_chain.clients.sender.Client`. The message has no value: a payload may be large."""
@@ -208,7 +225,7 @@ class Outbox:
         """
         if not self._sent or len(self._producer):
             return
-        left = [attempt for attempt in list(self._sent.values()) if attempt.is_accepted]
+        left = [attempt for attempt in list(self._sent.values()) if attempt.accepted]
         if len(self._producer):  # more was sent meanwhile
             return
         for attempt in left:
@@ -237,8 +254,11 @@ class Outbox:
             and self._negotiation is not None
             and self._negotiation.may_go_again(attempt)
         )
-        if self._sender is not None and self._negotiation is not None:
-            self._sender.settle(attempt)
+        if self._negotiation is not None and self._sender is not None:
+            if not attempt.is_refused:
+                self._negotiation.count_off(attempt)
+            if attempt.is_refused or not self._sender.is_idle:
+                self._sender.settle(attempt)
         if not attempt.is_refused and not attempt.is_told:
             if record.made and error is None:
                 self.position = message.topic(), message.partition(), message.offset()

@@ -133,6 +133,15 @@ class PartitionReader:
         places = [self.kafka.TopicPartition(topic, partition) for partition in range(count)]
         return list(self._ask(topic, self._consumer.committed, places, timeout=self.timeout_s))
 
+    def commit(self, topic: str, partition: int, offset: int) -> None:
+        """Commit the group's position in a partition; returns when the broker has it.
+
+        Raises:
+            ContextualError: The broker does not answer.
+        """
+        places = [self.kafka.TopicPartition(topic, partition, offset)]
+        self._ask(topic, self._consumer.commit, offsets=places, asynchronous=False)
+
     def group(self) -> Any:
         """The group's metadata, for transactions that commit its positions."""
         return self._consumer.consumer_group_metadata()

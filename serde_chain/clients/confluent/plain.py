@@ -221,12 +221,11 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
     """
     messages, decoded, decode_one = window.messages, window.decoded, decoder.decode_one
     client_poll, store = client.poll, client.store_offsets
-    clock = time.monotonic
     handed: Sequence[Any] = ()  # the only record that was handed over last
 
     def poll(timeout: float = -1) -> Any:  # noqa: C901  as above
         nonlocal handed
-        began = None
+        began: float | None = None
         is_usual = stall.record is None and not stall.held
         # After a seek, a record that was handed over is no longer in the window, but its offset must still be stored.
         if is_usual and (messages or window.given):
@@ -239,7 +238,7 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
                 except confluent_kafka.KafkaException:
                     is_usual = False  # the full way tries it again, and knows what the error means
         elif waits:
-            began = clock()  # records that come one after the other do not wait for the broker
+            began = time.monotonic()  # records that come one after the other do not wait for the broker
         if is_usual:
             if decoded:
                 decoded.clear()
@@ -253,8 +252,7 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
             if decode_one(message):
                 window.given = handed = (message,)
                 return message
-            began = clock() if began is None else began
-            taken = take_front(math.inf if timeout < 0 else began + timeout)
+            taken = take_front(_until(began, timeout))
         else:
             taken = take(timeout)
         if taken is None:
@@ -263,6 +261,11 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
         return message
 
     return poll
+
+
+def _until(began: float | None, timeout: float) -> float:
+    """When a call ends; one for which no clock was read began just now."""
+    return math.inf if timeout < 0 else timeout + (time.monotonic() if began is None else began)
 
 
 def _record_of(given: Sequence[Any]) -> Sequence[Any]:

@@ -182,6 +182,8 @@ class Producer:
             value = self._value.begin(value, RecordContext(topic, VALUE, encoded, bare_key, at, moment))
         if self._negotiates or isinstance(value, Transfer) or not self._sender.is_clear(topic):
             record = Outgoing(topic, bare_key, value, partition, timestamp, encoded, callback)
+            if not isinstance(value, Transfer) and self._sender.enter(record) and self._outbox.send_now(record):
+                return
             self._sender.put(record, while_waiting=self._serve if self._negotiates else None)
             return
         # By position: keywords would cost as much again as the chain of a small record.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -110,6 +111,13 @@ REFERENCE_TOPICS: Final[Option[tuple[str, ...]]] = Option(
     (ANY,),
     doc="whose payloads a record may refer to: any, same (its own topic's), or a list of topics, same among them",
 )
+LAZY: Final = "lazy"
+FETCH: Final = Option(
+    "large.message.fetch",
+    choice("eager", LAZY),
+    "eager",
+    doc="lazy: values are handles (serde_chain.PayloadHandle), whose payloads are fetched when they are asked for",
+)
 TIMEOUT: Final = Option(
     "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
 )
@@ -135,13 +143,16 @@ JOURNAL_FSYNC: Final = Option(
     doc="force each note to disk, so that the journal counts after a loss of power as well",
 )
 DOWNLOADS_IN_FLIGHT: Final = Option(
-    "large.message.downloads.in.flight", integer(1), 8, doc="most downloads at a time, where records come in batches"
+    "large.message.downloads.in.flight",
+    integer(1),
+    8,
+    doc="most downloads at a time, ahead of the reader of a topic or a batch",
 )
 DOWNLOADS_BYTES: Final = Option(
     "large.message.downloads.max.bytes",
     integer(1),
     64 << 20,
-    doc="most bytes that are downloaded ahead of their reader, where batches are read in parts, as in Spark",
+    doc="most bytes that are downloaded ahead of the reader",
 )
 
 
@@ -194,10 +205,16 @@ class LargeMessage(Stage):
         """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
         return max((store.worst_case_ms() or 0 for store in self._stores), default=0)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the stores are closed."""
+        return self._closing.is_set()
+
     def _open(self, config: Mapping[str, object], *specs: Any) -> None:
         self._timeout_ms = TIMEOUT.read(config)
         self._max_bytes = PayloadStore.MAX_PAYLOAD.read(config)
         self._stores = ()
+        self._closing = threading.Event()  # shared by the stage as it stands in several chains
         try:
             for spec in specs:
                 self._stores += (Deadline(open_store(spec, config), self._timeout_ms, setting=TIMEOUT.name),)
@@ -207,6 +224,8 @@ class LargeMessage(Stage):
 
     def close(self) -> None:
         """Close the stores."""
+        if self._stores:
+            self._closing.set()
         for store in self._stores:
             store.close()
 

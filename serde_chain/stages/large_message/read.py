@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self, cast
+import io
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from payload_stores.base import PayloadStore, StoredRecord, SupportsRecords
-from payload_stores.errors import PayloadIntegrityError, PayloadTooLargeError, UntrustedReferenceError
+from payload_stores.base import PayloadStore, StoredRecord, SupportsRecords, SupportsStreaming
+from payload_stores.errors import (
+    PayloadIntegrityError,
+    PayloadStoreError,
+    PayloadTooLargeError,
+    UntrustedReferenceError,
+)
 from payload_stores.ids import sha256_digest
 from serde_chain.base import Buffer, Data, Deserializer, untouched
 from serde_chain.catalogue import find_format
-from serde_chain.errors import DecodeError, ForeignFormatError
+from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError
+from serde_chain.handles import InlineHandle, PayloadHandle
 from serde_chain.record import Context, put_record, remove_headers
 from serde_chain.stages.large_message import offload_codecs
+from serde_chain.stages.large_message.lazy import LazyHandle
 from serde_chain.stages.large_message.options import (
     ACCEPT,
     DOWNLOADS_BYTES,
     DOWNLOADS_IN_FLIGHT,
+    FETCH,
+    LAZY,
     REFERENCE_TOPICS,
     STORE,
     STORES,
@@ -37,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Download", "LargeMessageDeserializer"]
 
 
-class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
+class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle]):
     """Downloads the payload of a reference, and verifies size and digest.
 
     Follows references only to the stores that are configured, and there only below their own prefix.
@@ -45,7 +55,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (STORE, STORES, ACCEPT, REFERENCE_TOPICS, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
+    options = (STORE, STORES, ACCEPT, REFERENCE_TOPICS, FETCH, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
     plain: Callable[[Any], Any] | None = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -66,7 +76,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
         self._needs_headers = not all(reference_format.in_band for reference_format in self._formats)
         # Records without headers could only be marked in their bytes.
-        self.plain = None if self._in_band else untouched
+        self.gives_handles = FETCH.read(config) == LAZY and not is_key
+        self.plain = None if self._in_band else InlineHandle if self.gives_handles else untouched
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
         self.downloads_bytes = DOWNLOADS_BYTES.read(config)
 
@@ -74,7 +85,17 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         """Learn which stage comes next: records of another format, by a header, are not for it.
 
         Such headers are about values.
+
+        Raises:
+            ConfigError: Payloads are to be fetched when they are asked for, and the next stage needs their bytes.
         """
+        if self.gives_handles and after is not None and not (isinstance(after, Deserializer) and after.takes_handles):
+            raise ConfigError(
+                f"{FETCH.name} = {LAZY} needs large-message to be the last deserializer: the stage after it works on "
+                "the bytes of each payload, which would all be fetched",
+                hint=f"Leave {FETCH.name} at eager, or end the chain here, and do the rest with what you read",
+                key=FETCH.name,
+            )
         if after is None or self._is_key:
             return self._with_content(None)
         return self._with_content((after.message_format if isinstance(after, Deserializer) else None) or "blob")
@@ -91,14 +112,15 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         return frozenset(name for each in self._formats for name in each.headers(is_key=self._is_key))
 
     def batch_form(self) -> BatchForm:
-        """The form of whole columns."""
+        """The form of whole columns, whose payloads are always fetched."""
         from serde_chain.stages.large_message.batch import LargeMessageBatch
 
-        return LargeMessageBatch(self)
+        # Columns hold bytes.
+        return LargeMessageBatch(self._with(gives_handles=False, plain=None if self._in_band else untouched))
 
-    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
-        """Pass an inline payload through; fetch a large one."""
-        return None if data is None else cast("Buffer", finish(self.begin(data, ctx)))
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | PayloadHandle | None:
+        """Pass an inline payload through; fetch a large one, or give handles of both."""
+        return None if data is None else cast("Buffer | PayloadHandle", finish(self.begin(data, ctx)))
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
         """Pass an inline payload through; return a transfer for a placeholder.
@@ -113,28 +135,43 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         if ctx is None and self._needs_headers:
             raise without_record(DecodeError)
         if not (self._in_band or (ctx is not None and ctx.headers)):
-            return data  # most records by far: nothing marks them
+            return self._given(data)  # most records by far: nothing marks them
         located = self._locate(data, ctx)
         if located is None:
-            return self._checked(data, ctx)
+            return self._given(self._checked(data, ctx))
         reference_format, content = located
-        if isinstance(content, Reference):
-            return Download(self, reference_format, content, ctx)
-        return self.restore(reference_format, content, ctx)
+        if not isinstance(content, Reference):
+            return self.restore(reference_format, content, ctx)
+        download = Download(self, reference_format, content, ctx)
+        # Of a whole record, headers and key lie in the store as well, and are wanted now.
+        if not self.gives_handles or content.whole_record:
+            return download
+        remove_headers(ctx, reference_format.headers(is_key=self._is_key))
+        return LazyHandle(self, download.run, content, ctx)
 
-    def restore(self, reference_format: ReferenceFormat, payload: Buffer | StoredRecord, ctx: Context | None) -> Buffer:
+    def _given(self, data: Buffer, reference: str | None = None) -> Buffer | PayloadHandle:
+        return InlineHandle(data, reference) if self.gives_handles else data
+
+    def restore(
+        self,
+        reference_format: ReferenceFormat,
+        payload: Buffer | StoredRecord,
+        ctx: Context | None,
+        reference: str | None = None,
+    ) -> Buffer | PayloadHandle:
         """Put a payload in place of its placeholder; for the stage's own transfer.
 
         Args:
             reference_format: How it was marked.
             payload: The payload, or the whole record that it belongs to.
             ctx: The record around it.
+            reference: Where it lies.
         """
         if isinstance(payload, StoredRecord):
             put_record(ctx, payload.headers, payload.key, payload.timestamp)
-            return self._checked(payload.value, ctx)
+            return self._given(self._checked(payload.value, ctx), reference)
         remove_headers(ctx, reference_format.headers(is_key=self._is_key))
-        return payload
+        return self._given(payload, reference)
 
     def _checked(self, data: Buffer, ctx: Context | None) -> Buffer:
         """The data, unless a header names a format that the later stages do not read."""
@@ -143,7 +180,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
                 content = reference_format.content(ctx)
                 if content is not None and content != self._content:
                     error = ForeignFormatError(f"the record is of the format {content[:50]!r}, not {self._content}")
-                    error.data = data
+                    error.data = self._given(data)
                     raise error
         return data
 
@@ -178,12 +215,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
             PayloadStoreError: It is gone, out of reach, or not what was published.
         """
         context = {"store": store.scheme, "reference": reference.url}
-        if reference.size is not None and reference.size > self._max_bytes:
-            raise PayloadTooLargeError(
-                f"the payload has {reference.size} bytes, more than the {self._max_bytes} that may be read",
-                hint=f"Raise {PayloadStore.MAX_PAYLOAD.name} if this is expected",
-                **context,
-            )
+        self._check(store, reference)
         if reference.whole_record:
             if not isinstance(store, SupportsRecords):
                 raise UntrustedReferenceError("the reference is not followed: its store keeps no records", **context)
@@ -198,6 +230,39 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer]):
         if reference.compression is not None:
             return offload_codecs.decompress(reference.compression, payload, self._max_bytes)
         return payload
+
+    def open(self, reference: Reference) -> BinaryIO:
+        """Open a payload; for the stage's own handles, which verify it.
+
+        Raises:
+            PayloadStoreError: As in :meth:`fetch`.
+        """
+        store = self.store_of(reference.url)
+        self._check(store, reference)
+        if isinstance(store, SupportsStreaming):
+            return store.open(reference.url)
+        return io.BytesIO(store.download(reference.url))
+
+    def _check(self, store: PayloadStore, reference: Reference) -> None:
+        """Refuse what is not to be fetched, before a store is asked for it."""
+        if self.is_closed:
+            raise PayloadStoreError(
+                "the payload cannot be fetched any more: its reader was closed",
+                hint="Read payloads before you close the consumer or chain that their handles come from",
+                store=store.scheme,
+                reference=reference.url,
+            )
+        if reference.size is not None and reference.size > self._max_bytes:
+            raise PayloadTooLargeError(
+                f"the payload has {reference.size} bytes, more than the {self._max_bytes} that may be read",
+                hint=f"Raise {PayloadStore.MAX_PAYLOAD.name} if this is expected",
+                store=store.scheme,
+                reference=reference.url,
+            )
+
+    def key_of(self, reference: Reference) -> Hashable:
+        """What downloads with equal results have in common: stages of other stores, prefixes or limits have others."""
+        return id(self._stores), reference
 
     def store_of(self, url: str) -> PayloadStore:
         """The store to which a reference belongs; raises UntrustedReferenceError if it is in none of them."""
@@ -242,7 +307,7 @@ class Download(Transfer[Buffer | StoredRecord]):
         self._format = reference_format
         self.reference = reference
         self._ctx = ctx
-        self.size, self.key = reference.size, reference
+        self.size, self.key = reference.size, stage.key_of(reference)
         self._observe = observer("fetch", ctx, reference.size, store=stage.scheme_of(reference.url))
 
     def run(self) -> Buffer | StoredRecord:
@@ -254,6 +319,6 @@ class Download(Transfer[Buffer | StoredRecord]):
         store = without_deadline(self._stage.store_of(self.reference.url))
         return self._observe(self._stage.fetch, store, self.reference)
 
-    def resume(self, payload: Buffer | StoredRecord, /) -> Buffer:
+    def resume(self, payload: Buffer | StoredRecord, /) -> Buffer | PayloadHandle:
         """Put it into the record. See :meth:`Transfer.resume`."""
-        return self._stage.restore(self._format, payload, self._ctx)
+        return self._stage.restore(self._format, payload, self._ctx, self.reference.url)

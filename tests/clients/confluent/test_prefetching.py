@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition
 
 from payload_stores.memory import MemoryStore
 from serde_chain import Consumer, PayloadStoreUnavailableError, Producer, SerializationError
+from serde_chain.clients.confluent import consumer as consumer_module
 from serde_chain.testing.services import KafkaBroker
 from tests.interrupts import interrupted_at
 
@@ -413,3 +414,25 @@ def test_a_chain_without_large_messages_fetches_nothing_ahead(
         message: Any = next(iter(filter(None, iter(lambda: consumer.poll(10), 1))))
         assert message.value() == b"%d" % number
         assert consumer._window.count() == 1
+
+
+def test_a_window_that_is_full_grows_no_more_while_the_group_is_served(
+    broker: KafkaBroker, topic: str, new_consumer: "NewConsumer", store: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "_AHEAD", 4)
+    monkeypatch.setattr(consumer_module, "_STEP", 2)
+    monkeypatch.setattr(consumer_module, "_UNASKED", 10)
+    monkeypatch.setattr(consumer_module, "_TICK", 0.0)
+    values = fill(broker, topic, store, count=200)
+    consumer = new_consumer(reading(store))
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    with store.shut(values[0]):
+        until = time.monotonic() + 60
+        while not consumer._stall.held and time.monotonic() < until:
+            assert consumer.poll(0.01) is None
+        count = consumer._window.count()
+        for _ in range(50):
+            assert consumer.poll(0) is None
+        assert consumer._window.count() <= count + 1 <= 20
+    assert everything(consumer, "poll", 200) == values
+    assert not consumer._stall.held

@@ -11,7 +11,7 @@ from confluent_kafka import DeserializingConsumer, SerializingProducer, TopicPar
 from payload_stores import SupportsList, open_store
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
-from serde_chain import DeserializerChain, SerializationError, SerializerChain
+from serde_chain import DeserializerChain, PayloadStoreError, SerializationError, SerializerChain
 from serde_chain.testing.alerts import ALERT_SCHEMA, alert
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 
@@ -84,6 +84,38 @@ def test_a_file_that_changes_before_its_upload_is_reported(
     assert producer.flush(30) == 0
     assert "has changed since its record was produced" in str(reports[0].__cause__)
     assert list(MemoryStore().list(topic)) == []
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_lazy_consumer_downloads_what_it_is_asked_for(
+    topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer", call: str
+) -> None:
+    producer = new_producer(BYTES)
+    values = [bytes([number]) * (2_000_000 if number % 2 else 10) for number in range(6)]
+    for number, value in enumerate(values):
+        producer.produce(topic, value, headers=[("number", str(number).encode())])
+    assert producer.flush(30) == 0
+    store = FaultyStore(MemoryStore())
+    lazy = {"large.message.fetch": "lazy", "large.message.payload.store.class": store}
+    consumer = new_consumer(BYTES, **lazy)
+    consumer.subscribe([topic])
+    until = time.monotonic() + 30
+    messages: list[Any] = []
+    while len(messages) < len(values) and time.monotonic() < until:
+        came = [consumer.poll(0.5)] if call == "poll" else consumer.consume(10, 0.5)
+        messages += [message for message in came if message is not None]
+    handles = [message.value() for message in messages]
+    assert [handle.size for handle in handles] == [len(value) for value in values]
+    assert [message.headers() for message in messages] == [[("number", str(n).encode())] for n in range(6)]
+    assert store.calls == []
+    assert handles[3].read() == values[3]
+    with handles[5].open() as file:
+        assert file.read() == values[5]
+    assert handles[4].read() == values[4]
+    assert store.calls == ["download", "open"]
+    consumer.close()
+    with pytest.raises(PayloadStoreError, match="its reader was closed"):
+        handles[1].read()
 
 
 @pytest.fixture

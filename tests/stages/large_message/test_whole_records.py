@@ -14,6 +14,7 @@ from serde_chain import (
     DecodeError,
     DeserializerChain,
     MessageTooLargeError,
+    PayloadHandle,
     RecordContext,
     SerializerChain,
     UntrustedReferenceError,
@@ -280,3 +281,20 @@ class NoRecords(PayloadStore):
 
     def download(self, reference: str) -> bytes:
         raise NotImplementedError
+
+
+def test_a_whole_record_is_fetched_at_once_though_its_reader_is_lazy(store: Shelf) -> None:
+    """Its headers and key lie in the store as well."""
+    whole = config(
+        store, large_message_fetch="lazy", value_serializers="large-message", value_deserializers="large-message"
+    )
+    ctx = RecordContext("t", "value", [("a", b"1")], key=b"k")
+    placeholder = SerializerChain.from_config(whole)(bytes(1000), ctx)
+    [reference] = store.records
+    read_ctx = RecordContext("t", "value", ctx.headers)
+    handle = DeserializerChain.from_config(whole)(placeholder, read_ctx)
+    assert isinstance(handle, PayloadHandle)
+    assert ("a", b"1") in (read_ctx.headers or [])
+    assert read_ctx.key == b"k"
+    store.records.clear()
+    assert (handle.read(), handle.size, handle.reference) == (bytes(1000), 1000, reference)

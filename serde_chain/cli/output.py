@@ -1,0 +1,36 @@
+"""What commands print: a running count, and a result as text or JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+__all__ = ["Counting", "say"]
+
+
+class Counting:
+    """Shows a running count on standard error; entering it returns the function that sets the count.
+
+    Args:
+        what: What is going on.
+    """
+
+    def __init__(self, what: str) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} records"), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(what, total=None)
+
+    def __enter__(self) -> Any:
+        self._bar.start()
+        return lambda count: self._bar.update(self._task, completed=count)
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+def say(content: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Print a result: JSON on one line for scripts, text otherwise."""
+    Console().print(json.dumps(content) if as_json else text, soft_wrap=True, highlight=False, markup=False)

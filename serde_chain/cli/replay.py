@@ -1,0 +1,58 @@
+"""``serde-chain replay``: dead letters go back into the topics that they came from."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import click
+
+from serde_chain.cli.output import Counting, say
+
+__all__ = ["replay"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("file", type=_FILE, metavar="CONFIG")
+@click.argument("topic", metavar="DEAD_LETTER_TOPIC")
+@click.option("--dry-run", is_flag=True, help="Only count them.")
+@click.option("--limit", type=click.IntRange(1), help="Most dead letters to look at.  [default: all that are there]")
+@click.option("--now", is_flag=True, help="Give records the present time instead of their original time stamps.")
+@click.option("--timeout", default=60.0, show_default=True, help="Longest wait for the broker, in seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+def replay(  # noqa: PLR0917, click passes them by name
+    file: Path, topic: str, dry_run: bool, limit: int | None, now: bool, timeout: float, as_json: bool
+) -> None:
+    """Put the letters of DEAD_LETTER_TOPIC back into the topics they came from, without the headers about the error.
+
+    After a stop or a crash, the same command continues where it was. Exit code 1: some do not say where they came from;
+    these stay where they are.
+    """
+    from serde_chain.clients.confluent.replay import replay as put_back
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with Counting(f"dead letters of {topic}") as told:
+        report = put_back(
+            file,
+            topic,
+            dry_run=dry_run,
+            limit=limit,
+            keep_time=not now,
+            stop=stop,
+            progress=told,
+            timeout_s=timeout,
+        )
+    content = {"replayed": dict(report.replayed), "left": [left._asdict() for left in report.left], "dry_run": dry_run}
+    lines = [f"left: {topic}, partition {left.partition}, offset {left.offset}: {left.why}" for left in report.left]
+    lines += [f"{count:,} {'would go' if dry_run else 'are'} back in {name}" for name, count in report.replayed.items()]
+    lines += [f"{report.replayed.total():,} dead letters replayed" if not dry_run else "nothing was written"]
+    lines += [f"{len(report.left):,} left"] if report.left else []
+    say(content, "\n".join(lines), as_json=as_json)
+    if report.left:
+        sys.exit(1)

@@ -1,0 +1,131 @@
+"""Puts records that cannot be read into a dead-letter topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from serde_chain.clients.confluent.partitions import log_error
+from serde_chain.clients.dead_letters import Origin, error_headers
+from serde_chain.clients.setup import for_producer
+from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
+
+__all__ = ["DeadLetters"]
+
+_LONGEST_S: Final = 30.0
+# The broker's limit alone counts: the record was in a topic already.
+_LARGEST: Final = 1_000_000_000
+
+
+class DeadLetters:
+    """A dead-letter topic, and the producer for it, which is made when it is first needed.
+
+    Attributes:
+        topic: As given.
+
+    Args:
+        consumer: confluent_kafka's consumer: asked whether the topic is there, since a producer might create it.
+        client: The consumer's settings; the producer has the same connection.
+        topic: The topic.
+        limit_ms: The consumer's ``max.poll.interval.ms``, of which a dead letter may take half.
+    """
+
+    def __init__(self, consumer: Any, client: Mapping[str, Any], topic: str, limit_ms: int) -> None:
+        self._consumer = consumer
+        self._client = client
+        self.topic = topic
+        self._seconds = min(_LONGEST_S, limit_ms / 2000)
+        self._producer: Any = None
+        self._partitions = 0
+
+    def put(self, record: Any, error: SerializationError) -> None:
+        """Put a record into the topic; returns when the broker has it.
+
+        Those of one partition go into one partition, in order.
+
+        Args:
+            record: The ``confluent_kafka.Message`` as it came.
+            error: Why it cannot be read.
+
+        Raises:
+            DeadLetterError: The topic is not there, or refuses it, or did not answer in time.
+        """
+        outcome: list[KafkaError | None] = []
+        kind, moment = record.timestamp()
+        timestamp = None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else moment
+        origin = Origin(record.topic(), record.partition(), record.offset(), timestamp)
+        try:
+            if not self._partitions:
+                self._partitions = self._count()
+            if self._producer is None:
+                self._producer = self._open()
+            self._producer.produce(
+                self.topic,
+                record.value(),
+                record.key(),
+                partition=origin.partition % self._partitions,
+                headers=[*(record.headers() or ()), *error_headers(error, origin)],
+                on_delivery=lambda failure, _message: outcome.append(failure),
+            )
+            # Longer than the message's own time limit, which is the one that says why.
+            self._producer.flush(2 * self._seconds)
+        except (KafkaException, BufferError) as failure:
+            self._partitions = 0
+            raise self._error(error, failure) from failure
+        # Compared with None, a KafkaError leaves a TypeError behind for the next call of the client.
+        if not outcome or outcome[0] is not None:
+            self._partitions = 0
+            self._producer.purge()
+            failed = KafkaException(outcome[0] if outcome else KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001, its documented name
+            raise self._error(error, failed) from failed
+
+    def close(self) -> None:
+        """Close the producer, if there is one."""
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    def _count(self) -> int:
+        """The number of the topic's partitions."""
+        described = self._consumer.list_topics(self.topic, timeout=self._seconds).topics[self.topic]
+        if described.error is not None:
+            raise KafkaException(described.error)
+        return len(described.partitions)
+
+    def _open(self) -> Any:
+        own: dict[str, Any] = {
+            "acks": "all",
+            "linger.ms": 0,
+            "message.max.bytes": _LARGEST,
+            "message.timeout.ms": int(self._seconds * 1000),
+        }
+        try:
+            return confluent_kafka.Producer({"error_cb": log_error, **for_producer(self._client), **own})
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"the producer for the dead-letter topic refuses its configuration: {error}") from error
+
+    def _error(self, error: SerializationError, failure: Exception) -> DeadLetterError:
+        reason: Any = failure.args[0] if failure.args else failure
+        said = reason.str() if isinstance(reason, KafkaError) else str(failure)
+        refused = DeadLetterError(
+            f"the record cannot be read ({type(error).__name__}: {error.message}), and the dead-letter topic does not "
+            f"take it: {said}",
+            hint="Create the topic with the same max.message.bytes and the permission to write, or set "
+            "serde.error.policy to skip; until then, the consumer stays at the record",
+            dead_letter_topic=self.topic,
+            stage=error.stage,
+            field=error.field,
+            topic=error.topic,
+            partition=error.partition,
+            offset=error.offset,
+        )
+        refused.transient = isinstance(reason, KafkaError) and (reason.retriable() or reason.code() in _LATER)
+        return refused
+
+
+_LATER: Final = frozenset({
+    KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001, their documented names
+})  # fmt: skip

@@ -1,0 +1,120 @@
+"""Dead letters: records as they came, with headers that say where they came from and why they could not be read.
+
+============================================  =====================================================
+``serde-chain-error-kind``                    the error's class
+``serde-chain-error-message``                 its text, shortened
+``serde-chain-error-stage``                   the stage that failed, where that is known
+``serde-chain-error-topic``                   the topic of the record
+``serde-chain-error-partition``, ``-offset``  its partition and offset, as decimal digits
+``serde-chain-error-timestamp``               its time in ms since the epoch, likewise, if it had one
+============================================  =====================================================
+
+All values are UTF-8. They stand behind the record's own headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from serde_chain.errors import SerializationError
+
+__all__ = ["DeadLetter", "Header", "Origin", "error_headers", "read_dead_letter"]
+
+Header = tuple[str, bytes | str | None]
+
+_PREFIX: Final = "serde-chain-error-"
+_NAMES: Final = ("kind", "message", "stage", "topic", "partition", "offset", "timestamp")
+_LONGEST_MESSAGE: Final = 1_000
+_MOST_DIGITS: Final = 19
+
+
+class Origin(NamedTuple):
+    """Where a record stands.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its partition.
+        offset: Its offset.
+        timestamp: Its time in ms since the epoch; None if it has none.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+
+
+class DeadLetter(NamedTuple):
+    """What the headers of a dead letter say.
+
+    Attributes:
+        origin: Where the record came from.
+        headers: The record's own headers.
+    """
+
+    origin: Origin
+    headers: list[Header]
+
+
+def error_headers(error: SerializationError, origin: Origin) -> list[Header]:
+    """The headers that make a dead letter of a record.
+
+    Args:
+        error: Why it cannot be read.
+        origin: Where it stands.
+
+    Example:
+        >>> from serde_chain import DecodeError
+        >>> headers = error_headers(DecodeError("truncated"), Origin("images", 0, 7, None))
+        >>> dict(headers)["serde-chain-error-kind"], dict(headers)["serde-chain-error-offset"]
+        (b'DecodeError', b'7')
+    """
+    said: dict[str, object] = {
+        "kind": type(error).__name__,
+        "message": str(error)[:_LONGEST_MESSAGE],
+        "stage": error.stage,
+        **origin._asdict(),
+    }
+    return [(_PREFIX + name, str(said[name]).encode("utf-8", "replace")) for name in _NAMES if said[name] is not None]
+
+
+def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetter:
+    """Take the headers of a dead letter apart.
+
+    The last of each name counts: a record may have been a dead letter before it was read again.
+
+    Args:
+        headers: The headers.
+
+    Raises:
+        ValueError: They do not say where the record came from.
+
+    Example:
+        >>> from serde_chain import DecodeError
+        >>> more = error_headers(DecodeError("truncated"), Origin("images", 0, 7, None))
+        >>> letter = read_dead_letter([("traceparent", b"00-1"), *more])
+        >>> letter.origin.topic, letter.origin.offset, letter.headers
+        ('images', 7, [('traceparent', b'00-1')])
+    """
+    own = list(headers or ())
+    said: dict[str, str] = {}
+    for name in _NAMES:
+        at = next((at for at in reversed(range(len(own))) if own[at][0] == _PREFIX + name), None)
+        if at is not None:
+            value = own.pop(at)[1]
+            said[name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
+    topic = said.get("topic")
+    if not topic:
+        raise ValueError(f"there is no header {_PREFIX}topic")
+    timestamp = _number(said, "timestamp") if "timestamp" in said else None
+    return DeadLetter(Origin(topic, _number(said, "partition"), _number(said, "offset"), timestamp), own)
+
+
+def _number(said: dict[str, str], name: str) -> int:
+    value = said.get(name)
+    if value is None:
+        raise ValueError(f"there is no header {_PREFIX}{name}")
+    if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
+        raise ValueError(f"the header {_PREFIX}{name} is {value[:50]!r} instead of a number")
+    return int(value)

@@ -1,0 +1,150 @@
+"""``large.message.fetch = lazy``: handles of payloads in a store."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final, Protocol, cast
+
+from payload_stores.errors import PayloadIntegrityError, PayloadStoreError
+from payload_stores.ids import DIGEST_PREFIX
+from serde_chain.errors import in_chain
+from serde_chain.handles import PayloadHandle
+from serde_chain.record import Context, RecordContext
+from serde_chain.wire.reference_format import Reference
+
+__all__ = ["LazyHandle"]
+
+_BUFFER_BYTES: Final = 1 << 20
+
+
+class _Stage(Protocol):
+    """What a handle needs of its stage."""
+
+    def open(self, reference: Reference) -> BinaryIO:
+        """Open a payload; not verified."""
+
+
+class LazyHandle(PayloadHandle):
+    """A payload in a store.
+
+    Args:
+        stage: The stage that made it.
+        fetch: Downloads and verifies the payload.
+        reference: Where it lies.
+        ctx: The record, for errors.
+    """
+
+    def __init__(self, stage: _Stage, fetch: Callable[[], Any], reference: Reference, ctx: Context | None) -> None:
+        self._stage = stage
+        self._fetch = fetch
+        self._reference = reference
+        self._place: dict[str, object] = {}
+        if ctx is not None:
+            self._place = {"topic": ctx.topic, "field": str(ctx.field)}
+        if isinstance(ctx, RecordContext):
+            self._place |= {"partition": ctx.partition, "offset": ctx.offset}
+        # What is compressed in the store has another size and digest there.
+        known = reference.compression is None
+        self.size = reference.size if known else None
+        self.digest = reference.digest if known else None
+        self.reference = reference.url
+
+    def read(self) -> bytes:
+        """See :meth:`PayloadHandle.read`."""
+        with self._explained():
+            return bytes(self._fetch())
+
+    def open(self) -> BinaryIO:
+        """See :meth:`PayloadHandle.open`."""
+        if self._reference.compression is not None:
+            return io.BytesIO(self.read())
+        with self._explained():
+            file = self._stage.open(self._reference)
+        return cast("BinaryIO", io.BufferedReader(_Verified(file, self._reference, self._explained), _BUFFER_BYTES))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Give the errors of a store the place of the record, as a chain does."""
+        try:
+            yield
+        except PayloadStoreError as error:
+            failure = in_chain(error).add_context(**self._place)
+            raise failure from error
+
+
+class _Verified(io.RawIOBase):
+    """An open payload that is compared with its record when it is read from its beginning to its end.
+
+    Args:
+        file: The payload.
+        reference: Size and digest that it is to have.
+        explained: Gives errors their place.
+    """
+
+    def __init__(self, file: BinaryIO, reference: Reference, explained: Callable[[], Any]) -> None:
+        self._file = file
+        self._reference = reference
+        self._explained = explained
+        self._hash = hashlib.sha256()
+        self._hashed = 0
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Whether the store's file can be sought."""
+        return self._file.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move, as files do."""
+        with self._explained():
+            self._at = self._file.seek(offset, whence)
+        return self._at
+
+    def tell(self) -> int:
+        """The position."""
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read; the end is not returned if the payload is another one than was published.
+
+        Raises:
+            PayloadIntegrityError: Size or digest are wrong.
+        """
+        with self._explained():
+            try:
+                block = self._file.read(len(buffer))
+            except OSError as error:
+                raise PayloadStoreError(
+                    f"the payload cannot be read: {error}", reference=self._reference.url
+                ) from error
+            if self._at == self._hashed:
+                self._hash.update(block)
+                self._hashed += len(block)
+                self._verify(is_end=not block)
+        self._at += len(block)
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        """Close the store's file."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+    def _verify(self, *, is_end: bool) -> None:
+        size, digest = self._reference.size, self._reference.digest
+        if (is_end and size not in {None, self._hashed}) or (size is not None and self._hashed > size):
+            raise PayloadIntegrityError(
+                f"the payload does not have the {size} bytes that were published", reference=self._reference.url
+            )
+        is_whole = is_end if size is None else self._hashed == size
+        if is_whole and digest not in {None, DIGEST_PREFIX + self._hash.hexdigest()}:
+            raise PayloadIntegrityError(
+                "the payload's digest is not the one that was published", reference=self._reference.url
+            )
