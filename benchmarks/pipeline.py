@@ -1,4 +1,4 @@
-"""Large messages through a store that takes a while: one at a time and beside each other, blocking and on an event loop.
+"""Large messages through a slow store: one at a time and beside each other, blocking and on an event loop.
 
 64 payloads of 1.2 MB over a store in memory whose calls take 50 ms, so that waiting is all there is to win; the broker
 is a real one. Then 20 MB payloads from a coroutine, and how long the event loop could not run anything else.
