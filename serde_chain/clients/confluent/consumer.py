@@ -527,13 +527,13 @@ class Consumer:
                     self._pass_over(record, error)
                 except DeadLetterError as refused:
                     refused.record = record
-                    self._stay(record)
+                    self._stall.note(record)
                     raise
                 return True
             if error.about_record:
                 self._window.passed = (record,)
                 return False
-        self._stay(record)
+        self._stall.note(record)
         return False
 
     def _passes_behind(self, record: Message, error: Exception) -> bool:
@@ -551,10 +551,6 @@ class Consumer:
         self._window.aside[id(record)] = record
         self._skipped += 1
         _log.warning("a record is passed over, since it cannot be read: %s.%s", error, where)
-
-    def _stay(self, record: Message) -> None:
-        self._stall.note(record)
-        self._reader.forget_failed()
 
     @property
     def skipped(self) -> int:
