@@ -51,7 +51,7 @@ class Window:
         under_way: Messages whose payloads are being fetched, likewise; what leaves it is let go of.
         aside: Messages that cannot be read and were put aside, in a dead-letter topic for instance, likewise.
         paused: Topics and partitions whose messages wait.
-        drops: How often messages were dropped, to notice it in the middle of a call that serves callbacks.
+        drops: How often messages were dropped or paused, to notice it in the middle of a call that serves callbacks.
     """
 
     def __init__(self) -> None:
@@ -110,6 +110,7 @@ class Window:
 
     def pause(self, places: Collection[Place]) -> None:
         """Let the messages of some partitions wait; what is fetched for them is dropped, and fetched again then."""
+        self.drops += 1
         self.paused.update(places)
         _keep(
             self.under_way,

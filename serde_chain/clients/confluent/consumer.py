@@ -377,9 +377,13 @@ class Consumer:
         """Records as a table, up to the first that cannot be read; its error if that is the first of all."""
         try:
             table, error = self._arrow.read(records, self._decoding_seconds)
-        except Exception as failure:
+        except SerializationError as failure:
+            if not records:
+                raise
+            return failure
+        except Exception:
             if records:
-                self._passes(records[0], failure)
+                self._stall.note(records[0])
             raise
         return error if error is not None and not len(table) else table
 
