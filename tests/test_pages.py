@@ -84,11 +84,41 @@ def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path
     assert installed(install_line(PAGES["consume.md"])).run(changed, tmp_path) == "M 51 2000000\n"
 
 
+def test_delivery(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["delivery.md"])
+    broker.create_topic(f"{topic}-copies")
+    names = {'"images"': f'"{topic}"', '"copies"': f'"{topic}-copies"', "copy-1": topic, '"copy"': f'"{topic}"'}
+    code = substituted(code, broker, tmp_path)
+    for name, other in names.items():
+        code = code.replace(name, other)
+    assert installed(install_line(PAGES["delivery.md"])).run(code, tmp_path) == "1\n"
+
+
+def test_from_confluent_kafka(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["confluent-kafka.md"])
+    code = substituted(code, broker, tmp_path).replace('"images"', f'"{topic}"')
+    printed = installed(install_line(PAGES["confluent-kafka.md"])).run(code, tmp_path)
+    assert printed == "None b'M 51'\nb'M 51' 20000000\n"
+
+
 def test_asyncio(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["asyncio.md"])
     code = substituted(code, broker, tmp_path).replace('"images"', f'"{topic}"')
     printed = installed(install_line(PAGES["asyncio.md"])).run(code, tmp_path)
     assert printed == "0\n{'name': 'M 51'} [('band', b'g')]\n"
+
+
+def test_aiokafka_and_faststream(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
+    blocks = python_blocks(PAGES["aiokafka.md"])
+    environment = installed(install_line(PAGES["aiokafka.md"]))
+    for block, topic, expected in zip(
+        blocks, ("images", "pictures"), ("0\n{'name': 'M 51'} (('band', b'g'),)\n", "M 51 3000000 g\n"), strict=True
+    ):
+        name = f"{topic}-{tmp_path.name}"
+        broker.create_topic(name)
+        code = substituted(block, broker, tmp_path).replace(f'"{topic}"', f'"{name}"')
+        assert expected in environment.run(code, tmp_path)  # FastStream logs there too
+    assert [file for file in tmp_path.rglob("*") if file.is_file() and file.stat().st_size > 1_000_000]
 
 
 def test_telemetry(installed: Installed, tmp_path: Path) -> None:
@@ -197,6 +227,7 @@ EXTRAS = {
     "config": "from serde_chain import config\nfrom pathlib import Path\n"
     "Path('a.properties').write_text('a = b')\nassert config.load('a.properties') == {'a': 'b'}",
     "cli": "import serde_chain.cli.commands",
+    "aiokafka": "from serde_chain.clients.aiokafka import Consumer, Producer",
     "otel": "import opentelemetry.trace, opentelemetry.metrics, serde_chain.telemetry as telemetry\n"
     "assert telemetry.client_telemetry().is_on",
     "retry": "from payload_stores import open_store\nfrom payload_stores.middleware import Retry\n"

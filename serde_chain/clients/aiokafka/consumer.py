@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError
-from aiokafka.structs import ConsumerRecord
 
-from serde_chain.base import SupportsFetch
-from serde_chain.chain import DeserializerChain
-from serde_chain.clients.event_loop import Turns, elsewhere
-from serde_chain.clients.reading import marker_headers
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.aiokafka.decoder import Record, RecordDecoder
 from serde_chain.config import Config
 from serde_chain.errors import SerializationError
-from serde_chain.record import KEY, VALUE, RecordContext
 
 __all__ = ["Consumer"]
-
-Record: TypeAlias = ConsumerRecord[Any, Any]
-
-# So many small records are decoded on the event loop at a time.
-_FEW: Final = 20
-_LARGE_BYTES: Final = 1 << 16
 
 
 class Consumer:
@@ -67,16 +52,7 @@ class Consumer:
 
     def __init__(self, consumer: AIOKafkaConsumer, config: Config | str | Path) -> None:
         self._consumer = consumer
-        self._setup = setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
-        self._markers = marker_headers(setup.key, setup.value)
-        fetching = [
-            stage
-            for chain in (setup.key, setup.value)
-            for stage in (chain.stages if chain else ())
-            if isinstance(stage, SupportsFetch)
-        ]
-        self._in_flight = asyncio.Semaphore(max((stage.downloads_in_flight for stage in fetching), default=1))
-        self._turns = Turns()
+        self._decoder = RecordDecoder(config)
 
     async def start(self) -> None:
         """Connect to the cluster, and join the group."""
@@ -87,7 +63,7 @@ class Consumer:
         try:
             await self._consumer.stop()
         finally:
-            await elsewhere(self._setup.close)
+            await self._decoder.close()
 
     async def getone(self, *partitions: TopicPartition) -> Record:
         """The next record; as aiokafka's ``getone``.
@@ -114,7 +90,7 @@ class Consumer:
         """Decode records; those that are not returned are fetched again by the next call."""
         positions = {place: records[0].offset for place, records in fetched.items() if records}
         try:
-            outcomes = await self._outcomes([record for records in fetched.values() for record in records])
+            outcomes = await self._decoder.outcomes([record for records in fetched.values() for record in records])
             decoded: dict[TopicPartition, list[Record]] = {}
             failure: Exception | None = None
             for place, records in fetched.items():
@@ -135,53 +111,6 @@ class Consumer:
                 if position != fetched[place][-1].offset + 1:
                     with suppress(IllegalStateError):  # the partition was revoked meanwhile
                         self._consumer.seek(place, position)
-
-    async def _outcomes(self, records: list[Record]) -> dict[int, Record | Exception]:
-        """Decode records, each into itself or an error, by their identity."""
-        apart = [record for record in records if self._is_apart(record)]
-        tasks = [asyncio.create_task(self._fetch(record)) for record in apart]
-        try:
-            others = [record for record in records if not self._is_apart(record)]
-            decode = partial(self._turns.do, lambda: [self._try(record) for record in others])
-            is_quick = len(others) <= _FEW and self._turns.is_quick(0)
-            outcomes = [*zip(others, decode() if is_quick else await elsewhere(decode), strict=True)]
-            outcomes += [*zip(apart, await asyncio.gather(*tasks), strict=True)]
-        finally:
-            for task in tasks:
-                task.cancel()
-        return {id(record): outcome for record, outcome in outcomes}
-
-    def _is_apart(self, record: Record) -> bool:
-        """Whether a record is decoded in a thread of its own: it is large, or may have a payload to fetch."""
-        size = len(record.value or b"") + len(record.key or b"")
-        markers = self._markers
-        return size > _LARGE_BYTES or markers is None or any(name in markers for name, _ in record.headers)
-
-    async def _fetch(self, record: Record) -> Record | Exception:
-        async with self._in_flight:
-            return await elsewhere(self._try, record)
-
-    def _try(self, record: Record) -> Record | Exception:
-        try:
-            return self._decode(record)
-        except Exception as error:  # noqa: BLE001  raised when all records before it were returned
-            if isinstance(error, SerializationError):
-                error.record = record
-            return error
-
-    def _decode(self, record: Record) -> Record:
-        """Decode a record; the value first, as its reference may stand for a whole record."""
-        headers: Any = list(record.headers)
-        ctx = RecordContext(record.topic, VALUE, headers, record.key, record.partition, record.timestamp, record.offset)
-        key, value = record.key, record.value
-        if self._setup.value is not None:
-            value = self._setup.value(value, ctx)
-            key = ctx.key
-        if self._setup.key is not None:
-            place = RecordContext(record.topic, KEY, headers, None, record.partition, ctx.timestamp, record.offset)
-            key = self._setup.key(key, place)
-        timestamp = record.timestamp if ctx.timestamp is None else ctx.timestamp
-        return replace(record, key=key, value=value, headers=tuple(headers), timestamp=timestamp)
 
     def subscribe(self, topics: Any = (), pattern: str | None = None, listener: Any = None) -> None:
         """Subscribe to topics, or to all whose names match a pattern."""

@@ -154,14 +154,14 @@ class Outbox:
             *(record.timestamp, record.headers or None),
         )
         if attempt is None:
-            self._producer.produce(*arguments)
+            record.context.run(self._produce, *arguments)
             return
         # For map, which calls produce once, in C: see Window.fetch.
         once = [(argument,) for argument in arguments]
         try:
             self._sent[id(attempt)] = attempt
             # In one step: whatever is raised, it is known whether the client has the record.
-            attempt.accepted.extend(map(self._producer.produce, *once))
+            attempt.accepted.extend(map(partial(record.context.run, self._produce), *once))
         finally:
             if not attempt.accepted:
                 self._sent.pop(id(attempt), None)
