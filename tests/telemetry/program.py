@@ -4,6 +4,7 @@ Run as ``python -m tests.telemetry.program NAME BOOTSTRAP TOPIC``.
 """
 
 import json
+import logging
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from payload_stores import PayloadNotFoundError
+from payload_stores import PayloadAccessDeniedError, PayloadNotFoundError
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
@@ -135,6 +136,27 @@ def proxied(tracer: trace.Tracer, bootstrap: str, topic: str) -> dict[str, Any]:
     )
 
 
+def troubles(_tracer: trace.Tracer, bootstrap: str, topic: str) -> dict[str, Any]:
+    """An upload fails, a payload is damaged and passed over, and a store is not there for a moment."""
+    logging.getLogger("serde_chain").setLevel(logging.ERROR)  # what is passed over is logged
+    store = FaultyStore(MemoryStore())
+    store.configure({})
+    config = {"bootstrap.servers": bootstrap, "log_level": 0, **settings(store)}
+    store.fail(PayloadAccessDeniedError("no"))
+    with Producer(config) as producer:
+        for _ in range(4):
+            producer.produce(topic, LARGE, on_delivery=lambda _error, _message: None)
+    groups = {"group.id": topic, "auto.offset.reset": "earliest", "serde.error.policy": "skip"}
+    with Consumer({**config, **groups, "large.message.downloads.in.flight": 1}) as consumer:
+        consumer.subscribe([topic])
+        store.damage()
+        came, until = 0, time.monotonic() + SECONDS
+        while came < 2 and time.monotonic() < until:
+            message = consumer.poll(1.0)
+            came += message is not None
+        return {"came": came, "skipped": consumer.skipped}
+
+
 def same(client: Any) -> Any:
     return client
 
@@ -207,7 +229,7 @@ def collected() -> Mapping[str, Any]:
 
 
 def main(name: str, *arguments: str) -> None:
-    programs = {each.__name__: each for each in (chains, calls, clients, instrumented, proxied)}
+    programs = {each.__name__: each for each in (chains, calls, clients, instrumented, proxied, troubles)}
     facts = programs[name](set_up(), *arguments)
     print(json.dumps({**facts, "spans": [plain(span) for span in SPANS.get_finished_spans()], "metrics": collected()}))  # noqa: T201
 
