@@ -7,7 +7,7 @@ import faulthandler
 import importlib
 import sys
 
-NAMES = ("chain", "clients", "avro", "formats", "arrow", "hop", "s3", "memory", "spark")
+NAMES = ("chain", "clients", "event_loop", "avro", "formats", "arrow", "hop", "s3", "memory", "spark")
 _LONGEST_SECONDS = 1800
 
 
