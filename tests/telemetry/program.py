@@ -3,6 +3,7 @@
 Run as ``python -m tests.telemetry.program NAME BOOTSTRAP TOPIC``.
 """
 
+import asyncio
 import json
 import logging
 import sys
@@ -12,7 +13,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from opentelemetry import metrics, propagate, trace
+from opentelemetry.instrumentation.aiokafka import AIOKafkaInstrumentor
 from opentelemetry.instrumentation.confluent_kafka import ConfluentKafkaInstrumentor
 from opentelemetry.propagators.textmap import Setter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -25,6 +28,8 @@ from payload_stores import PayloadAccessDeniedError, PayloadNotFoundError
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
+from serde_chain.clients.aiokafka import Consumer as Reader
+from serde_chain.clients.aiokafka import Producer as Adapter
 from serde_chain.record import header_pairs
 from serde_chain.telemetry import client_telemetry
 
@@ -136,6 +141,26 @@ def proxied(tracer: trace.Tracer, bootstrap: str, topic: str) -> dict[str, Any]:
     )
 
 
+def beside_aiokafkas(tracer: trace.Tracer, bootstrap: str, topic: str) -> dict[str, Any]:
+    """The adapter around aiokafka's clients, beside their instrumentation."""
+    AIOKafkaInstrumentor().instrument()
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a young broker has no coordinator yet
+
+    async def main() -> list[Any]:
+        config = settings("memory")
+        async with Adapter(AIOKafkaProducer(bootstrap_servers=bootstrap), config) as producer:
+            with tracer.start_as_current_span("program"):
+                deliveries = [await producer.send(topic, value) for value in (LARGE, b"small")]
+                for delivery in deliveries:
+                    await delivery
+        consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest")
+        async with Reader(consumer, config) as reader:
+            records = [await reader.getone() for _ in range(2)]
+        return [([name for name, _ in record.headers], len(record.value)) for record in records]
+
+    return {"came": asyncio.run(main())}
+
+
 def troubles(_tracer: trace.Tracer, bootstrap: str, topic: str) -> dict[str, Any]:
     """An upload fails, a payload is damaged and passed over, and a store is not there for a moment."""
     logging.getLogger("serde_chain").setLevel(logging.ERROR)  # what is passed over is logged
@@ -229,7 +254,9 @@ def collected() -> Mapping[str, Any]:
 
 
 def main(name: str, *arguments: str) -> None:
-    programs = {each.__name__: each for each in (chains, calls, clients, instrumented, proxied, troubles)}
+    programs = {
+        each.__name__: each for each in (chains, calls, clients, instrumented, proxied, beside_aiokafkas, troubles)
+    }
     facts = programs[name](set_up(), *arguments)
     print(json.dumps({**facts, "spans": [plain(span) for span in SPANS.get_finished_spans()], "metrics": collected()}))  # noqa: T201
 

@@ -174,3 +174,13 @@ def test_beside_the_instrumentation_of_confluent_kafka(broker: KafkaBroker, topi
     assert {span["trace"] for span in (*sent, *up, *down)} == {whole["trace"]}
     # What is fetched belongs to the span under which its record was sent.
     assert {span["parent"] for span in down} == {sent[0]["id"], sent[2]["id"]}
+
+
+def test_beside_the_instrumentation_of_aiokafka(broker: KafkaBroker, topic: str) -> None:
+    result = run("beside_aiokafkas", broker.bootstrap_servers, topic)
+    assert result["came"] == [[["traceparent"], SIZE], [["traceparent"], 5]]
+    (whole,) = spans(result, "program")
+    sent, up, down = (spans(result, name) for name in (f"{topic} send", f"offload {topic}", f"fetch {topic}"))
+    assert (len(sent), len(up), len(down)) == (2, 1, 1)
+    assert {span["trace"] for span in (*sent, *up, *down)} == {whole["trace"]}
+    assert down[0]["parent"] in {span["id"] for span in sent}
