@@ -84,6 +84,23 @@ def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path
     assert installed(install_line(PAGES["consume.md"])).run(changed, tmp_path) == "M 51 2000000\n"
 
 
+def test_delivery(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["delivery.md"])
+    broker.create_topic(f"{topic}-copies")
+    names = {'"images"': f'"{topic}"', '"copies"': f'"{topic}-copies"', "copy-1": topic, '"copy"': f'"{topic}"'}
+    code = substituted(code, broker, tmp_path)
+    for name, other in names.items():
+        code = code.replace(name, other)
+    assert installed(install_line(PAGES["delivery.md"])).run(code, tmp_path) == "1\n"
+
+
+def test_from_confluent_kafka(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["confluent-kafka.md"])
+    code = substituted(code, broker, tmp_path).replace('"images"', f'"{topic}"')
+    printed = installed(install_line(PAGES["confluent-kafka.md"])).run(code, tmp_path)
+    assert printed == "None b'M 51'\nb'M 51' 20000000\n"
+
+
 def test_asyncio(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["asyncio.md"])
     code = substituted(code, broker, tmp_path).replace('"images"', f'"{topic}"')

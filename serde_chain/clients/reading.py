@@ -144,13 +144,6 @@ class Reader:
         """Let the next look ahead be one at all records."""
         self._last = None
 
-    def forget_failed(self) -> None:
-        """Drop all that has not come yet: while one store is not there, the others' errors say the same."""
-        for identity, waiting in list(self._window.under_way.items()):
-            if not waiting.ahead.is_done or not _is_settled(waiting.ahead.error):
-                self._window.under_way.pop(identity, None)
-        self.look_again()
-
     def _begin_ahead(self, record: Any) -> Transfer[Any] | None:
         """Begin a record ahead of its turn; None where nothing has to be fetched for it."""
         window, identity = self._window, id(record)

@@ -113,6 +113,18 @@ class OptionalTests(StoreTests):
         if strategy == "content":
             assert store.publish(self.topic, data, context) == reference
 
+    @pytest.mark.parametrize("size", [0, 1000, None], ids=["at once", "early", "late"])
+    def test_a_stream_that_breaks_off_leaves_nothing(self, store: PayloadStore, size: int | None) -> None:
+        """The reader's own error comes out as it is: it says what is wrong with the source, not with the store."""
+        if not isinstance(store, SupportsStreaming):
+            pytest.skip("the store cannot stream")
+        with pytest.raises(_BrokenOffError):
+            store.publish_stream(self.topic, _BreaksOff(payload(self.large_bytes if size is None else size)))
+        if isinstance(store, SupportsList):
+            assert list(store.list(self.topic)) == []
+        if isinstance(store, SupportsLeftovers):
+            assert store.remove_leftovers(0) == 0
+
     def test_what_is_kept_of_a_stream_is_the_payload(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsStreaming):
             pytest.skip("the store cannot stream")
@@ -149,3 +161,17 @@ class _Trickle(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         return super().read(min(size, 1000) if size is not None and size > 0 else size)
+
+
+class _BrokenOffError(Exception):
+    """The source of a stream cannot go on."""
+
+
+class _BreaksOff(io.BytesIO):
+    """Breaks off where it should end."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        block = super().read(size)
+        if not block:
+            raise _BrokenOffError
+        return block

@@ -560,7 +560,6 @@ class Consumer:
     def _stay(self, record: Message) -> None:
         self._stall.note(record)
         self._telemetry.retried(record.topic() or "")
-        self._reader.forget_failed()
 
     @property
     def skipped(self) -> int:

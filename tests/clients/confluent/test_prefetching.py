@@ -29,11 +29,13 @@ class Gate(MemoryStore):
 
     Attributes:
         asked: Payloads that were asked for.
+        fails_for: Payloads for which it is not there.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[bytes] = []
+        self.fails_for: set[bytes] = set()
         self.running = self.most = 0
         self._shut: set[bytes] = set()
         self._changed = threading.Condition()
@@ -47,6 +49,8 @@ class Gate(MemoryStore):
             self._changed.notify_all()
             self._changed.wait_for(lambda: data not in self._shut, 60)
             self.running -= 1
+            if data in self.fails_for:
+                raise PayloadStoreUnavailableError("down")
         return data
 
     @contextmanager
@@ -329,6 +333,45 @@ def test_a_download_that_hangs_ends_with_an_error_and_is_begun_anew(
             assert isinstance(caught.value, SerializationError)
             assert (caught.value.offset, caught.value.about_record) == (1, False)
     assert everything(consumer, "poll", 2) == values[1:]
+
+
+def test_what_failed_ahead_of_its_turn_is_tried_again_at_it(
+    broker: KafkaBroker, topic: str, new_consumer: "NewConsumer", store: Gate
+) -> None:
+    values = fill(broker, topic, store, count=5)
+    consumer = new_consumer(reading(store))
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    store.fails_for = set(values[1:])
+    with store.shut(values[0]):
+        until = time.monotonic() + 60
+        while set(store.asked) < set(values) and time.monotonic() < until:
+            assert consumer.poll(0.1) is None
+        store.wait_for(lambda: store.running == 1)
+        store.fails_for = set()
+    assert everything(consumer, "poll", 5) == values
+
+
+def test_a_record_whose_partition_goes_in_the_middle_of_a_call_is_not_handed_over(
+    broker: KafkaBroker, topic: str, new_consumer: "NewConsumer", store: Gate
+) -> None:
+    values = fill(broker, topic, store, count=5)
+    here = TopicPartition(topic, 0, 0)
+    left = threading.Event()
+
+    def leave(_statistics: str) -> None:
+        if consumer._window.decoded and not left.is_set():
+            left.set()
+            consumer.incremental_unassign([here])
+
+    consumer = new_consumer(reading(store, **{"stats_cb": leave, "statistics.interval.ms": 100}))
+    consumer.incremental_assign([here])
+    with store.shut(values[1]):
+        until = time.monotonic() + 60
+        while not left.is_set() and time.monotonic() < until:
+            assert consumer.consume(5, 3) == []
+    assert left.is_set()
+    consumer.incremental_assign([here])
+    assert everything(consumer, "consume", 5) == values
 
 
 def test_the_wait_for_a_payload_counts_from_the_call(
