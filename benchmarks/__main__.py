@@ -7,7 +7,9 @@ import faulthandler
 import importlib
 import sys
 
-NAMES = ("chain", "clients", "pipeline", "avro", "formats", "arrow", "hop", "s3", "memory", "spark")
+NAMES = (
+    "chain", "clients", "pipeline", "event_loop", "avro", "formats", "arrow", "hop", "s3", "memory", "spark",
+)  # fmt: skip
 _LONGEST_SECONDS = 1800
 
 

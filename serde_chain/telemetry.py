@@ -100,7 +100,7 @@ class ClientTelemetry:
     is_on = False
 
     def sent(self, topic: str, count: int = 1) -> None:
-        """Records were handed to the Kafka client, each once however often it is tried."""
+        """Records were handed to the Kafka client."""
 
     def consumed(self, topic: str, count: int = 1) -> None:
         """Records were handed to the program."""

@@ -3,7 +3,9 @@
 Run as ``python -m tests.telemetry.program NAME BOOTSTRAP TOPIC``.
 """
 
+import asyncio
 import json
+import logging
 import sys
 import threading
 import time
@@ -11,7 +13,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from opentelemetry import metrics, propagate, trace
+from opentelemetry.instrumentation.aiokafka import AIOKafkaInstrumentor
 from opentelemetry.instrumentation.confluent_kafka import ConfluentKafkaInstrumentor
 from opentelemetry.propagators.textmap import Setter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -20,10 +24,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from payload_stores import PayloadNotFoundError
+from payload_stores import PayloadAccessDeniedError, PayloadNotFoundError
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
+from serde_chain.clients.aiokafka import Consumer as Reader
+from serde_chain.clients.aiokafka import Producer as Adapter
 from serde_chain.record import header_pairs
 from serde_chain.telemetry import client_telemetry
 
@@ -135,6 +141,47 @@ def proxied(tracer: trace.Tracer, bootstrap: str, topic: str) -> dict[str, Any]:
     )
 
 
+def beside_aiokafkas(tracer: trace.Tracer, bootstrap: str, topic: str) -> dict[str, Any]:
+    """The adapter around aiokafka's clients, beside their instrumentation."""
+    AIOKafkaInstrumentor().instrument()
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a young broker has no coordinator yet
+
+    async def main() -> list[Any]:
+        config = settings("memory")
+        async with Adapter(AIOKafkaProducer(bootstrap_servers=bootstrap), config) as producer:
+            with tracer.start_as_current_span("program"):
+                deliveries = [await producer.send(topic, value) for value in (LARGE, b"small")]
+                for delivery in deliveries:
+                    await delivery
+        consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest")
+        async with Reader(consumer, config) as reader:
+            records = [await reader.getone() for _ in range(2)]
+        return [([name for name, _ in record.headers], len(record.value)) for record in records]
+
+    return {"came": asyncio.run(main())}
+
+
+def troubles(_tracer: trace.Tracer, bootstrap: str, topic: str) -> dict[str, Any]:
+    """An upload fails, a payload is damaged and passed over, and a store is not there for a moment."""
+    logging.getLogger("serde_chain").setLevel(logging.ERROR)  # what is passed over is logged
+    store = FaultyStore(MemoryStore())
+    store.configure({})
+    config = {"bootstrap.servers": bootstrap, "log_level": 0, **settings(store)}
+    store.fail(PayloadAccessDeniedError("no"))
+    with Producer(config) as producer:
+        for _ in range(4):
+            producer.produce(topic, LARGE, on_delivery=lambda _error, _message: None)
+    groups = {"group.id": topic, "auto.offset.reset": "earliest", "serde.error.policy": "skip"}
+    with Consumer({**config, **groups, "large.message.downloads.in.flight": 1}) as consumer:
+        consumer.subscribe([topic])
+        store.damage()
+        came, until = 0, time.monotonic() + SECONDS
+        while came < 2 and time.monotonic() < until:
+            message = consumer.poll(1.0)
+            came += message is not None
+        return {"came": came, "skipped": consumer.skipped}
+
+
 def same(client: Any) -> Any:
     return client
 
@@ -207,7 +254,9 @@ def collected() -> Mapping[str, Any]:
 
 
 def main(name: str, *arguments: str) -> None:
-    programs = {each.__name__: each for each in (chains, calls, clients, instrumented, proxied)}
+    programs = {
+        each.__name__: each for each in (chains, calls, clients, instrumented, proxied, beside_aiokafkas, troubles)
+    }
     facts = programs[name](set_up(), *arguments)
     print(json.dumps({**facts, "spans": [plain(span) for span in SPANS.get_finished_spans()], "metrics": collected()}))  # noqa: T201
 

@@ -143,6 +143,24 @@ def test_payloads_of_real_records(broker: KafkaBroker, topic: str) -> None:
     assert [span["parent"] for span in spans(result, f"offload {topic}")] == [program["id"]] * 2
     places = [span["attributes"]["messaging.kafka.offset"] for span in spans(result, f"fetch {topic}")]
     assert sorted(places) == [0, 2]
+    for metric in ("messaging.client.sent.messages", "messaging.client.consumed.messages"):
+        (point,) = points(result, metric)
+        assert (point["value"], point["attributes"]["messaging.destination.name"]) == (3, topic)
+
+
+def test_records_that_make_trouble_are_counted(broker: KafkaBroker, topic: str) -> None:
+    result = run("troubles", broker.bootstrap_servers, topic)
+    assert (result["came"], result["skipped"]) == (2, 1)
+    assert {
+        name: [point["value"] for point in points(result, name)] for name in result["metrics"] if "record" in name
+    } == {
+        "serde_chain.record.failures": [1, 1],
+        "serde_chain.record.skipped": [1],
+    }
+    kinds = [point["attributes"]["error.type"] for point in points(result, "serde_chain.record.failures")]
+    assert sorted(kinds) == ["PayloadAccessDeniedError", "PayloadIntegrityError"]
+    assert [point["value"] for point in points(result, "messaging.client.sent.messages")] == [3]
+    assert [point["value"] for point in points(result, "messaging.client.consumed.messages")] == [2]
 
 
 @pytest.mark.parametrize("program", ["instrumented", "proxied"])
@@ -156,3 +174,13 @@ def test_beside_the_instrumentation_of_confluent_kafka(broker: KafkaBroker, topi
     assert {span["trace"] for span in (*sent, *up, *down)} == {whole["trace"]}
     # What is fetched belongs to the span under which its record was sent.
     assert {span["parent"] for span in down} == {sent[0]["id"], sent[2]["id"]}
+
+
+def test_beside_the_instrumentation_of_aiokafka(broker: KafkaBroker, topic: str) -> None:
+    result = run("beside_aiokafkas", broker.bootstrap_servers, topic)
+    assert result["came"] == [[["traceparent"], SIZE], [["traceparent"], 5]]
+    (whole,) = spans(result, "program")
+    sent, up, down = (spans(result, name) for name in (f"{topic} send", f"offload {topic}", f"fetch {topic}"))
+    assert (len(sent), len(up), len(down)) == (2, 1, 1)
+    assert {span["trace"] for span in (*sent, *up, *down)} == {whole["trace"]}
+    assert down[0]["parent"] in {span["id"] for span in sent}

@@ -29,6 +29,7 @@ from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, in_use, place
 from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, RAISE, load
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
+from serde_chain.telemetry import client_telemetry
 
 __all__ = ["Consumer"]
 
@@ -142,8 +143,9 @@ class Consumer:
         if policy == DEAD_LETTER:
             self._dead_letters = DeadLetters(self._consumer, setup.client, str(dead_letter_topic), setup.limit_ms)
         self._skipped = 0
+        self._telemetry = client_telemetry()
         self._plain = PlainDecoder.of(setup.key, setup.value, self._window.decoded)
-        if type(self).poll is Consumer.poll and self._plain is not None:
+        if type(self).poll is Consumer.poll and self._plain is not None and not self._telemetry.is_on:
             # A closure over local names; subclasses that override poll are left alone.
             poll = plain_poll(
                 self._consumer,
@@ -548,18 +550,19 @@ class Consumer:
             # Records that refer to the same payload share its error.
             error.record = record
             error.topic, error.partition, error.offset = record.topic(), record.partition(), record.offset()
+            self._telemetry.failed(error.topic or "", error)
             if self._may_pass(error):
                 try:
                     self._pass_over(record, error)
                 except DeadLetterError as refused:
                     refused.record = record
-                    self._stall.note(record)
+                    self._stay(record)
                     raise
                 return True
             if error.about_record:
                 self._window.passed = (record,)
                 return False
-        self._stall.note(record)
+        self._stay(record)
         return False
 
     def _passes_behind(self, record: Message, error: Exception) -> bool:
@@ -576,7 +579,13 @@ class Consumer:
             self._dead_letters.put(record, error)
         self._window.aside[id(record)] = record
         self._skipped += 1
+        note = self._telemetry.skipped if self._dead_letters is None else self._telemetry.dead_lettered
+        note(error.topic or "", error)
         _log.warning("a record is passed over, since it cannot be read: %s.%s", error, where)
+
+    def _stay(self, record: Message) -> None:
+        self._stall.note(record)
+        self._telemetry.retried(record.topic() or "")
 
     @property
     def skipped(self) -> int:
@@ -586,7 +595,14 @@ class Consumer:
     def _settle(self) -> None:
         """Note that the results of the last call have been handed over."""
         self._store_given()
+        self._count_given()
         self._window.settle()
+
+    def _count_given(self) -> None:
+        if self._telemetry.is_on:
+            for message in self._window.given:
+                if message.error() is None and id(message) not in self._window.aside:
+                    self._telemetry.consumed(message.topic() or "")
 
     def _store_given(self) -> None:
         """Store the offsets of what was handed over: now, since a call that was interrupted has handed over nothing."""
@@ -760,6 +776,7 @@ class Consumer:
         """Commit if so configured, leave the group, and close the chains and their stores."""
         try:
             self._store_given()
+            self._count_given()
             self._consumer.close()
         finally:
             self._drop()

@@ -15,6 +15,7 @@ from serde_chain.base import SupportsOffload
 from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.errors import SerializationError
+from serde_chain.telemetry import client_telemetry
 
 __all__ = ["NotSentError", "OnDelivery", "Outbox", "produce_of", "purged"]
 
@@ -84,7 +85,7 @@ def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
     What instruments confluent_kafka puts a class of its own in the place of the original, and adds to headers that are
     passed by name; by position it misses them, and the trace of the record would end here.
     """
-    produce = producer.produce
+    produce = _counted(producer.produce)
     if type(producer) is confluent_kafka.cimpl.Producer:
         return produce
 
@@ -102,6 +103,19 @@ def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
         produce(topic, value, key=key, partition=partition, callback=callback, timestamp=timestamp, headers=headers)
 
     return by_name
+
+
+def _counted(produce: Callable[..., None]) -> Callable[..., None]:
+    """A ``produce`` whose records are counted, where that is wanted."""
+    telemetry = client_telemetry()
+    if not telemetry.is_on:
+        return produce
+
+    def counted(topic: str, *args: Any, **kwargs: Any) -> None:
+        produce(topic, *args, **kwargs)
+        telemetry.sent(topic)
+
+    return counted
 
 
 class Outbox:
@@ -138,6 +152,7 @@ class Outbox:
         # Records that the client has or is about to get, and on which something has to be done when it reports.
         self._sent: dict[int, Attempt] = {}
         self._sender: Sender | None = None
+        self._telemetry = client_telemetry()
 
     def attach(self, sender: Sender) -> None:
         """Take the sender that is told of reports, which needs this object first."""
@@ -189,6 +204,7 @@ class Outbox:
 
     def failed(self, record: Outgoing, error: BaseException) -> tuple[Any, ...] | None:
         """See :class:`~serde_chain.clients.sender.Client`. The message has no value: a payload may be large."""
+        self._telemetry.failed(record.topic, error)
         callback = self._callback(record)
         attempt: Attempt | None = record.state
         if attempt is not None and attempt.report is not None:
@@ -254,6 +270,8 @@ class Outbox:
             and self._negotiation is not None
             and self._negotiation.may_go_again(attempt)
         )
+        if attempt.is_refused:
+            self._telemetry.retried(record.topic)
         if self._negotiation is not None and self._sender is not None:
             if not attempt.is_refused:
                 self._negotiation.count_off(attempt)
