@@ -433,10 +433,11 @@ class Sender:
 
     def _turn(self) -> None:
         """Do what there is to do, then wait for news."""
-        self._take()
+        # First of all: what was put in since a refusal comes behind the record that goes again.
         while self._settling:
             self._settled(self._settling[0])
             self._settling.popleft()
+        self._take()
         while self._unstarted and self._running < self._in_flight:
             self._start(self._unstarted.popleft())
         for topic in [*self._stuck]:

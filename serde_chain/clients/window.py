@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from serde_chain.prefetch import Ahead
 
-__all__ = ["Place", "UnderWay", "Window", "place"]
+__all__ = ["Place", "UnderWay", "Window", "in_use", "place"]
 
 _IS_THERE: Final = partial(operator.is_not, None)
 
@@ -51,7 +51,9 @@ class Window:
         under_way: Messages whose payloads are being fetched, likewise; what leaves it is let go of.
         aside: Messages that cannot be read and were put aside, in a dead-letter topic for instance, likewise.
         paused: Topics and partitions whose messages wait.
-        drops: How often messages were dropped, to notice it in the middle of a call that serves callbacks.
+        is_in_use: Whether a call that hands records over is under way. Set and unset without a call of Python's in
+            between, so that no interrupt leaves it set.
+        drops: How often messages were dropped or paused, to notice it in the middle of a call that serves callbacks.
     """
 
     def __init__(self) -> None:
@@ -62,6 +64,7 @@ class Window:
         self.under_way: dict[int, UnderWay] = {}
         self.aside: dict[int, Any] = {}
         self.drops = 0
+        self.is_in_use = False
         self.paused: set[Place] = set()
 
     def fetch(self, poll: Callable[[float], Any], timeout: float) -> None:
@@ -110,6 +113,7 @@ class Window:
 
     def pause(self, places: Collection[Place]) -> None:
         """Let the messages of some partitions wait; what is fetched for them is dropped, and fetched again then."""
+        self.drops += 1
         self.paused.update(places)
         _keep(
             self.under_way,
@@ -142,6 +146,14 @@ class Window:
 
     def _gone(self) -> set[int]:
         return {id(message) for message in (*self.given, *self.passed)}
+
+
+def in_use() -> RuntimeError:
+    """The error of a call while another one is under way."""
+    return RuntimeError(
+        "the consumer is in use by another thread: calls that hand records over cannot run at the same time. Give each "
+        "thread a consumer of its own, or put a lock around the calls"
+    )
 
 
 def place(message: Any) -> Place:

@@ -26,7 +26,7 @@ from serde_chain.clients.confluent.plain import PlainDecoder, Taken, plain_poll
 from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.clients.stall import Stall
-from serde_chain.clients.window import Place, Window, place
+from serde_chain.clients.window import Place, Window, in_use, place
 from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, RAISE, load
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 from serde_chain.telemetry import client_telemetry
@@ -75,8 +75,8 @@ class Consumer:
     ``assign``, ``unsubscribe``, ``close``), never that of a record that was not: a process that stops at it meets it
     again. Whatever a signal handler raises during a call, the next one hands the same records over.
 
-    Not thread-safe, unlike the original: of threads that poll or consume at the same time, several may get the same
-    record, or none. Give each a consumer of its own, or put a lock around the calls.
+    Not thread-safe, unlike the original: of threads that poll or consume at the same time, all but one get a
+    RuntimeError. Give each a consumer of its own, or put a lock around the calls.
 
     Example:
         >>> config = {"bootstrap.servers": "localhost:9092", "group.id": "readers", "value.deserializers": "zstd, json"}
@@ -179,12 +179,18 @@ class Consumer:
             >>> if message is not None and message.error() is None:  # doctest: +SKIP
             ...     print(message.value())
         """
-        taken = self._take(timeout)
-        if taken is None:
-            return None
-        # Last of all, with no call behind it; see Window.
-        self._window.given, message = (taken[0],), taken[1]
-        return message
+        if self._window.is_in_use:
+            raise in_use()
+        self._window.is_in_use = True
+        try:
+            taken = self._take(timeout)
+            if taken is None:
+                return None
+            # Last of all, with no call behind it; see Window.
+            self._window.given, message = (taken[0],), taken[1]
+            return message
+        finally:
+            self._window.is_in_use = False
 
     def _take(self, timeout: float) -> Taken | None:
         until = _until(timeout)
@@ -242,17 +248,23 @@ class Consumer:
             ...     print(message.offset(), message.value())
         """
         until = _until(timeout)
-        if not self._fetch_several(num_messages, timeout):
-            return []
-        taken, ready = self._gather(num_messages, until)
-        while not ready:
-            self._window.given = taken  # all of them were passed over
-            if not self._fetch_until(partial(self._consume, num_messages), until):
+        if self._window.is_in_use:
+            raise in_use()
+        self._window.is_in_use = True
+        try:
+            if not self._fetch_several(num_messages, timeout):
                 return []
             taken, ready = self._gather(num_messages, until)
-        # Last of all, with no call behind it; see Window.
-        self._window.given = taken
-        return ready
+            while not ready:
+                self._window.given = taken  # all of them were passed over
+                if not self._fetch_until(partial(self._consume, num_messages), until):
+                    return []
+                taken, ready = self._gather(num_messages, until)
+            # Last of all, with no call behind it; see Window.
+            self._window.given = taken
+            return ready
+        finally:
+            self._window.is_in_use = False
 
     def _gather(self, most: int, until: float) -> tuple[list[Message], list[Message]]:
         """Read waiting records.
@@ -346,6 +358,17 @@ class Consumer:
         Example:
             >>> consumer.consume_arrow(1000, timeout=3).select(["key", "value"]).to_pandas()  # doctest: +SKIP
         """
+        if self._window.is_in_use:
+            raise in_use()
+        self._window.is_in_use = True
+        try:
+            self._window.given, table = self._take_table(num_messages, timeout)
+            return table
+        finally:
+            self._window.is_in_use = False
+
+    def _take_table(self, num_messages: int, timeout: float) -> tuple[list[Message], Any]:
+        """Records of the window, and a table of them."""
         # A batch fetches payloads by itself.
         due = self._fetch_several(num_messages, timeout, ahead=False)
         waiting = list(self._window.waiting()) if due else []
@@ -372,16 +395,19 @@ class Consumer:
             self._window.given = (ready.pop(0),)
             self._settle()
             table = self._read_table(ready)
-        self._window.given = ready[: len(table)]
-        return table
+        return ready[: len(table)], table
 
     def _read_table(self, records: list[Message]) -> Any:
         """Records as a table, up to the first that cannot be read; its error if that is the first of all."""
         try:
             table, error = self._arrow.read(records, self._decoding_seconds)
-        except Exception as failure:
+        except SerializationError as failure:
+            if not records:
+                raise
+            return failure
+        except Exception:
             if records:
-                self._passes(records[0], failure)
+                self._stall.note(records[0])
             raise
         return error if error is not None and not len(table) else table
 

@@ -23,7 +23,7 @@ from serde_chain.clients.confluent.messages import Decoded
 from serde_chain.clients.limits import KEY_ROOM
 from serde_chain.clients.sender import Outgoing
 from serde_chain.clients.stall import Stall
-from serde_chain.clients.window import Window
+from serde_chain.clients.window import Window, in_use
 
 __all__ = ["PlainDecoder", "Taken", "plain_poll", "plain_produce"]
 
@@ -223,42 +223,48 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
     client_poll, store = client.poll, client.store_offsets
     handed: Sequence[Any] = ()  # the only record that was handed over last
 
-    def poll(timeout: float = -1) -> Any:  # noqa: C901  as above
+    def poll(timeout: float = -1) -> Any:  # noqa: C901, PLR0912  as above
         nonlocal handed
-        began: float | None = None
-        is_usual = stall.record is None and not stall.held
-        # After a seek, a record that was handed over is no longer in the window, but its offset must still be stored.
-        if is_usual and (messages or window.given):
-            if window.given is not handed:
-                handed = _record_of(window.given)
-            is_usual = len(messages) == len(handed) == 1 and handed[0] is messages[0]
-            if is_usual and stores_offsets:
-                try:
-                    store(handed[0])
-                except confluent_kafka.KafkaException:
-                    is_usual = False  # the full way tries it again, and knows what the error means
-        elif waits:
-            began = time.monotonic()  # records that come one after the other do not wait for the broker
-        if is_usual:
-            if decoded:
-                decoded.clear()
-            # In one call, as in Window.fetch.
-            messages[:] = map(client_poll, (timeout,))
-            window.given = handed = ()
-            message = messages[0]
-            if message is None:
-                messages.clear()
+        if window.is_in_use:
+            raise in_use()
+        window.is_in_use = True
+        try:
+            began: float | None = None
+            is_usual = stall.record is None and not stall.held
+            # After a seek, a record that was handed over is not in the window, but its offset must still be stored.
+            if is_usual and (messages or window.given):
+                if window.given is not handed:
+                    handed = _record_of(window.given)
+                is_usual = len(messages) == len(handed) == 1 and handed[0] is messages[0]
+                if is_usual and stores_offsets:
+                    try:
+                        store(handed[0])
+                    except confluent_kafka.KafkaException:
+                        is_usual = False  # the full way tries it again, and knows what the error means
+            elif waits:
+                began = time.monotonic()  # records that come one after the other do not wait for the broker
+            if is_usual:
+                if decoded:
+                    decoded.clear()
+                # In one call, as in Window.fetch.
+                messages[:] = map(client_poll, (timeout,))
+                window.given = handed = ()
+                message = messages[0]
+                if message is None:
+                    messages.clear()
+                    return None
+                if decode_one(message):
+                    window.given = handed = (message,)
+                    return message
+                taken = take_front(_until(began, timeout))
+            else:
+                taken = take(timeout)
+            if taken is None:
                 return None
-            if decode_one(message):
-                window.given = handed = (message,)
-                return message
-            taken = take_front(_until(began, timeout))
-        else:
-            taken = take(timeout)
-        if taken is None:
-            return None
-        window.given, message = (taken[0],), taken[1]
-        return message
+            window.given, message = (taken[0],), taken[1]
+            return message
+        finally:
+            window.is_in_use = False
 
     return poll
 

@@ -7,13 +7,12 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
@@ -350,14 +349,14 @@ class Producer:
         if self._is_closed:
             return True
         try:
-            self.flush()
-        except KafkaException as error:
-            self._give_up()
-            if not error.args[0].fatal():  # what has ended the client was raised where it was met
-                raise
-        except BaseException:
-            self._give_up()
-            raise
+            with _Fatal() as fatal:
+                try:
+                    self.flush()
+                except BaseException:
+                    self._give_up()
+                    raise
+            if fatal.error is not None:
+                self._give_up()
         finally:
             try:
                 self._finish_cleaning()
@@ -379,7 +378,7 @@ class Producer:
             # The client counts events of other kinds as well.
             _log.warning("closing the producer was interrupted: at most %d undelivered records are dropped", count)
             self.purge()
-            with suppress(KafkaException):
+            with _Fatal():
                 self.flush(_PURGE_SECONDS)
 
     def __len__(self) -> int:
@@ -406,6 +405,26 @@ def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Ne
         batch_bytes=min(_BATCH_SIZE.read(setup.config), max_bytes),
         message_max_bytes=max_bytes,
     )
+
+
+class _Fatal:
+    """Passes over the error with which the client ends its work: it was raised where it was met.
+
+    Not an ``except`` clause, since confluent_kafka at times raises a bare KafkaError, which is no exception.
+
+    Attributes:
+        error: The error, if there was one.
+    """
+
+    error: KafkaError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        reason = error.args[0] if isinstance(error, KafkaException) else error
+        self.error = reason if isinstance(reason, KafkaError) and reason.fatal() else None
+        return self.error is not None
 
 
 def _limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[SerializerChain], TopicLimits | None]:

@@ -1,5 +1,6 @@
 """The consumer: records that cannot be read, offsets, pausing, rebalances, and a broker that is not there."""
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -292,3 +293,31 @@ def test_a_closed_consumer_says_so(new_consumer: "NewConsumer") -> None:
     consumer.close()
     with pytest.raises(RuntimeError, match="closed"):
         consumer.poll(0)
+
+
+@pytest.mark.parametrize("how", ["poll", "consume"])
+def test_threads_that_read_at_the_same_time_learn_that_they_must_not(
+    broker: KafkaBroker, topic: str, new_consumer: "NewConsumer", how: str
+) -> None:
+    begun, may_go = threading.Event(), threading.Event()
+
+    def stage(data: bytes, _ctx: object) -> bytes:
+        begun.set()
+        assert may_go.wait(60)
+        return data
+
+    fill(broker, topic, [b"0"])
+    consumer = new_consumer({"value.deserializer": stage})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[Any] = []
+    batch = None if how == "poll" else 1
+    waiting = threading.Thread(target=lambda: values.extend(read(consumer, 1, batch)), daemon=True)
+    waiting.start()
+    assert begun.wait(60)
+    for call in (consumer.poll, consumer.consume, consumer.consume_arrow):
+        with pytest.raises(RuntimeError, match="in use by another thread"):
+            call()
+    may_go.set()
+    waiting.join(60)
+    assert values == [b"0"]
+    assert consumer.poll(0) is None

@@ -1,0 +1,157 @@
+"""The gate alone: what goes into a batch, and what is refused and goes again."""
+
+from typing import Any
+
+import pytest
+
+from serde_chain import RecordContext
+from serde_chain.clients.limits import TopicLimit
+from serde_chain.clients.negotiation import Negotiation
+from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.stages.large_message.write import LargeMessageSerializer
+from serde_chain.transfer import Transfer, finish
+from tests.clients.test_sender import Client, drain
+
+
+class Limits:
+    """Topics whose limits are known until they are forgotten."""
+
+    def __init__(self, **limits: int) -> None:
+        self.limits = limits
+        self.known = set(limits)
+
+    def is_known(self, topic: str) -> bool:
+        return topic in self.known
+
+    def find(self, topic: str) -> TopicLimit:
+        self.known.add(topic)
+        return TopicLimit(self.limits[topic], compacted=False)
+
+    def forget(self, topic: str) -> None:
+        self.known.discard(topic)
+
+
+@pytest.fixture
+def stage() -> LargeMessageSerializer:
+    stage = LargeMessageSerializer()
+    stage.configure({"large.message.payload.store.class": "memory"}, False)
+    return stage
+
+
+def negotiation(limits: Limits, stage: LargeMessageSerializer | None = None) -> Negotiation:
+    return Negotiation(limits, stage, batch_bytes=1_000_000, message_max_bytes=1_000_000)
+
+
+def record(size: int, topic: str = "t") -> Outgoing:
+    return Outgoing(topic, None, bytes(size), headers=[])
+
+
+def refuse(gate: Negotiation, outgoing: Outgoing) -> None:
+    outgoing.state.is_refused = True
+    assert gate.settle(outgoing.state) == (outgoing.topic, outgoing)
+    assert gate.settle(outgoing.state) == (outgoing.topic, None), "a second time it changes nothing"
+
+
+def test_a_topic_whose_limit_is_not_known_is_asked_for() -> None:
+    limits = Limits(t=2_000_000)
+    limits.forget("t")
+    gate, outgoing = negotiation(limits), record(10)
+    assert not gate.admit_now(outgoing)
+    step = gate.admit(outgoing)
+    assert isinstance(step, Transfer)
+    assert finish(step) == bytes(10)
+    assert gate.admit(outgoing) is True
+
+
+def test_no_more_is_under_way_than_a_batch_may_have() -> None:
+    gate = negotiation(Limits(t=1000, u=2_000_000))
+    first, second, third = record(500), record(500), record(300)
+    assert gate.admit(first) is True
+    assert gate.admit(first) is True, "once more, where the client had no room"
+    assert gate.admit(second) is False
+    assert not gate.admit_now(second)
+    assert gate.admit(third) is True
+    assert gate.admit(record(900_000, "u")) is True
+    gate.withdraw(third)
+    assert gate.settle(first.state) == ("t", None)
+    assert gate.admit(second) is True
+
+
+def test_what_is_larger_than_a_batch_goes_alone() -> None:
+    gate = negotiation(Limits(t=1000))
+    assert gate.admit(record(5000)) is True
+    assert gate.admit(record(1)) is False
+
+
+def test_a_refused_record_waits_for_those_under_way(stage: LargeMessageSerializer) -> None:
+    gate = negotiation(Limits(t=2_000_000), stage)
+    first, second = record(10), record(20)
+    assert gate.admit(first) is True
+    assert gate.admit(second) is True
+    refuse(gate, first)
+    assert gate.admit(first) is False, "the second may be refused as well, and comes after it"
+    gate.count_off(second.state)
+    assert isinstance(gate.admit(first), Transfer)
+
+
+def test_each_refused_record_is_made_to_fit(stage: LargeMessageSerializer) -> None:
+    limits = Limits(t=2_000_000)
+    gate = negotiation(limits, stage)
+    records = [record(5_000), record(6_000)]
+    for outgoing in records:
+        assert gate.admit(outgoing) is True
+    limits.limits["t"] = 1_000
+    for outgoing in records:
+        refuse(gate, outgoing)
+    for outgoing in records:
+        step = gate.admit(outgoing)
+        assert isinstance(step, Transfer), "also where the limit is known by then"
+        outgoing.step = finish(step)
+        assert bytes(outgoing.step).startswith(b"memory:///t/")
+        assert RecordContext("t", "value", outgoing.headers).headers
+        assert gate.admit(outgoing) is True
+        gate.count_off(outgoing.state)
+
+
+def test_the_last_attempt_offloads_whatever_the_limit(stage: LargeMessageSerializer) -> None:
+    gate, outgoing = negotiation(Limits(t=2_000_000), stage), record(5_000)
+    for number in (1, 2, 3):
+        step = gate.admit(outgoing)
+        while isinstance(step, Transfer):
+            outgoing.step = finish(step)
+            step = gate.admit(outgoing)
+        assert step is True
+        assert outgoing.state.number == number
+        assert (bytes(outgoing.step) == bytes(5_000)) == (number < 3)
+        assert gate.may_go_again(outgoing.state) == (number < 3)
+        if number < 3:
+            refuse(gate, outgoing)
+
+
+def test_without_a_stage_that_offloads_nothing_goes_again(stage: LargeMessageSerializer) -> None:
+    outgoing, tombstone = record(5), Outgoing("t", b"key", None, headers=[])
+    gate = negotiation(Limits(t=2_000_000))
+    assert gate.admit(outgoing) is True
+    assert not gate.may_go_again(outgoing.state)
+    gate = negotiation(Limits(t=2_000_000), stage)
+    assert gate.admit(tombstone) is True
+    assert not gate.may_go_again(tombstone.state)
+
+
+def test_a_record_that_goes_again_holds_back_what_comes_after_it(stage: LargeMessageSerializer) -> None:
+    gate, client = negotiation(Limits(t=2_000_000), stage), Client()
+    sender: Any = Sender(client, gate=gate)
+    first, second = record(1), record(2)
+    for outgoing in (first, second):
+        sender.put(outgoing)
+    drain(sender)
+    assert sender.enter(record(3))
+    first.state.is_refused = True
+    sender.settle(first.state)  # the second is under way, so the first waits
+    third = record(3)
+    assert not sender.enter(third), "it would overtake the first"
+    sender.put(third)
+    gate.count_off(second.state)
+    sender.settle(second.state)
+    drain(sender)
+    assert [len(value) for value in client.sent["t"]] == [1, 2, 1, 3]
