@@ -91,6 +91,7 @@ def test_uploads_run_side_by_side_and_the_records_keep_their_order(
     assert producer.flush(SECONDS) == 0
     assert reports.errors == [None] * 20
     assert [message.offset() for _, message in reports] == list(range(20))
+    assert not producer._outbox._sent, "what is delivered is not kept"
     consumer = new_consumer(CONFIG)
     consumer.subscribe([topic])
     messages = fetch(consumer, 20)
