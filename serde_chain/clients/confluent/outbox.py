@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -17,7 +18,7 @@ from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.errors import SerializationError
 from serde_chain.telemetry import client_telemetry
 
-__all__ = ["NotSentError", "OnDelivery", "Outbox", "produce_of", "purged"]
+__all__ = ["NotSentError", "OnDelivery", "Outbox", "check_arguments", "produce_of", "purged"]
 
 _log = logging.getLogger("serde_chain")
 
@@ -76,6 +77,39 @@ class NotSentError(KafkaError):
 def purged() -> KafkaException:
     """The error of records that are dropped before they are sent; the same as librdkafka's."""
     return KafkaException(KafkaError(KafkaError._PURGE_QUEUE))  # noqa: SLF001, its documented name
+
+
+def check_arguments(topic: str, key: object, partition: int, timestamp: int, headers: Sequence[Any]) -> None:
+    """Refuse what confluent_kafka's ``produce`` would refuse, which may get a record only when its upload is done.
+
+    Args:
+        topic: As for ``produce``.
+        key: As it goes to the client.
+        partition: As for ``produce``.
+        timestamp: Likewise.
+        headers: A copy of those that were passed.
+
+    Raises:
+        TypeError: One of them has another type.
+        OverflowError: A number is too large.
+
+    Example:
+        >>> check_arguments("images", {"id": 1}, -1, 0, [])
+        Traceback (most recent call last):
+        TypeError: a key is bytes or str, not dict: other objects need a key.serializer
+    """
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is a str, not {type(topic).__name__}")
+    if not (key is None or isinstance(key, (bytes, str))):
+        raise TypeError(f"a key is bytes or str, not {type(key).__name__}: other objects need a key.serializer")
+    for name, number, bits in (("partition", partition, 31), ("timestamp", timestamp, 63)):
+        if operator.index(number).bit_length() > bits:
+            raise OverflowError(f"the {name} is too large: {number}")
+    for header in headers:
+        if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], (str, bytes))):
+            raise TypeError("headers are a dict, or a list of tuples of name and value")
+        if not (header[1] is None or isinstance(header[1], (bytes, str))):
+            raise TypeError(f"the header {header[0]!r} is {type(header[1]).__name__}, and not bytes, str or None")
 
 
 def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:

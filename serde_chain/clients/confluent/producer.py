@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.chain import SerializerChain
-from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, produce_of, purged
+from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain import plain_produce
 from serde_chain.clients.confluent.transactions import Transactions
 from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
@@ -172,6 +172,7 @@ class Producer:
                 raise BufferError("Local: Queue full")
             value = _frozen(value)
         encoded = _copy(headers)
+        check_arguments(topic, key if self._key is None else None, partition, timestamp, encoded)
         at = None if partition < 0 else partition
         moment = timestamp or None
         if self._key is not None:

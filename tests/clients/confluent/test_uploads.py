@@ -148,6 +148,31 @@ def test_an_upload_that_fails_is_reported_with_its_cause(
     assert f"a record of {topic} was not sent: PayloadStoreUnavailable" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("wrong", "kind", "told"),
+    [
+        ({"topic": 5}, TypeError, "a topic is a str, not int"),
+        ({"key": {"id": 1}}, TypeError, r"a key is bytes or str, not dict.*key\.serializer"),
+        ({"key": 5}, TypeError, "a key is bytes or str, not int"),
+        ({"partition": "0"}, TypeError, "'str' object cannot be interpreted as an integer"),
+        ({"partition": 1 << 40}, OverflowError, "the partition is too large"),
+        ({"timestamp": "now"}, TypeError, "'str' object cannot be interpreted as an integer"),
+        ({"timestamp": 1 << 70}, OverflowError, "the timestamp is too large"),
+        ({"headers": "band"}, TypeError, "headers are a dict, or a list"),
+        ({"headers": [("band", 5)]}, TypeError, "the header 'band' is int"),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_is_raised_before_an_upload(
+    topic: str, new_producer: "NewProducer", wrong: dict[str, Any], kind: type[Exception], told: str
+) -> None:
+    producer = new_producer(CONFIG)
+    reports = Reports()
+    with pytest.raises(kind, match=told):
+        producer.produce(**{"topic": topic, "value": large(1), "on_delivery": reports, **wrong})
+    assert (len(producer), producer.flush(SECONDS), reports, stored(topic)) == (0, 0, [], 0)
+
+
 def test_the_configurations_callback_is_told_as_well(topic: str, new_producer: "NewProducer") -> None:
     store = FaultyStore(MemoryStore())
     reports = Reports()
