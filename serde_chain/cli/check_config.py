@@ -17,7 +17,7 @@ from serde_chain import config as configuration
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
 from serde_chain.cli.mistakes import mistakes
-from serde_chain.config import Config
+from serde_chain.config import CLIENT_OPTIONS, Config
 
 __all__ = ["print_config"]
 
@@ -56,9 +56,10 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
         for is_key in (True, False)
     }
     client = {key: _shown(key, value, ()) for key, value in configuration.client_config(config).items()}
+    consumer = {name: config[name] for name in (option.name for option in CLIENT_OPTIONS) if name in config}
     console = Console()
     if as_json:
-        console.print_json(json.dumps({"chains": chains, "client": client}, default=str))
+        console.print_json(json.dumps({"chains": chains, "consumer": consumer, "client": client}, default=str))
         return []
     if not any(chains.values()):
         console.print("The file names no chains: keys and values stay as the Kafka client takes and returns them.")
@@ -66,13 +67,14 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
     for name, stages in chains.items():
         if stages:
             console.print(_table(name, stages))
-    settings = Table(title="for the Kafka client", title_justify="left", show_header=False)
-    settings.add_column()
-    settings.add_column(overflow="fold")
-    for key, value in client.items():
-        settings.add_row(Text(key), Text(str(value)))
-    if client:
-        console.print(settings)
+    for title, content in (("for the consumer", consumer), ("for the Kafka client", client)):
+        settings = Table(title=title, title_justify="left", show_header=False)
+        settings.add_column()
+        settings.add_column(overflow="fold")
+        for key, value in content.items():
+            settings.add_row(Text(key), Text(str(value)))
+        if content:
+            console.print(settings)
     return []
 
 

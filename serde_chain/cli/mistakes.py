@@ -11,7 +11,7 @@ from serde_chain import config as configuration
 from serde_chain.base import Stage
 from serde_chain.catalogue import StageItem, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup, error_policy
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 
@@ -60,7 +60,8 @@ def _all(config: Config) -> Iterator[ContextualError]:
         yield from errors
         clean = clean and not errors
     if clean and len(sound) == 4:
-        yield from _of_times(usable)
+        yield from _of_limits(usable)
+    yield from _of_policy(usable)
     yield from _of_client(configuration.client_config(usable))
 
 
@@ -112,12 +113,30 @@ def _of_chain(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Contex
         yield error
 
 
-def _of_times(config: Config) -> Iterator[ContextualError]:
-    for chain, limit in ((SerializerChain, MAX_BLOCK), (DeserializerChain, MAX_POLL_INTERVAL)):
+def _of_limits(config: Config) -> Iterator[ContextualError]:
+    """Times and sizes that do not fit the clients' own."""
+    require("confluent_kafka", "kafka")
+    from serde_chain.clients.confluent.producer import limited
+
+    try:
+        ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL).close()
+    except ContextualError as error:
+        yield error
+    try:
+        setup = ClientSetup.of(config, SerializerChain, MAX_BLOCK)
         try:
-            ClientSetup.of(config, chain, limit).close()  # type: ignore[type-var]
-        except ContextualError as error:
-            yield error
+            limited(setup)
+        finally:
+            setup.close()
+    except ContextualError as error:
+        yield error
+
+
+def _of_policy(config: Config) -> Iterator[ContextualError]:
+    try:
+        error_policy(config)
+    except ContextualError as error:
+        yield error
 
 
 def _of_client(client: Config) -> Iterator[ContextualError]:

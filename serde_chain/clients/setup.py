@@ -12,14 +12,14 @@ from serde_chain import config as configuration
 from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsOffload, is_stage
 from serde_chain.catalogue import SERIALIZE, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.config import Config, Resolved
+from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, Config, Resolved
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 
 if TYPE_CHECKING:
     from serde_chain.clients.journal import Journal
 
-__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "for_producer"]
+__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "error_policy", "for_producer"]
 
 # Java's key; librdkafka has none of that name, so it stops here.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
@@ -227,3 +227,29 @@ def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a consumer that a producer of its own needs: where the broker is, and how to log in."""
     not_its_own = (*_CONSUMERS_ONLY, "stats_cb", "statistics.interval.ms", "throttle_cb")
     return {name: setting for name, setting in client.items() if name not in not_its_own}
+
+
+def error_policy(config: Config) -> tuple[str, str | None]:
+    """What a consumer does with records that cannot be read, and its dead-letter topic.
+
+    Raises:
+        ConfigError: The policy is not one, or it and the topic do not go together.
+
+    Example:
+        >>> error_policy({"serde.error.policy": "dead-letter", "serde.dead.letter.topic": "images-dead"})
+        ('dead-letter', 'images-dead')
+    """
+    policy, topic = ERROR_POLICY.read(config), DEAD_LETTER_TOPIC.read(config)
+    if policy == DEAD_LETTER and not topic:
+        raise ConfigError(
+            f"{ERROR_POLICY.name} = {DEAD_LETTER} needs a topic",
+            hint=f"Name it by {DEAD_LETTER_TOPIC.name}",
+            key=DEAD_LETTER_TOPIC.name,
+        )
+    if topic and ERROR_POLICY.name not in config:
+        raise ConfigError(
+            f"{DEAD_LETTER_TOPIC.name} has no effect without {ERROR_POLICY.name}",
+            hint=f"Set it to {DEAD_LETTER}, or to raise or skip to leave the topic unused",
+            key=ERROR_POLICY.name,
+        )
+    return policy, topic

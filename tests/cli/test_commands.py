@@ -47,6 +47,16 @@ def test_help_and_version() -> None:
 # check-config
 
 
+def test_check_config_prints_what_becomes_of_records_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("serde.error.policy = dead-letter\nserde.dead.letter.topic = images-dead\n")
+    shown = run("check-config", path).stdout
+    assert "for the consumer" in shown
+    assert "images-dead" in shown
+    chosen = {"serde.error.policy": "dead-letter", "serde.dead.letter.topic": "images-dead"}
+    assert json.loads(run("check-config", "--json", path).stdout)["consumer"] == chosen
+
+
 def test_check_config_prints_the_chains(file: Path) -> None:
     shown = run("check-config", file).stdout
     for text in (
@@ -122,6 +132,16 @@ def test_check_config_prints_markup_as_it_is(tmp_path: Path) -> None:
         ("value.serializer = json\nvalue.serializers = json", "exclude each other"),
         ("value.serializers = json\njson.shema = {}", "Did you mean json.schema?"),
         ("value.serializers = bytes, large-message", "large.message.payload.store.class is required"),
+        ("serde.error.policy = deadletter", "did you mean dead-letter?"),
+        ("serde.error.policy = dead-letter", "needs a topic [key=serde.dead.letter.topic]"),
+        ("serde.dead.letter.topic = dead", "serde.dead.letter.topic has no effect without serde.error.policy"),
+        (
+            (
+                "value.serializers = bytes, large-message\nlarge.message.payload.store.class = memory\n"
+                "large.message.threshold.bytes = 5000000"
+            ),
+            "large.message.threshold.bytes (5000000) is above what the client sends",
+        ),
         (SLOW, "large.message.store.timeout.ms (2000 ms) is longer than max.block.ms (1000 ms)"),
     ],
 )

@@ -24,11 +24,11 @@ from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.confluent.plain import PlainDecoder, Taken, plain_poll
 from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, in_use, place
-from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, RAISE, load
-from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
+from serde_chain.config import DEAD_LETTER, RAISE, load
+from serde_chain.errors import DeadLetterError, SerializationError
 from serde_chain.telemetry import client_telemetry
 
 __all__ = ["Consumer"]
@@ -111,11 +111,7 @@ class Consumer:
         setup = ClientSetup.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
         try:
             self._stores_offsets = _STORE.read(setup.config)
-            policy, dead_letter_topic = ERROR_POLICY.read(setup.config), DEAD_LETTER_TOPIC.read(setup.config)
-            if policy == DEAD_LETTER and not dead_letter_topic:
-                raise ConfigError(
-                    f"{ERROR_POLICY.name} = {DEAD_LETTER} needs a topic", hint="Name it", key=DEAD_LETTER_TOPIC.name
-                )
+            policy, dead_letter_topic = error_policy(setup.config)
             # Offsets are stored once records were handed over, not as they are fetched: see _store_given.
             self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)

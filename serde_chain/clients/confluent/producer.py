@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from serde_chain.clients.confluent.topic_limits import TopicLimits
     from serde_chain.clients.journal import Journal
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "limited"]
 
 _MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
@@ -92,7 +92,7 @@ class Producer:
         setup = ClientSetup.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
         self._journal: Journal | None = None
         try:
-            setup, topics = _limited(setup)
+            setup, topics = limited(setup)
             self._journal = setup.open_journal()
             self._producer = confluent_kafka.Producer(setup.client)
             self._send = produce_of(self._producer)
@@ -427,11 +427,14 @@ class _Fatal:
         return self.error is not None
 
 
-def _limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[SerializerChain], TopicLimits | None]:
+def limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[SerializerChain], TopicLimits | None]:
     """The chains with the client's limits: they also offload what it would refuse, which a threshold may allow.
 
     Returns:
         The setup, and the limits of topics if a stage negotiates.
+
+    Raises:
+        ConfigError: A threshold is above what the client sends.
     """
     limit = _MESSAGE_MAX.read(setup.config)
     topics: TopicLimits | None = None

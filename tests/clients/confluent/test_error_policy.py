@@ -235,6 +235,8 @@ def test_a_topic_is_needed_and_names_are_checked() -> None:
     common = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
     with pytest.raises(ConfigError, match=r"serde\.dead\.letter\.topic"):
         Consumer({**common, "serde.error.policy": "dead-letter"})
+    with pytest.raises(ConfigError, match=r"has no effect without serde\.error\.policy.*Set it to dead-letter"):
+        Consumer({**common, "serde.dead.letter.topic": "dead"})
     with pytest.raises(ConfigError, match=r"Did you mean serde\.error\.policy"):
         Consumer({**common, "serde.error.polcy": "skip"})
     with pytest.raises(ConfigError, match="expected one of"):
