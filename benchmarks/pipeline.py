@@ -1,7 +1,7 @@
-"""Large messages through a slow store: one at a time and beside each other, blocking and on an event loop.
+"""Large messages through a slow store: one at a time and beside each other.
 
 64 payloads of 1.2 MB over a store in memory whose calls take 50 ms, so that waiting is all there is to win; the broker
-is a real one. Then 20 MB payloads from a coroutine, and how long the event loop could not run anything else.
+is a real one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,11 @@ from serde_chain.testing.services import KafkaBroker
 _PAYLOADS: Final = 64
 _PAYLOAD_BYTES: Final = 1_200_000
 _STORE_SECONDS: Final = 0.05
-_LARGE: Final = 20_000_000
-_LARGE_PAYLOADS: Final = 8
 _ROUNDS: Final = 3
 _SECONDS: Final = 120
-# Times as fast as one at a time; of the blocking producer's rate; ms.
+# Times as fast as one at a time; of the blocking producer's rate.
 _WANTED: Final = 6.0
 _WANTED_OF_ASYNC: Final = 0.9
-_WANTED_LAG_MS: Final = 20.0
-_TICK_SECONDS: Final = 0.001
 
 
 class SlowStore(MemoryStore):
@@ -72,10 +68,8 @@ def run() -> bool:
                 for name, each in taken.items():
                     seconds[name].append(each)
             MemoryStore.clear()
-        broker.create_topic("lag")
-        lag = statistics.median(asyncio.run(_lag(config)) for _ in range(_ROUNDS))
     medians = {name: statistics.median(each) for name, each in seconds.items()}
-    return _print(medians, lag)
+    return _print(medians)
 
 
 def _round(config: dict[str, Any], topic: str) -> dict[str, float]:
@@ -108,27 +102,6 @@ async def _produce(config: dict[str, Any], topic: str, payloads: list[bytes]) ->
         return time.perf_counter() - begun
 
 
-async def _lag(config: dict[str, Any]) -> float:
-    """The longest time in ms for which nothing else could run on the loop."""
-    longest = 0.0
-    is_over = False
-
-    async def tick() -> None:
-        nonlocal longest
-        while not is_over:
-            before = time.perf_counter()
-            await asyncio.sleep(_TICK_SECONDS)
-            longest = max(longest, time.perf_counter() - before - _TICK_SECONDS)
-
-    async with AsyncProducer({**config, "value.serializers": "bytes, zstd, large-message"}) as producer:
-        payload = b"".join(number.to_bytes(4, "big") for number in range(_LARGE // 4))
-        ticking = asyncio.create_task(tick())
-        await asyncio.gather(*[await producer.produce("lag", payload) for _ in range(_LARGE_PAYLOADS)])
-        is_over = True
-        await ticking
-    return longest * 1000
-
-
 @contextmanager
 def _clock(taken: dict[str, float], name: str) -> Iterator[None]:
     begun = time.perf_counter()
@@ -136,7 +109,7 @@ def _clock(taken: dict[str, float], name: str) -> Iterator[None]:
     taken[name] = time.perf_counter() - begun
 
 
-def _print(medians: dict[str, float], lag: float) -> bool:
+def _print(medians: dict[str, float]) -> bool:
     table = Table(title=f"{_PAYLOADS} payloads of 1.2 MB, store calls of 50 ms")
     for column in ("", "seconds", "ratio", "wanted"):
         table.add_column(column, justify="left" if not column else "right")
@@ -148,6 +121,5 @@ def _print(medians: dict[str, float], lag: float) -> bool:
         if ratio is not None:
             reached &= ratio >= wanted
         table.add_row(name, f"{seconds:.2f}", f"{ratio:.2f}" if ratio else "", f"≥ {wanted}" if ratio else "")
-    table.add_row("event loop blocked, 20 MB payloads", f"{lag:.1f} ms", "", f"≤ {_WANTED_LAG_MS:g} ms")
     Console().print(table)
-    return reached and lag <= _WANTED_LAG_MS
+    return reached

@@ -24,6 +24,7 @@ from confluent_kafka import TopicPartition
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.s3_peers import kaf_s3_connector, obstore
 from payload_stores.ids import sha256_digest
 from serde_chain import Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
 from serde_chain.testing.services import KafkaBroker
@@ -37,6 +38,7 @@ LATENCY_MS: Final = 30
 ROUNDS: Final = 5
 
 _TOPIC: Final = "benchmark"
+_PEERS_TOPIC: Final = "peers"
 _DEADLINE_SECONDS: Final = 120
 # Of boto3's rate in as many threads (which of its rows: _AGAINST); and seconds of CPU a GB.
 _WANTED: Final = {"up": 0.8, "down": 0.95}
@@ -129,6 +131,9 @@ def _contenders(config: dict[str, str], stack: ExitStack) -> list[Contender]:
     write = stack.enter_context(SerializerChain.from_config(settings))
     read = stack.enter_context(DeserializerChain.from_config(settings))
     client, bucket = _client(config), config["s3.bucket"]
+    broker = stack.enter_context(KafkaBroker())
+    broker.create_topic(_PEERS_TOPIC)
+    peers = obstore(config, threads, THREADS), kaf_s3_connector(config, broker.client_config(), _PEERS_TOPIC)
 
     def put(number: int, data: bytes) -> str:
         client.put_object(Bucket=bucket, Key=f"plain/{number}", Body=data)
@@ -171,13 +176,13 @@ def _contenders(config: dict[str, str], stack: ExitStack) -> list[Contender]:
             lambda records: [_read(read, record) for record in records],
             has_target=False,
         ),
-        _clients(settings, stack),
+        _clients(settings, broker, stack),
+        *(Contender(*peer, has_target=False) for peer in peers if peer is not None),
     ]
 
 
-def _clients(settings: dict[str, Any], stack: ExitStack) -> Contender:
+def _clients(settings: dict[str, Any], broker: KafkaBroker, stack: ExitStack) -> Contender:
     """Producer and Consumer, over a real broker."""
-    broker = stack.enter_context(KafkaBroker())
     broker.create_topic(_TOPIC)
     common = {**broker.client_config(), **settings, "log_level": 0, "linger.ms": 0}
     producer = stack.enter_context(Producer(common))

@@ -6,7 +6,7 @@ instructions. Real signals meet few of these points and never the same twice. He
 
 import dis
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -31,13 +31,20 @@ def _points(code: CodeType) -> frozenset[int]:
     return frozenset(found)
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @contextmanager
-def interrupted_at(number: int, within: tuple[str, ...] = CODE) -> Iterator[None]:
+def interrupted_at(
+    number: int, within: tuple[str, ...] = CODE, act: Callable[[], object] = _interrupt
+) -> Iterator[None]:
     """Raise KeyboardInterrupt at the point of this number, from 0; not at all if there are fewer.
 
     Args:
         number: Which point.
         within: What the paths of files with points begin with, in the repository.
+        act: What to do instead: what another thread might do just then, for instance.
     """
     left = number
     files = tuple(str(ROOT / path) for path in within)
@@ -47,7 +54,7 @@ def interrupted_at(number: int, within: tuple[str, ...] = CODE) -> Iterator[None
         if event == "opcode" and frame.f_lasti in _points(frame.f_code):
             if left == 0:
                 left = -1
-                raise KeyboardInterrupt
+                act()
             left -= 1
         return step
 

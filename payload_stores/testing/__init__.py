@@ -23,6 +23,6 @@ from payload_stores.plugins import require
 require("pytest", "testing").register_assert_rewrite("payload_stores.testing.suite")
 
 from payload_stores.testing.faults import FaultyStore  # noqa: E402
-from payload_stores.testing.suite import PayloadStoreTests  # noqa: E402
+from payload_stores.testing.suite import Network, PayloadStoreFaultTests, PayloadStoreTests  # noqa: E402
 
-__all__ = ["FaultyStore", "PayloadStoreTests"]
+__all__ = ["FaultyStore", "Network", "PayloadStoreFaultTests", "PayloadStoreTests"]

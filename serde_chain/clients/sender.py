@@ -216,7 +216,8 @@ class Sender:
         self._gate: Gate = gate or OpenGate()
         self._has_ledger = ledger is not None
         self._ledger: Ledger = ledger or _NoLedger()
-        self._reports: deque[Report] = deque()
+        # By the records' numbers: a dictionary gives one up in one step of C, also where another thread has taken it.
+        self._reports: dict[int, Report] = {}
         self._last: dict[str, Outgoing] = {}
         self._reset()
         _senders.add(self)
@@ -351,9 +352,10 @@ class Sender:
         """
         count = 0
         while self._reports:
-            # In one step of C: what was taken out is called.
-            for _ in starmap(call, map(deque.popleft, (self._reports,))):
-                count += 1
+            for number in [*self._reports]:
+                # In one step of C: what was taken out is called.
+                for _ in starmap(call, filter(None, map(self._reports.pop, (number,), (None,)))):
+                    count += 1
         return count
 
     def wake(self) -> None:
@@ -376,10 +378,12 @@ class Sender:
             self._tell(partial(self._drop_all, self._number, error))
 
     def begin(self) -> None:
-        """Begin a transaction: payloads belong to it until its end."""
-        if self._transaction is None:
-            self._failure = None
-            self._transaction = []
+        """Begin a transaction, once the client has begun it: payloads belong to it until its end.
+
+        Where the end of the one before was not told, its payloads stay: it may have been committed.
+        """
+        self._failure = None
+        self._transaction = []
 
     @property
     def failure(self) -> BaseException | None:
@@ -597,7 +601,7 @@ class Sender:
             _log.exception("a record of %s was not sent, which could not be reported", record.topic)
             report = None
         if report is not None:
-            self._reports.append(report)
+            self._reports[record.number] = report
         record.step = None
         self._leave(record)
 
@@ -641,8 +645,9 @@ class Sender:
         self._notify()
 
     def _notify(self) -> None:
-        while self._waiters:
-            self._waiters.popleft()()
+        with suppress(IndexError):  # a thread that waits may take its own out at any moment
+            while self._waiters:
+                self._waiters.popleft()()
 
 
 def _nothing() -> None:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -305,6 +305,20 @@ def test_payloads_belong_to_the_transaction(client: Client) -> None:
         assert client.deleted == (["a"] if delete else [])
 
 
+def test_a_transaction_that_may_be_committed_loses_nothing_by_the_end_of_the_next(client: Client) -> None:
+    sender = Sender(client)
+    sender.begin()
+    put(sender, Upload("1", made="a").ended())
+    drain(sender)
+    sender.commit()  # an interrupt keeps its caller from telling the end
+    sender.begin()
+    put(sender, Upload("2", made="b").ended())
+    drain(sender)
+    sender.end(delete=True)
+    drain(sender)
+    assert client.deleted == ["b"]
+
+
 def test_a_failure_in_a_transaction_is_remembered_until_its_end(client: Client) -> None:
     sender = Sender(client)
     sender.begin()
@@ -344,6 +358,33 @@ def test_an_interrupt_at_any_point_of_serve_loses_no_report(client: Client, poin
         sender.serve()
     sender.serve()
     assert len(told) == 3
+
+
+class Outrun(deque[Any]):
+    """A queue whose last entry another thread takes out between two steps."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def test_a_thread_that_stops_to_wait_does_not_disturb_the_driver(client: Client) -> None:
+    sender = Sender(client)
+    sender._waiters = Outrun()
+    for number in range(3):
+        put(sender, Upload(str(number)).ended())
+    drain(sender)
+    assert client.sent["t"] == [b"[0]", b"[1]", b"[2]"]
+
+
+@pytest.mark.parametrize("point", range(12))
+def test_threads_that_serve_at_the_same_time_call_each_callback_once(client: Client, point: int) -> None:
+    told: list[Any] = []
+    sender = Sender(client)
+    put(sender, Upload("1").failing(OSError()), on_delivery=told.append)
+    drain(sender)
+    with interrupted_at(point, ("serde_chain/clients/sender",), sender.serve):
+        sender.serve()
+    assert len(told) == 1
 
 
 def test_threads_share_a_sender_and_keep_their_own_order(client: Client) -> None:

@@ -24,11 +24,11 @@ _log = logging.getLogger("serde_chain")
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Any], Any]
 
-# After these reports a record is in no log: it never left the client, or the broker has refused it.
+# After these reports a record is in no log: it never left the client, or the broker has refused it. Not those after
+# which it might have been written by an attempt before the last, such as NOT_ENOUGH_REPLICAS.
 _NEVER_WRITTEN: Final = frozenset(
     {
-        KafkaError._PURGE_QUEUE,  # noqa: SLF001, its documented name, as the others
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001, its documented name, as the others
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
@@ -40,7 +40,6 @@ _NEVER_WRITTEN: Final = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_REQUIRED_ACKS,
-        KafkaError.NOT_ENOUGH_REPLICAS,
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.POLICY_VIOLATION,
         KafkaError.INVALID_RECORD,
@@ -314,7 +313,7 @@ class Outbox:
         if not attempt.is_refused and not attempt.is_told:
             if record.made and error is None:
                 self.position = message.topic(), message.partition(), message.offset()
-            elif record.made and self._sender is not None and error.code() in _NEVER_WRITTEN:
+            elif record.made and self._sender is not None and _was_never_written(error, message):
                 self._sender.discard(record.made)
             callback = self._callback(record)
             callback = _ignore if callback is None else callback
@@ -322,6 +321,14 @@ class Outbox:
             attempt.is_told = True
             callback(error, message)
         self._sent.pop(id(attempt), None)
+
+
+def _was_never_written(error: KafkaError, message: Any) -> bool:
+    """Whether a record that was not delivered is certainly in no log."""
+    if error.code() == KafkaError._PURGE_QUEUE:  # noqa: SLF001, its documented name
+        # One that has a partition may have been written, and wait to be sent again since the answer was lost.
+        return message.partition() in {None, -1}
+    return error.code() in _NEVER_WRITTEN
 
 
 def _ignore(_error: KafkaError | None, _message: Any) -> None:

@@ -351,13 +351,12 @@ class Producer:
             return True
         try:
             with _Fatal() as fatal:
-                try:
-                    self.flush()
-                except BaseException:
-                    self._give_up()
-                    raise
+                self.flush()
             if fatal.error is not None:
                 self._give_up()
+        except BaseException:
+            self._give_up()
+            raise
         finally:
             try:
                 self._finish_cleaning()

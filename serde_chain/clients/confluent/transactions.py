@@ -48,10 +48,11 @@ class Transactions:
 
     def begin(self) -> None:
         """Begin a transaction. See ``Producer.begin_transaction``."""
+        self._producer.begin_transaction()
+        # Not before: where it cannot begin, the one before is not over.
         self._sender.begin()
         self._outbox.position = None
         self._may_be_committed = False
-        self._producer.begin_transaction()
 
     def commit(self, timeout: float) -> None:
         """Commit it. See ``Producer.commit_transaction``."""
@@ -88,7 +89,7 @@ class Transactions:
             if error.args[0].fatal():
                 self._sender.end(delete=not self._may_be_committed)
             raise
-        self._sender.end(delete=True)
+        self._sender.end(delete=not self._may_be_committed)
 
     def _send_all(self, until: float) -> bool:
         while not self._sender.is_idle:

@@ -5,7 +5,7 @@ something is lost, comes twice, out of order or half written; the same seed make
 
     from serde_chain.testing.chaos import ROUNDS, Cluster
 
-    with KafkaBroker() as broker, Cluster(broker.client_config(), folder) as cluster:
+    with KafkaBroker() as broker, Cluster(broker.client_config(), folder, broker) as cluster:
         for seed in range(10):
             ROUNDS["killed producer"](cluster, seed)
 

@@ -29,7 +29,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="serde-chain-chaos-") as folder,
         KafkaBroker() as broker,
-        Cluster(broker.client_config(), Path(folder)) as cluster,
+        Cluster(broker.client_config(), Path(folder), broker) as cluster,
     ):
         for number in range(arguments.rounds):
             kind, seed = kinds[number % len(kinds)], arguments.seed + number // len(kinds)

@@ -12,17 +12,35 @@ from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 from zlib import crc32
 
 import confluent_kafka
 from confluent_kafka import KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from payload_stores import SupportsList, open_store
 from serde_chain.clients.confluent.consumer import Consumer
 
-__all__ = ["SECONDS", "ChaosError", "Child", "Cluster", "Outcome", "Place", "Record", "payload", "payload_number"]
+__all__ = [
+    "SECONDS",
+    "Broker",
+    "ChaosError",
+    "Child",
+    "Cluster",
+    "Outcome",
+    "Place",
+    "Record",
+    "payload",
+    "payload_number",
+]
 
 SECONDS: Final = 60.0
 """Longest time for anything that a round waits for."""
@@ -174,6 +192,16 @@ class Child:
         return self.process.exitcode == -9
 
 
+class Broker(Protocol):
+    """A broker that can be killed, as :class:`serde_chain.testing.services.KafkaBroker`."""
+
+    def kill(self) -> None:
+        """End it as SIGKILL does."""
+
+    def restart(self) -> object:
+        """Start it again, with its data and its port."""
+
+
 @dataclass
 class Cluster:
     """A broker and a folder.
@@ -181,10 +209,12 @@ class Cluster:
     Args:
         client: Settings of clients.
         folder: Folder for payloads and journals; each round has its own in it.
+        broker: The broker, for rounds that kill it; None if it cannot be.
     """
 
     client: Mapping[str, Any]
     folder: Path
+    broker: Broker | None = None
     _admin: Any = field(init=False, default=None)
 
     def __enter__(self) -> Self:
@@ -203,6 +233,13 @@ class Cluster:
         (made,) = self._admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values()
         made.result(SECONDS)
         return name
+
+    def set_limit(self, topic: str, limit: int) -> None:
+        """Change the largest batch that a topic takes, in bytes."""
+        entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        (changed,) = self._admin.incremental_alter_configs([resource]).values()
+        changed.result(SECONDS)
 
     def config(self, topic: str, **more: Any) -> dict[str, Any]:
         """The configuration of a round's clients."""

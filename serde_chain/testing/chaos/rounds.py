@@ -20,6 +20,7 @@ Round: TypeAlias = Callable[[Cluster, int], Outcome]
 _PRODUCER_POINTS: Final = 12_000
 _TRANSACTION_POINTS: Final = 16_000
 _MEMBER_POINTS: Final = 6_000
+_NEVER: Final = 1 << 62
 _RECORDS: Final = 40
 
 
@@ -41,6 +42,49 @@ def _killed_producer(cluster: Cluster, seed: int) -> Outcome:
         raise ChaosError(f"acknowledged records are not in the topic: {sorted(missing)}")
     _count_payloads(cluster, topic, before, outcome)
     outcome.records = len(records)
+    return outcome
+
+
+def _killed_broker(cluster: Cluster, seed: int) -> Outcome:
+    """The broker is killed while records and payloads are on their way, and comes back."""
+    if cluster.broker is None:
+        raise ValueError("a broker that can be killed is needed: Cluster(..., broker=...)")
+    source = random.Random(seed)
+    topic = cluster.new_topic()
+    config = cluster.config(topic, **{"large.message.journal.path": str(cluster.folder / f"{topic}.journal")})
+    child = Child(children.produce, config, topic, seed, _RECORDS, _NEVER)
+    child.listen(source.random())
+    cluster.broker.kill()
+    child.listen(source.random())
+    cluster.broker.restart()
+    delivered = {number for kind, number in child.end() if kind == "delivered"}
+    _check_ended(child)
+    records = cluster.read(topic)
+    _check_once_and_in_order(records)
+    if missing := set(range(_RECORDS)) - (delivered & {record.number for record in records}):
+        raise ChaosError(f"records were not delivered, though the broker came back: {sorted(missing)}")
+    outcome = Outcome(records=len(records), acknowledged=len(delivered))
+    _count_payloads(cluster, topic, len(cluster.stored(topic)), outcome)
+    return outcome
+
+
+def _changing_limit(cluster: Cluster, seed: int) -> Outcome:
+    """The topic's limit is lowered and raised under a producer that follows it."""
+    source = random.Random(seed)
+    topic = cluster.new_topic()
+    more = {"large.message.threshold.bytes": "auto", "large.message.threshold.ttl.ms": 50}
+    child = Child(children.produce, cluster.config(topic, **more), topic, seed, _RECORDS, _NEVER)
+    while child.listen(source.random() / 5):
+        cluster.set_limit(topic, source.choice([3_000, 20_000, 1_000_000]))
+    delivered = {number for kind, number in child.end() if kind == "delivered"}
+    _check_ended(child)
+    numbers = Counter(record.number for record in cluster.read(topic))
+    if twice := [number for number, count in numbers.items() if count > 1]:
+        raise ChaosError(f"records came twice: {twice}")
+    if missing := delivered - numbers.keys():
+        raise ChaosError(f"acknowledged records are not in the topic: {sorted(missing)}")
+    outcome = Outcome(records=len(numbers), acknowledged=len(delivered))
+    _count_payloads(cluster, topic, len(cluster.stored(topic)), outcome)
     return outcome
 
 
@@ -238,6 +282,8 @@ ROUNDS: Final[Mapping[str, Round]] = {
         "killed transactions": _killed_transactions,
         "interrupted producer": _interrupted_producer,
         "interrupted consumer": _interrupted_consumer,
+        "changing limit": _changing_limit,
+        "killed broker": _killed_broker,
         "member leaves": lambda cluster, seed: _group(cluster, seed, kill=False),
         "member killed": lambda cluster, seed: _group(cluster, seed, kill=True),
     }.items()

@@ -10,6 +10,7 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.producer.transaction_manager import TransactionState
 
 from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError
 from payload_stores.memory import MemoryStore
@@ -194,6 +195,28 @@ def test_transactions(config: dict[str, Any], store: FaultyStore, broker: KafkaB
         async with new_consumer(broker, topic, config, isolation_level="read_committed") as consumer:
             record = await consumer.getone()
             assert (number_of(record), record.value) == (1, LARGE)
+
+    run(main())
+
+
+def test_a_commit_that_was_cancelled_keeps_its_payloads(
+    config: dict[str, Any], broker: KafkaBroker, topic: str
+) -> None:
+    async def main() -> None:
+        async with new_producer(broker, config, transactional_id=topic) as producer:
+            transactions = producer._producer._txn_manager
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, LARGE)
+            commit = asyncio.create_task(producer.commit_transaction())
+            while transactions.state is TransactionState.IN_TRANSACTION:  # noqa: ASYNC110  it has no event
+                await asyncio.sleep(0)
+            commit.cancel()
+            with suppress(asyncio.CancelledError):
+                await commit
+            await transactions.wait_for_transaction_end()
+            await producer.begin_transaction()
+            await producer.abort_transaction()
+        assert len(list(_memory().list(topic))) == 1
 
     run(main())
 

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,10 @@ from confluent_kafka import KafkaError, KafkaException
 from payload_stores import PayloadStoreUnavailableError, open_store
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
-from serde_chain import Producer, SerializationError
+from serde_chain import Producer, RecordContext, SerializationError, SerializerChain
+from serde_chain.base import SupportsOffload
+from serde_chain.clients.confluent.outbox import Outbox
+from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.testing.services import KafkaBroker
 from tests.interrupts import ROOT
 
@@ -91,6 +95,7 @@ def test_uploads_run_side_by_side_and_the_records_keep_their_order(
     assert producer.flush(SECONDS) == 0
     assert reports.errors == [None] * 20
     assert [message.offset() for _, message in reports] == list(range(20))
+    assert not producer._outbox._sent, "what is delivered is not kept"
     consumer = new_consumer(CONFIG)
     consumer.subscribe([topic])
     messages = fetch(consumer, 20)
@@ -289,6 +294,40 @@ def test_purge_deletes_what_waits_in_the_client(new_producer: "NewProducer") -> 
     assert stored(topic) == 0
 
 
+def test_purge_leaves_what_may_have_been_written_before_its_connection_was_lost() -> None:
+    """librdkafka calls a record queued as well that waits to be sent again."""
+
+    class Client:
+        callback: Any = None
+
+        def produce(self, *_record: Any, callback: Any, **_more: Any) -> None:
+            self.callback = callback
+
+        def __len__(self) -> int:
+            return 1
+
+    stage = SerializerChain.from_config(CONFIG).stages[-1]
+    assert isinstance(stage, SupportsOffload)
+    client: Any = Client()
+    outbox = Outbox(client, [stage], None, None)
+    sender = Sender(outbox)
+    outbox.attach(sender)
+    for partition, left in ((-1, 0), (0, 1)):
+        topic = f"purged-{uuid.uuid4()}"
+        sender.put(Outgoing(topic, None, stage.offload(large(1), RecordContext(topic, "value", []))))
+        until = time.monotonic() + SECONDS
+        while client.callback is None or not sender.is_idle:
+            assert time.monotonic() < until
+            sender.wait(0.1)
+        message: Any = confluent_kafka.Message(topic=topic, partition=partition)
+        client.callback(KafkaError(KafkaError._PURGE_QUEUE), message)
+        client.callback = None
+        while sender.is_cleaning:
+            assert time.monotonic() < until
+            sender.wait(0.1)
+        assert stored(topic) == left
+
+
 @pytest.fixture
 def transactional() -> dict[str, Any]:
     return {**CONFIG, "transactional.id": f"id-{uuid.uuid4()}"}
@@ -362,6 +401,52 @@ def test_a_commit_that_comes_too_early_can_be_tried_again(
     assert caught.value.args[0].retriable()
     store.may_go.set()
     producer.commit_transaction(SECONDS)
+    assert producer.close()
+    assert stored(topic) == 1
+
+
+class Lossy:
+    """A client that does what it is told, and whose answers to a commit and to all that comes after it are lost.
+
+    Args:
+        client: The client.
+        begins: Whether it can begin another transaction nevertheless.
+    """
+
+    def __init__(self, client: Any, *, begins: bool) -> None:
+        self._client = client
+        self._begins = begins
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._client.commit_transaction(timeout)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "lost", False, True))
+
+    def begin_transaction(self) -> None:
+        if not self._begins:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "fenced", True))
+        self._client.begin_transaction()
+
+    def abort_transaction(self, timeout: float) -> None:
+        if not self._begins:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "fenced", True))
+        self._client.abort_transaction(timeout)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_what_may_be_committed_stays_whatever_comes_next(
+    topic: str, transactional: dict[str, Any], new_producer: "NewProducer", *, begins: bool
+) -> None:
+    producer = new_producer(transactional)
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, large(1))
+    producer._transactions._producer = Lossy(producer._producer, begins=begins)  # type: ignore[assignment]
+    with pytest.raises(KafkaException, match="lost"):
+        producer.commit_transaction(SECONDS)
+    with nullcontext() if begins else pytest.raises(KafkaException, match="fenced"):
+        producer.begin_transaction()
+    with nullcontext() if begins else pytest.raises(KafkaException, match="fenced"):
+        producer.abort_transaction(SECONDS)
     assert producer.close()
     assert stored(topic) == 1
 

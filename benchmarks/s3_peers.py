@@ -1,0 +1,118 @@
+"""Peers of the S3 benchmark, where they are installed: ``pip install obstore kaf-s3-connector``.
+
+They are in no requirements file of this project: a table without them is complete, only less telling.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+__all__ = ["Peer", "kaf_s3_connector", "obstore"]
+
+_DEADLINE_SECONDS: Final = 120
+
+
+class Peer(NamedTuple):
+    """A library to compare with.
+
+    Attributes:
+        name: Its row.
+        up: Uploads payloads; returns what `down` needs.
+        down: Downloads them.
+    """
+
+    name: str
+    up: Callable[[list[bytes]], Any]
+    down: Callable[[Any], list[Any]]
+
+
+def obstore(config: Mapping[str, str], threads: Executor, count: int) -> Peer | None:
+    """Obstore's blocking calls, in threads; None if it is not installed."""
+    library, stores = _found("obstore"), _found("obstore.store")
+    if library is None or stores is None:
+        return None
+    store = stores.S3Store(
+        config["s3.bucket"],
+        endpoint=config["s3.endpoint.url"],
+        access_key_id=config["s3.access.key"],
+        secret_access_key=config["s3.secret.key"],
+        region=config["s3.region"],
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+    )
+
+    def put(number: int, data: bytes) -> str:
+        library.put(store, f"obstore/{number}", data)
+        return f"obstore/{number}"
+
+    def get(key: str) -> bytes:
+        return bytes(library.get(store, key).bytes())
+
+    return Peer(
+        f"obstore, {count} threads",
+        lambda payloads: list(threads.map(put, range(len(payloads)), payloads)),
+        lambda keys: list(threads.map(get, keys)),
+    )
+
+
+def kaf_s3_connector(config: Mapping[str, str], client: Mapping[str, Any], topic: str) -> Peer | None:
+    """kaf-s3-connector's producer and consumer, as their README has them; None if it is not installed."""
+    library = _found("s3_connector")
+    if library is None:
+        return None
+    s3 = {
+        "bucket": config["s3.bucket"],
+        "region_name": config["s3.region"],
+        "endpoint_url": config["s3.endpoint.url"],
+        "prefix": "peer",
+    }
+    reading = {"group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": True}
+    with _credentials(config):
+        producer = library.S3Producer({"kafka": {**client, "log_level": 0}, "s3": s3})
+        consumer = library.S3Consumer({"kafka": {**client, "log_level": 0, **reading}, "s3": s3})
+    consumer.subscribe([topic])
+
+    def produce(payloads: list[bytes]) -> int:
+        for data in payloads:
+            producer.produce(topic, data)
+        producer.flush(_DEADLINE_SECONDS)
+        return len(payloads)
+
+    def consume(count: int) -> list[Any]:
+        until = time.monotonic() + _DEADLINE_SECONDS
+        values: list[Any] = []
+        while len(values) < count and time.monotonic() < until:
+            if (payload := consumer.poll(1)) is not None:
+                values.append(payload)
+        return values
+
+    return Peer("kaf-s3-connector", produce, consume)
+
+
+def _found(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+@contextmanager
+def _credentials(config: Mapping[str, str]) -> Iterator[None]:
+    """The credentials where boto3 looks for them, for a library that has no setting for them."""
+    mine = {"AWS_ACCESS_KEY_ID": config["s3.access.key"], "AWS_SECRET_ACCESS_KEY": config["s3.secret.key"]}
+    before = {name: os.environ.get(name) for name in mine}
+    os.environ.update(mine)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

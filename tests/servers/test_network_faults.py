@@ -1,0 +1,63 @@
+"""The exported suite of network faults, on the stores that have a server."""
+
+import uuid
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from payload_stores.testing import PayloadStoreFaultTests
+from serde_chain.testing.services import OffloadServer
+from tests.servers.toxiproxy import Proxy, Toxiproxy
+from tests.servers.versitygw import VersityGateway
+
+# dateutil warns of a time zone "GM", where the answer ends.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:tzname"),
+    pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP"),
+]
+
+
+class TestS3StoreOnABadDay(PayloadStoreFaultTests):
+    store_class = "s3"
+
+    @pytest.fixture
+    def network(self, versity_proxy: Proxy) -> Proxy:
+        return versity_proxy
+
+    @pytest.fixture
+    def config(self, versity: VersityGateway, versity_bucket: str, network: Proxy) -> Mapping[str, object]:
+        return {
+            **versity.store_config(versity_bucket),
+            "s3.endpoint.url": f"http://{network.address}",
+            "s3.retry.attempts": 2,
+            "s3.connection.timeout.ms": 1000,
+            "s3.request.timeout.ms": 500,
+        }
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OffloadServer]:
+    with OffloadServer(users={"alice": "alice-secret"}) as running:
+        yield running
+
+
+class TestHopStoreOnABadDay(PayloadStoreFaultTests):
+    store_class = "hop"
+
+    @pytest.fixture
+    def network(self, server: OffloadServer, toxiproxy: Toxiproxy) -> Iterator[Proxy]:
+        proxy = toxiproxy.proxy(f"hop-{uuid.uuid4().hex[:8]}", server.url.removeprefix("http://"))
+        yield proxy
+        proxy.remove()
+
+    @pytest.fixture
+    def config(self, server: OffloadServer, network: Proxy) -> Mapping[str, object]:
+        return {
+            "hop.offload.url": f"http://{network.address}",
+            "hop.username": "alice",
+            "hop.password": "alice-secret",
+            "hop.scram.mechanism": "SCRAM-SHA-256",
+            "hop.retry.attempts": 2,
+            "hop.connection.timeout.ms": 500,
+            "hop.request.timeout.ms": 500,
+        }
