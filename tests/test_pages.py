@@ -80,14 +80,14 @@ def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> Non
 def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["consume.md"])
     broker.create_topic(f"{topic}-dead")
-    changed = substituted(code, broker, tmp_path).replace('"images', f'"{topic}')
+    changed = substituted(code, broker, tmp_path).replace('"tiles', f'"{topic}')
     assert installed(install_line(PAGES["consume.md"])).run(changed, tmp_path) == "M 51 2000000\n"
 
 
 def test_delivery(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["delivery.md"])
     broker.create_topic(f"{topic}-copies")
-    names = {'"images"': f'"{topic}"', '"copies"': f'"{topic}-copies"', "copy-1": topic, '"copy"': f'"{topic}"'}
+    names = {'"frames"': f'"{topic}"', '"frame-copies"': f'"{topic}-copies"', "copy-1": topic, '"copy"': f'"{topic}"'}
     code = substituted(code, broker, tmp_path)
     for name, other in names.items():
         code = code.replace(name, other)
@@ -96,14 +96,14 @@ def test_delivery(installed: Installed, broker: KafkaBroker, topic: str, tmp_pat
 
 def test_from_confluent_kafka(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["confluent-kafka.md"])
-    code = substituted(code, broker, tmp_path).replace('"images"', f'"{topic}"')
+    code = substituted(code, broker, tmp_path).replace('"files"', f'"{topic}"')
     printed = installed(install_line(PAGES["confluent-kafka.md"])).run(code, tmp_path)
     assert printed == "None b'M 51'\nb'M 51' 20000000\n"
 
 
 def test_asyncio(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["asyncio.md"])
-    code = substituted(code, broker, tmp_path).replace('"images"', f'"{topic}"')
+    code = substituted(code, broker, tmp_path).replace('"spectra"', f'"{topic}"')
     printed = installed(install_line(PAGES["asyncio.md"])).run(code, tmp_path)
     assert printed == "0\n{'name': 'M 51'} [('band', b'g')]\n"
 
@@ -112,7 +112,7 @@ def test_aiokafka_and_faststream(installed: Installed, broker: KafkaBroker, tmp_
     blocks = python_blocks(PAGES["aiokafka.md"])
     environment = installed(install_line(PAGES["aiokafka.md"]))
     for block, topic, expected in zip(
-        blocks, ("images", "pictures"), ("0\n{'name': 'M 51'} (('band', b'g'),)\n", "M 51 3000000 g\n"), strict=True
+        blocks, ("spectra", "pictures"), ("0\n{'name': 'M 51'} (('band', b'g'),)\n", "M 51 3000000 g\n"), strict=True
     ):
         name = f"{topic}-{tmp_path.name}"
         broker.create_topic(name)
@@ -132,7 +132,7 @@ def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Pat
     page = PAGES["large-messages.md"]
     topic = "large-images"
     broker.create_topic(topic)
-    code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"images"', f'"{topic}"')
+    code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"exposures"', f'"{topic}"')
     printed = installed(install_line(page)).run(code, tmp_path)
     assert printed == f"<PayloadHandle of 5000000 bytes, in a payload store> 5000000\n{bytes(10)!r}\n"
     assert [path.stat().st_size for path in (tmp_path / "store" / topic).iterdir()] == [5_000_000]

@@ -53,6 +53,8 @@ def replay(  # noqa: PLR0917, click passes them by name
     lines += [f"{count:,} {'would go' if dry_run else 'are'} back in {name}" for name, count in report.replayed.items()]
     lines += [f"{report.replayed.total():,} dead letters replayed" if not dry_run else "nothing was written"]
     lines += [f"{len(report.left):,} left"] if report.left else []
+    if report.left and not report.replayed:
+        lines.append(f"none of these is a dead letter that can go back: is {topic} the dead-letter topic?")
     say(content, "\n".join(lines), as_json=as_json)
     if report.left:
         sys.exit(1)

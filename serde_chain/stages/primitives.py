@@ -64,7 +64,12 @@ def _decode_text(data: Buffer) -> str:
 def _check_bytes(data: Any) -> Buffer:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return data
-    raise _wrong_type("bytes", "bytes", data)
+    error = _wrong_type("bytes", "bytes", data)
+    if isinstance(data, str):
+        error.hint = "Begin the chain with string for text, and pass a file as a pathlib.Path"
+    elif not is_stream(data):  # the chain knows what to do with files
+        error.hint = "Begin the chain with a stage that takes objects, such as json or avro"
+    raise error
 
 
 def _check_payload(data: Any) -> Any:

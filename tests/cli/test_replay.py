@@ -113,6 +113,12 @@ def test_what_does_not_say_where_it_came_from_is_left(broker: KafkaBroker, new_t
     assert len(records(broker, dead, 4)) == 4
 
 
+def test_another_topic_is_called_into_question(broker: KafkaBroker, new_topic: "NewTopic", file: Path) -> None:
+    topic = new_topic(1)
+    send(broker, topic, b"a record", b"another")
+    assert f"is {topic} the dead-letter topic?" in run("replay", file, topic, "--dry-run", code=1).stdout
+
+
 def test_a_topic_that_is_not_there_or_refuses_is_told_and_tried_again(
     broker: KafkaBroker, new_topic: "NewTopic", file: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,13 +16,15 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.event_loop import Turns, elsewhere
 from serde_chain.clients.reading import marker_headers
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
-from serde_chain.config import Config
+from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
 
 __all__ = ["Record", "RecordDecoder"]
 
 Record: TypeAlias = "ConsumerRecord[Any, Any]"
+
+_log = logging.getLogger("serde_chain")
 
 # So many small records are decoded on the event loop at a time.
 _FEW: Final = 20
@@ -49,6 +52,10 @@ class RecordDecoder:
 
     def __init__(self, config: Config | str | Path) -> None:
         self._setup = setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        policy = ERROR_POLICY.read(setup.config)
+        if policy != RAISE:
+            told = "%s = %s has no effect with aiokafka: records that cannot be read are raised"
+            _log.warning(told, ERROR_POLICY.name, policy)
         self._markers = marker_headers(setup.key, setup.value)
         chains = [chain for chain in (setup.key, setup.value) if chain is not None]
         fetching = [stage for chain in chains for stage in chain.stages if isinstance(stage, SupportsFetch)]

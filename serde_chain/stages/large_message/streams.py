@@ -154,13 +154,19 @@ class _AtPath(Source):
             # Without O_NONBLOCK, opening a named pipe would wait for a writer.
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-            raise _unreadable(self, error) from error
+            failure = _unreadable(self, error)
+            if self._before is None and isinstance(error, FileNotFoundError):  # it was never there
+                failure.hint = "See that the path is right"
+                if not self._path.is_absolute():
+                    failure.hint += f": it is looked for in {Path.cwd()}"
+            raise failure from error
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             os.close(descriptor)
+            if stat.S_ISDIR(mode):
+                raise EncodeError(f"{self.name} is a folder", hint="Pass the path of a file")
             raise EncodeError(
-                f"{self.name} is not a regular file" + (" but a folder" if stat.S_ISDIR(mode) else ""),
-                hint="Open a pipe or device yourself, and pass the open file",
+                f"{self.name} is not a regular file", hint="Open a pipe or device yourself, and pass the open file"
             )
         with os.fdopen(descriptor, "rb", buffering=0) as file:
             yield cast("BinaryIO", file)

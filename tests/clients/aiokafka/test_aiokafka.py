@@ -16,7 +16,7 @@ from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import ConfigError, EncodeError
-from serde_chain.clients.aiokafka import Consumer, Producer
+from serde_chain.clients.aiokafka import Consumer, Producer, RecordDecoder
 from serde_chain.clients.journal import Journal
 from serde_chain.testing.services import KafkaBroker
 
@@ -332,3 +332,16 @@ def test_a_crash_journal(config: dict[str, Any], broker: KafkaBroker, topic: str
     assert left not in [info.reference for info in _memory().list(topic)]
     with Journal(path) as journal:
         assert journal.unsettled == ()
+
+
+def test_a_policy_that_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def make(**more: str) -> None:
+        await RecordDecoder({"value.deserializers": "json", **more}).close()
+
+    asyncio.run(make())
+    assert caplog.messages == []
+    asyncio.run(make(**{"serde.error.policy": "skip"}))
+    (told,) = caplog.messages
+    assert told.startswith("serde.error.policy = skip has no effect with aiokafka")
+    with pytest.raises(ConfigError, match="did you mean dead-letter"):
+        asyncio.run(make(**{"serde.error.policy": "deadletter"}))

@@ -230,8 +230,10 @@ def test_delivery_reports(topic: str, new_producer: "NewProducer") -> None:
     producer.produce(topic, b"b", callback=report, partition=0, timestamp=1_600_000_000_000)
     assert producer.flush(30) == 0
     assert reports == [(None, 0), (None, 1)]
-    with pytest.raises(SerializationError, match=r"bytes takes bytes, not int \[topic=test-.*field=value"):
+    with pytest.raises(SerializationError, match=r"bytes takes bytes, not int \[topic=test-.*value.*such as json"):
         producer.produce(topic, 7, on_delivery=report)
+    with pytest.raises(SerializationError, match=r"bytes takes bytes, not str .*Begin the chain with string"):
+        producer.produce(topic, "text", on_delivery=report)
     assert len(producer) == 0
 
 

@@ -221,10 +221,11 @@ def test_files_that_cannot_be_read(store: FaultyStore, path: Path, tmp_path: Pat
 
     with path.open(encoding="latin-1") as text:
         for value, message in (
-            (tmp_path, "not a regular file but a folder"),
+            (tmp_path, "is a folder.*Pass the path of a file"),
             (tmp_path / "pipe", "not a regular file"),
             (Path(os.devnull), "not a regular file"),
-            (tmp_path / "missing", "No such file"),
+            (tmp_path / "missing", "No such file.*See that the path is right$"),
+            (Path("missing.fits"), "No such file.*it is looked for in /"),
             (tmp_path / "link", "No such file"),
             (Path("nul\0l"), "null"),
             (shut, "closed file"),
