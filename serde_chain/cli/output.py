@@ -20,7 +20,9 @@ class Counting:
 
     def __init__(self, what: str) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} records"), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        # In a log it would leave empty lines.
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task(what, total=None)
 
     def __enter__(self) -> Any:

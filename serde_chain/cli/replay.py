@@ -50,11 +50,16 @@ def replay(  # noqa: PLR0917, click passes them by name
         )
     content = {"replayed": dict(report.replayed), "left": [left._asdict() for left in report.left], "dry_run": dry_run}
     lines = [f"left: {topic}, partition {left.partition}, offset {left.offset}: {left.why}" for left in report.left]
-    lines += [f"{count:,} {'would go' if dry_run else 'are'} back in {name}" for name, count in report.replayed.items()]
-    lines += [f"{report.replayed.total():,} dead letters replayed" if not dry_run else "nothing was written"]
+    lines += [f"{count:,} {_go(count, dry_run)} back in {name}" for name, count in report.replayed.items()]
+    total = report.replayed.total()
+    lines += [f"{total:,} dead letter{'' if total == 1 else 's'} replayed" if not dry_run else "nothing was written"]
     lines += [f"{len(report.left):,} left"] if report.left else []
     if report.left and not report.replayed:
         lines.append(f"none of these is a dead letter that can go back: is {topic} the dead-letter topic?")
     say(content, "\n".join(lines), as_json=as_json)
     if report.left:
         sys.exit(1)
+
+
+def _go(count: int, dry_run: bool) -> str:
+    return "would go" if dry_run else "is" if count == 1 else "are"
