@@ -25,6 +25,8 @@ __all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "error_policy", "for
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
 MAX_POLL_INTERVAL: Final = Option("max.poll.interval.ms", integer(1), 300_000, doc="longest time between two polls")
 _DEFAULT_TIMEOUT_MS: Final = 60_000
+# As much as a producer holds. In Spark, where each task has as much, it is less.
+_DOWNLOADS_BYTES: Final = 256 << 20
 
 # Keys that librdkafka knows in one kind of client and warns of in the other: one configuration serves both.
 _CONSUMERS_ONLY: Final = frozenset({
@@ -87,8 +89,9 @@ class ClientSetup(Generic[ChainT]):
         limit_ms = limit.read(config)
         has_key, has_value = (_moves_payloads(chain, resolved, is_key=is_key) for is_key in (True, False))
         if has_key or has_value:
-            from serde_chain.stages.large_message.options import TIMEOUT
+            from serde_chain.stages.large_message.options import DOWNLOADS_BYTES, TIMEOUT
 
+            config.setdefault(DOWNLOADS_BYTES.name, _DOWNLOADS_BYTES)
             config.setdefault(TIMEOUT.name, min(_DEFAULT_TIMEOUT_MS, limit_ms) // (has_key + has_value))
         key = chain.from_config(resolved, is_key=True)
         try:

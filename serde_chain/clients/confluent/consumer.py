@@ -68,7 +68,7 @@ class Consumer:
     the record until it can be read.
 
     Payloads of large messages are fetched ahead, ``large.message.downloads.in.flight`` (default 8) at a time, while no
-    more than ``large.message.downloads.max.bytes`` (default 64 MiB) wait. The client is polled while a call waits for
+    more than ``large.message.downloads.max.bytes`` (default 256 MiB) wait. The client is polled while a call waits for
     one, so that rebalances go on.
 
     Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,

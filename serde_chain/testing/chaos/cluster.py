@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 )
 
 from payload_stores import SupportsList, open_store
+from payload_stores.local.folders import MARKER
 from serde_chain.clients.confluent.consumer import Consumer
 
 __all__ = [
@@ -321,7 +322,8 @@ class Cluster:
         with_payloads: dict[str, bytes] = {}
         store = open_store("local", {"local.path": str(self.folder / topic)})
         try:
-            if not (self.folder / topic).exists() or not isinstance(store, SupportsList):
+            # A process may have been killed before its first payload made the store.
+            if not (self.folder / topic / MARKER).exists() or not isinstance(store, SupportsList):
                 return {}
             for info in store.list(topic):
                 with_payloads[info.reference] = data = store.download(info.reference)
