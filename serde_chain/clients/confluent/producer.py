@@ -198,9 +198,10 @@ class Producer:
         return self._sender.has_room(size)
 
     def _serve(self) -> None:
-        """Let deliveries make room in batches."""
-        self._producer.poll(0)
-        self._outbox.recover()
+        """Let deliveries make room in batches; not from a callback of one, which may only wait for uploads."""
+        if not self._outbox.is_calling():
+            self._producer.poll(0)
+            self._outbox.recover()
 
     def produce_batch(
         self,
@@ -349,12 +350,12 @@ class Producer:
         if self._is_closed:
             return True
         try:
-            with _Fatal() as fatal:
-                try:
+            try:
+                with _Fatal() as fatal:
                     self.flush()
-                except BaseException:
-                    self._give_up()
-                    raise
+            except BaseException:
+                self._give_up()
+                raise
             if fatal.error is not None:
                 self._give_up()
         finally:
