@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from payload_stores.middleware import run_elsewhere
+from serde_chain.base import is_stream
 
 __all__ = ["Call", "Calls", "Turns", "elsewhere", "on_loop", "size_of", "tell"]
 
@@ -220,7 +221,7 @@ class Turns:
 
 
 def size_of(value: Any) -> int:
-    """What a value has in bytes and text; a guess, from what is near.
+    """What a value has in bytes and text; a guess, from what is near. A file is large: looking at it may take long.
 
     Example:
         >>> size_of({"name": "M 51", "image": bytes(1000)})
@@ -235,4 +236,6 @@ def size_of(value: Any) -> int:
         members = value
     elif isinstance(value, memoryview):
         return value.nbytes
+    elif is_stream(value):
+        return _LARGE_BYTES + 1
     return sum(len(member) for member in islice(members, _MEMBERS) if isinstance(member, (bytes, bytearray, str)))

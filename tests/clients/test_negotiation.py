@@ -103,6 +103,7 @@ def test_each_refused_record_is_made_to_fit(stage: LargeMessageSerializer) -> No
     limits.limits["t"] = 1_000
     for outgoing in records:
         refuse(gate, outgoing)
+    assert not limits.is_known("t"), "the broker is asked again"
     for outgoing in records:
         step = gate.admit(outgoing)
         assert isinstance(step, Transfer), "also where the limit is known by then"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -66,7 +67,7 @@ class NotSentError(KafkaError):
         code = KafkaError._FAIL  # noqa: SLF001, its documented name, as the others
         if isinstance(error, BufferError):
             code = KafkaError._QUEUE_FULL  # noqa: SLF001
-        elif isinstance(error, SerializationError):
+        elif isinstance(error, SerializationError) and error.about_record:  # and not a store that is down
             code = KafkaError._KEY_SERIALIZATION if error.field == "key" else KafkaError._VALUE_SERIALIZATION  # noqa: SLF001
         is_transient = isinstance(error, ContextualError) and error.transient
         report = cls(code, f"{type(error).__name__}: {error}", False, is_transient, txn_requires_abort)
@@ -184,6 +185,8 @@ class Outbox:
         self._on_delivery = on_delivery
         # Records that the client has or is about to get, and on which something has to be done when it reports.
         self._sent: dict[int, Attempt] = {}
+        # Threads that are in a callback of the client.
+        self._calling: set[int] = set()
         self._sender: Sender | None = None
         self._telemetry = client_telemetry()
 
@@ -231,7 +234,8 @@ class Outbox:
                 return False
             self.send(record)
         finally:
-            if record.state is not None and not record.state.accepted:
+            attempt: Attempt | None = record.state  # none is left where it was reported already
+            if attempt is not None and not attempt.accepted:
                 self._negotiation.withdraw(record)
         return True
 
@@ -289,9 +293,18 @@ class Outbox:
     def _callback(self, record: Outgoing) -> OnDelivery | None:
         return self._on_delivery if record.on_delivery is None else record.on_delivery
 
+    def is_calling(self) -> bool:
+        """Whether this thread is in a callback of the client, whose ``poll`` then would end the process."""
+        return threading.get_ident() in self._calling
+
     def _reported(self, attempt: Attempt, error: KafkaError | None, message: Any) -> None:
         attempt.report = error, message
-        self._finish(attempt)
+        thread = threading.get_ident()
+        try:
+            self._calling.add(thread)
+            self._finish(attempt)
+        finally:
+            self._calling.discard(thread)
 
     def _finish(self, attempt: Attempt) -> None:
         """Act on a report; done again where an interrupt came between."""
@@ -320,6 +333,8 @@ class Outbox:
             # Nothing may be called in between: the report would be told twice, or not at all.
             attempt.is_told = True
             callback(error, message)
+        if not attempt.is_refused:
+            record.state = None  # both would keep each other, and the report's message, until they are collected
         self._sent.pop(id(attempt), None)
 
 

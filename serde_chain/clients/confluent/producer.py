@@ -199,9 +199,10 @@ class Producer:
         return self._sender.has_room(size)
 
     def _serve(self) -> None:
-        """Let deliveries make room in batches."""
-        self._producer.poll(0)
-        self._outbox.recover()
+        """Let deliveries make room in batches; not from a callback of one, which may only wait for uploads."""
+        if not self._outbox.is_calling():
+            self._producer.poll(0)
+            self._outbox.recover()
 
     def produce_batch(
         self,

@@ -12,11 +12,13 @@ import hashlib
 import io
 import os
 import stat
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 from payload_stores.ids import DIGEST_PREFIX
 from serde_chain.base import SupportsRead
@@ -28,6 +30,10 @@ HELD_BYTES: Final = 32 << 20
 """The most memory that an upload of a stream takes, in bytes: a store holds a few parts at a time."""
 
 _READ_BYTES: Final = 1 << 20
+
+# The last source of each open file, by the file's identity: two that read one file would each get a part of it.
+_last_sources: Final[WeakValueDictionary[int, _OpenFile]] = WeakValueDictionary()
+_lock: Final = threading.Lock()
 
 # What shows that a regular file was written to, or is another one by now.
 _State: TypeAlias = tuple[int, int, int, int]
@@ -173,7 +179,13 @@ class _AtPath(Source):
 
 
 class _OpenFile(Source):
-    """An open binary file, from its position on. It belongs to the record until that is delivered."""
+    """An open binary file, from its position on. It belongs to the record until that is delivered.
+
+    Where it is given to another record before it is read, it belongs to that one.
+
+    Attributes:
+        is_being_read: Whether :meth:`reading` is under way.
+    """
 
     def __init__(self, file: SupportsRead) -> None:
         self.name = f"the {type(file).__name__}"
@@ -181,10 +193,15 @@ class _OpenFile(Source):
         self._start: int | None = None
         self._head = b""
         self._before: _State | None = None
-        self._was_read = False
+        self._was_read = self.is_being_read = False
 
     def peek(self, most: int) -> bytes | None:
         file = self._file
+        with _lock:
+            last = _last_sources.get(id(file))
+            if last is not None and last.is_being_read:
+                raise self._shared()
+            _last_sources[id(file)] = self
         if isinstance(file, io.IOBase):
             with self._explained():
                 self._start = file.tell() if file.seekable() else None
@@ -201,15 +218,28 @@ class _OpenFile(Source):
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
-        if self._start is not None:
-            self._rewind()
-        elif self._was_read:
-            raise EncodeError(
-                f"{self.name} can be read only once, and has been read",
-                hint="Ids of the content need it twice: use large.message.id = random, or pass a path",
-            )
-        self._was_read = True
-        yield Reading(self, self._file, self._head, self._before)
+        with _lock:
+            if _last_sources.get(id(self._file)) is not self:
+                raise self._shared()
+            self.is_being_read = True
+        try:
+            if self._start is not None:
+                self._rewind()
+            elif self._was_read:
+                raise EncodeError(
+                    f"{self.name} can be read only once, and has been read",
+                    hint="Ids of the content need it twice: use large.message.id = random, or pass a path",
+                )
+            self._was_read = True
+            yield Reading(self, self._file, self._head, self._before)
+        finally:
+            self.is_being_read = False
+
+    def _shared(self) -> EncodeError:
+        return EncodeError(
+            f"{self.name} was given to two records, which cannot both read it",
+            hint="Open it once for each record, or pass its path",
+        )
 
     def _rewind(self) -> None:
         with self._explained():

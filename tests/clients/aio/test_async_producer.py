@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import threading
 from typing import Any
 
@@ -139,6 +140,26 @@ def test_a_slow_stage_does_not_hold_up_the_loop(config: dict[str, Any], topic: s
             await (await call)
 
     asyncio.run(main())
+
+
+def test_a_pipe_without_data_does_not_hold_up_the_loop(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(config) as producer:
+            for _ in range(2):  # from now on it is known that records are encoded quickly
+                await (await producer.produce(topic, b"first"))
+            out, into = os.pipe()
+            with os.fdopen(out, "rb") as file:
+                call = asyncio.create_task(producer.produce(topic, file))
+                await asyncio.sleep(0)
+                os.write(into, b"data")
+                os.close(into)
+                await (await call)
+
+    deadline = threading.Timer(SECONDS, lambda: os._exit(1))  # a loop that is blocked cannot be interrupted
+    deadline.start()
+    asyncio.run(main())
+    deadline.cancel()
+    assert [message.value() for message in read(broker, topic, 3)] == [b"first", b"first", b"data"]
 
 
 def test_a_record_whose_caller_is_cancelled_is_sent_in_its_turn(

@@ -1,5 +1,6 @@
 """Limits by formula, and how they are asked for: against what the broker takes."""
 
+import gc
 import random
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,9 +11,11 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from payload_stores.memory import MemoryStore
+from payload_stores.testing import FaultyStore
 from serde_chain import TopicLimitError
 from serde_chain.clients.confluent.topic_limits import TopicLimits
 from serde_chain.clients.limits import TopicLimit, largest_key, largest_value, record_size
+from serde_chain.clients.negotiation import Attempt
 from serde_chain.testing.services import KafkaBroker
 
 if TYPE_CHECKING:
@@ -218,3 +221,70 @@ def test_no_room_in_time(new_topic: "NewTopic", new_producer: "NewProducer") -> 
     with pytest.raises(BufferError, match=r"large\.message\.buffer\.bytes \(3000\), and none was finished"):
         producer.produce(topic, bytes(2000))
     producer.purge()
+
+
+class Watched:
+    """A client whose ``poll`` must not be called from a callback: confluent_kafka would end the process."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.is_calling = False
+
+    def poll(self, timeout: float) -> int:
+        assert not self.is_calling
+        count: int = self._client.poll(timeout)
+        return count
+
+    def __len__(self) -> int:
+        return len(self._client)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def test_a_callback_that_produces_waits_for_room_without_polling(
+    new_topic: "NewTopic", new_producer: "NewProducer"
+) -> None:
+    topic, other = new_topic(1, {"max.message.bytes": "5000"}), new_topic()
+    store = FaultyStore(MemoryStore())
+    store.configure({})
+    producer = new_producer({**AUTO, "large.message.payload.store.class": store}, **{"max.block.ms": 100, BUFFER: 3000})
+    for each in (topic, other):
+        producer.produce(each, b"to know its limit")
+    assert producer.flush(30) == 0
+    client: Any = Watched(producer._producer)
+    producer._producer = client
+    told: list[Any] = []
+
+    def produce_more(_error: Any, _message: Any) -> None:
+        client.is_calling = True
+        try:
+            producer.produce(topic, bytes(10_000))
+            told.append(None)
+        except (BufferError, AssertionError) as error:
+            told.append(error)
+        client.is_calling = False
+
+    with store.hanging():
+        producer.produce(topic, bytes(10_000))
+        producer.produce(other, b"small", on_delivery=produce_more)
+        until = time.monotonic() + 30
+        while not told:
+            assert time.monotonic() < until
+            producer.poll(0.1)
+    assert told[0] is None or isinstance(told[0], BufferError)
+    assert producer.flush(30) == 0
+
+
+def test_reported_records_are_not_left_to_the_collector(topic: str, new_producer: "NewProducer") -> None:
+    producer = new_producer(AUTO)
+    producer.produce(topic, b"to know its limit")
+    assert producer.flush(30) == 0
+    gc.collect()
+    gc.disable()
+    try:
+        producer.produce(topic, b"value")
+        assert producer.flush(30) == 0
+        assert not [each for each in gc.get_objects() if isinstance(each, Attempt)]
+    finally:
+        gc.enable()

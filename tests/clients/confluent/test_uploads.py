@@ -134,7 +134,7 @@ def test_an_upload_that_fails_is_reported_with_its_cause(
     assert producer.flush(SECONDS) == 0
     (error, message), (success, _) = reports
     assert success is None
-    assert error.code() == KafkaError._VALUE_SERIALIZATION
+    assert error.code() == KafkaError._FAIL, "nothing is wrong with the value"
     assert error.retriable()
     assert "the bucket is away" in error.str()
     assert isinstance(error.__cause__, SerializationError)
@@ -480,6 +480,43 @@ def test_a_producer_that_is_fenced_takes_its_payloads_along(
 
 
 # The crash journal.
+
+
+def test_what_is_committed_is_nothing_for_the_next_process(
+    topic: str, transactional: dict[str, Any], new_producer: "NewProducer", tmp_path: Path
+) -> None:
+    producer = new_producer(transactional, **{"large.message.journal.path": str(tmp_path / "journal")})
+    assert producer._journal is not None
+    producer.init_transactions(SECONDS)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce(topic, large(1))
+        assert producer.flush(SECONDS) == 0
+        assert len(producer._journal.unsettled) == 1, "it could still be aborted"
+        end(SECONDS)
+        until = time.monotonic() + SECONDS
+        while producer._journal.unsettled:
+            assert time.monotonic() < until
+            producer._sender.wait(0.1)
+    assert stored(topic) == 1
+
+
+def test_close_waits_for_what_has_to_be_deleted(topic: str, new_producer: "NewProducer") -> None:
+    class Lazy(Gated):
+        def delete(self, reference: str) -> None:
+            threading.Event().wait(0.3)
+            super().delete(reference)
+
+    store = Lazy()
+    store.configure({})
+    producer = new_producer({**CONFIG, "large.message.payload.store.class": store})
+    producer.produce(topic, large(1))
+    assert store.begun.acquire(timeout=SECONDS)
+    producer.purge()
+    store.may_go.set()
+    assert producer.close()
+    assert stored(topic) == 0
+
 
 KILLED = """if True:
     import sys, time

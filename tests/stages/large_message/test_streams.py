@@ -317,6 +317,51 @@ def test_a_path_that_is_another_file_by_now(store: FaultyStore, path: Path, tmp_
 # Time
 
 
+@pytest.mark.parametrize("kind", ["file", "raw file", "memory"])
+def test_two_records_do_not_share_an_open_file(store: FaultyStore, path: Path, kind: str) -> None:
+    writer, reader = chains(store)
+    ctx = context()
+    with STREAMS[kind](path) as file:
+        first, second = writer.begin(file, context()), writer.begin(file, ctx)
+        with pytest.raises(EncodeError, match="given to two records"):
+            first.run()
+        assert reader(second.resume(second.run()), ctx) == LARGE
+
+
+def test_a_file_that_is_being_read_is_not_given_to_another_record(store: FaultyStore, path: Path) -> None:
+    writer, reader = chains(store)
+    file, ctx = Slow(path.read_bytes()), context()
+    first = writer.begin(file, ctx)
+    outcomes: list[Any] = []
+    upload = threading.Thread(target=lambda: outcomes.append(first.run()), daemon=True)
+    upload.start()
+    assert file.is_read.wait(20)
+    with pytest.raises(EncodeError, match="given to two records"):
+        writer.begin(file, context())
+    file.may_go_on.set()
+    upload.join(20)
+    assert reader(first.resume(outcomes[0]), ctx) == LARGE
+    file.seek(0)
+    ctx = context()
+    assert reader(writer(file, ctx), ctx) == LARGE, "the next record may have it"
+
+
+class Slow(io.BytesIO):
+    """A file of which the second look waits."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.is_read, self.may_go_on = threading.Event(), threading.Event()
+        self._looks = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._looks += 1
+        if self._looks == 2:
+            self.is_read.set()
+            assert self.may_go_on.wait(20)
+        return super().read(size)
+
+
 def test_the_deadline_is_about_progress(store: FaultyStore) -> None:
     """A file that gives a block now and then takes longer than the time limit in all."""
     timeout_ms = 2000
