@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from payload_stores.errors import PayloadStoreError
 from payload_stores.options import Option, integer
 from serde_chain import config as configuration
 from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsOffload, is_stage
@@ -19,7 +20,7 @@ from serde_chain.record import KEY, VALUE
 if TYPE_CHECKING:
     from serde_chain.clients.journal import Journal
 
-__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "error_policy", "for_producer"]
+__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "delete_payload", "error_policy", "for_producer"]
 
 # Java's key; librdkafka has none of that name, so it stops here.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
@@ -256,3 +257,30 @@ def error_policy(config: Config) -> tuple[str, str | None]:
             key=ERROR_POLICY.name,
         )
     return policy, topic
+
+
+def delete_payload(stages: Iterable[SupportsOffload], reference: str) -> None:
+    """Delete a payload whose record is never sent.
+
+    Args:
+        stages: The stages that offload; the one whose store has the payload deletes it.
+        reference: The payload's reference.
+
+    Raises:
+        PayloadStoreError: It is in none of their stores, as after a change of configuration, or cannot be deleted.
+
+    Example:
+        >>> try:
+        ...     delete_payload([], "s3://payloads/images/1")
+        ... except PayloadStoreError as error:
+        ...     print(error.message)
+        none of the payload stores that are configured has it
+    """
+    owner = next((stage for stage in stages if stage.owns(reference)), None)
+    if owner is None:
+        raise PayloadStoreError(
+            "none of the payload stores that are configured has it",
+            hint="Start the producer once more with the store that it had when the payload was uploaded",
+            reference=reference,
+        )
+    owner.delete(reference)

@@ -22,7 +22,7 @@ from serde_chain.chain import SerializerChain
 from serde_chain.clients.event_loop import Turns, elsewhere, size_of, tell
 from serde_chain.clients.limits import ClientLimits
 from serde_chain.clients.sender import Outgoing, Sender
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
+from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, delete_payload
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE, Header, RecordContext
 from serde_chain.transfer import Transfer, finish
@@ -332,10 +332,7 @@ class _Client:
 
     def delete(self, reference: str) -> None:
         """Delete a payload."""
-        for stage in self._stages:
-            if stage.owns(reference):
-                stage.delete(reference)
-                return
+        delete_payload(self._stages, reference)
 
 
 def _resolve(delivery: Delivery, error: BaseException | None, metadata: RecordMetadata | None) -> None:

@@ -16,6 +16,7 @@ from payload_stores.errors import ContextualError
 from serde_chain.base import SupportsOffload
 from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.setup import delete_payload
 from serde_chain.errors import SerializationError
 from serde_chain.telemetry import client_telemetry
 
@@ -265,10 +266,7 @@ class Outbox:
 
     def delete(self, reference: str) -> None:
         """See :class:`~serde_chain.clients.sender.Client`."""
-        for stage in self._stages:
-            if stage.owns(reference):
-                stage.delete(reference)
-                return
+        delete_payload(self._stages, reference)
 
     def recover(self) -> None:
         """Settle what an interrupt has kept from being settled, if all that the client had is through.

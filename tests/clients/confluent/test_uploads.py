@@ -22,6 +22,7 @@ from payload_stores.testing import FaultyStore
 from serde_chain import Producer, RecordContext, SerializationError, SerializerChain
 from serde_chain.base import SupportsOffload
 from serde_chain.clients.confluent.outbox import Outbox
+from serde_chain.clients.journal import Journal
 from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.testing.services import KafkaBroker
 from tests.interrupts import ROOT
@@ -197,19 +198,20 @@ def test_poll_waits_for_an_upload(topic: str, new_producer: "NewProducer") -> No
 
 def test_the_buffer_bounds_what_waits(topic: str, new_producer: "NewProducer") -> None:
     store = gated()
+    # One after the other, each may take as long as produce may block: two of them take longer.
     producer = new_producer(
         {**CONFIG, "large.message.payload.store.class": store},
-        **{"large.message.buffer.bytes": 2500, "max.block.ms": 200},
+        **{"large.message.buffer.bytes": 2500, "max.block.ms": 200, "large.message.uploads.in.flight": 1},
     )
+    reports = Reports()
     producer.produce(topic, large(1))
     producer.produce(topic, large(2))
     with pytest.raises(BufferError, match="2500"):
-        producer.produce(topic, large(3))
-    assert len(producer) == 2
+        producer.produce(topic, large(3) * 2)
     store.may_go.set()
-    producer.produce(topic, large(3))
+    producer.produce(topic, large(3) * 2, on_delivery=reports)
     assert producer.flush(SECONDS) == 0
-    assert stored(topic) == 3
+    assert reports.errors == [None]
 
 
 def test_the_caller_may_use_a_buffer_again(
@@ -579,6 +581,19 @@ def test_the_next_start_deletes_what_a_killed_one_has_not_sent(
     with Producer({**broker.client_config(), **local, "large.message.journal.path": str(journal)}) as again:
         assert again._journal is not None
         assert again._journal.unsettled == ()
+
+
+def test_what_lies_in_another_store_stays_in_the_journal(
+    broker: KafkaBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "journal"
+    with Journal(path) as journal:
+        journal.intend("s3://another/topic/1")
+    config = {**broker.client_config(), **CONFIG, "large.message.journal.path": str(path)}
+    Producer(config).close()
+    assert "none of the payload stores that are configured has it" in caplog.text
+    with Journal(path) as journal:
+        assert journal.left == ("s3://another/topic/1",)
 
 
 def test_two_producers_cannot_share_a_journal(broker: KafkaBroker, tmp_path: Path) -> None:
