@@ -286,6 +286,13 @@ def test_calls_left_behind_are_bounded(faulty: FaultyStore) -> None:
 
 def test_an_interrupted_call_is_left_behind_too(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Deadline(faulty, 10_000)
+    caller, wait = threading.current_thread(), threading.Event.wait
+
+    def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
+        if threading.current_thread() is caller:
+            raise KeyboardInterrupt
+        return wait(event, timeout)
+
     with faulty.hanging():
         with monkeypatch.context() as patched:
             patched.setattr(threading.Event, "wait", interrupted)
@@ -295,10 +302,6 @@ def test_an_interrupted_call_is_left_behind_too(faulty: FaultyStore, monkeypatch
     until = time.monotonic() + 30
     while store._left_behind:
         assert time.monotonic() < until
-
-
-def interrupted(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_errors_cross_intact(faulty: FaultyStore) -> None:
