@@ -19,8 +19,8 @@ class PayloadHandle(ABC):
     Attributes:
         size: Size of the payload in bytes; None where the record does not tell.
         digest: ``sha256:<hex>`` of the payload as it was published; None likewise.
-        reference: Where the payload lies; None where it travelled in the record. Whoever has a reference may be able to
-            read the payload: it is not for logs.
+        reference: Where the payload lies; None where it travelled in the record. It may be enough
+            to read the payload: it is not for logs.
 
     Example:
         >>> from serde_chain import DeserializerChain, RecordContext

@@ -29,7 +29,7 @@ __all__ = ["Ahead", "Prefetch"]
 
 
 class Ahead:
-    """A transfer that runs ahead. Whoever drops it lets it go: it is not begun any more, or its result is dropped.
+    """A transfer that runs ahead. When its last holder drops it, it is not begun, or its result is dropped.
 
     Attributes:
         transfer: The transfer.
@@ -174,7 +174,7 @@ class Prefetch:
         """Run transfers for as long as there are some to begin; in a thread of its own.
 
         Args:
-            first: One that has begun, or none. Taken out: whoever called this would hold its result.
+            first: One that has begun, or none. Taken out: the caller would hold its result.
         """
         job = first.pop() if first else None
         while True:
@@ -211,7 +211,7 @@ class Prefetch:
                 self._charge(ended, ended.measure())
                 self._assumed = max(self._assumed, ended.charged)
                 if ended.error is not None:
-                    del self._jobs[ended.key]  # whoever asks from now on tries again
+                    del self._jobs[ended.key]  # the next one to ask tries again
             while self._gone:
                 holder = self._gone.popleft()
                 holder.job.holders.discard(holder)

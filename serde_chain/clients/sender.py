@@ -339,7 +339,7 @@ class Sender:
         turn = threading.Lock()
         turn.acquire()
         self.call_on_change(turn.release)
-        if not self._reports and not (self.is_idle and not self.is_cleaning):
+        if not self._reports and (self.is_cleaning or not self.is_idle):
             turn.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
         with suppress(ValueError):
             self._waiters.remove(turn.release)
@@ -418,8 +418,8 @@ class Sender:
     # From here on, all is done in daemon threads.
 
     def _drive(self) -> None:
-        # Whoever comes while another one drives has nothing to do. One that stops looks again, in case it was told
-        # something by a thread that saw it drive.
+        # A thread that comes while another one drives has nothing to do. One that stops looks again, in case it was
+        # told something by a thread that saw it drive.
         while self._driving.acquire(blocking=False):
             try:
                 while self._has_work():

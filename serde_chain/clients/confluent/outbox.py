@@ -134,7 +134,7 @@ def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        callback = on_delivery or callback
+        callback = callback if on_delivery is None else on_delivery
         produce(topic, value, key=key, partition=partition, callback=callback, timestamp=timestamp, headers=headers)
 
     return by_name

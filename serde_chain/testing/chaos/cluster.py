@@ -189,7 +189,7 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """Whether it was killed, by itself or by somebody."""
+        """Whether it was killed, by itself or from outside."""
         return self.process.exitcode == -9
 
 

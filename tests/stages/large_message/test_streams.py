@@ -40,7 +40,7 @@ STREAMS: dict[str, Callable[[Path], Any]] = {
 
 
 class Reader:
-    """Reads like a pipe, and is no file to Python."""
+    """Reads like a pipe, and is not a file to Python."""
 
     def __init__(self, data: bytes) -> None:
         self._file = io.BytesIO(data)
