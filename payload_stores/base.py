@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, ClassVar, Final, Protocol, runtime_checkable
@@ -20,14 +20,19 @@ __all__ = [
     "PayloadInfo",
     "PayloadStore",
     "PublishContext",
+    "RecordWriter",
     "StoredRecord",
     "SupportsDelete",
+    "SupportsExpiration",
     "SupportsLeftovers",
+    "SupportsLinks",
     "SupportsList",
     "SupportsOptOut",
+    "SupportsRanges",
     "SupportsRecords",
     "SupportsStreaming",
     "SupportsTopics",
+    "SupportsTransactions",
 ]
 
 # Kafka's own rule for topic names; it leaves no room for separators or for leaving a folder, save "." and "..".
@@ -396,8 +401,18 @@ class SupportsList(Protocol):
         []
     """
 
-    def list(self, topic: str) -> Iterator[PayloadInfo]:
-        """Yield the payloads of a topic, in no particular order, a page at a time."""
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
+        """Yield the payloads of a topic, in no particular order, a page at a time.
+
+        Args:
+            topic: The topic.
+            prefix: The first characters of the ids that are wanted, so that several readers can share a large topic;
+                it may contain ``/``.
+            before: Only what was written or renewed earlier than this, with time zone.
+
+        Raises:
+            PayloadStoreError: The listing is not complete.
+        """
 
 
 @runtime_checkable
@@ -444,6 +459,89 @@ class SupportsStreaming(Protocol):
 
 
 @runtime_checkable
+class SupportsRanges(Protocol):
+    """A store that returns a part of a payload without reading the rest.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> store.read_range(store.publish("alerts", b"0123456789"), 2, 3)
+        b'234'
+    """
+
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
+        """Fetch a part of a payload. In all else as :meth:`PayloadStore.download`.
+
+        Args:
+            reference: The reference.
+            start: Where the part begins, in bytes.
+            length: How many bytes; fewer are returned where the payload ends before, none at or behind its end.
+
+        Raises:
+            ValueError: One of the numbers is negative.
+        """
+
+
+@runtime_checkable
+class SupportsLinks(Protocol):
+    """A store whose server lets others fetch a payload by a link, without credentials, for a while.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("s3", {"s3.bucket": "payloads"})  # doctest: +SKIP
+        >>> store.link(reference, seconds=600)  # doctest: +SKIP
+        'https://payloads.s3.amazonaws.com/alerts/1?X-Amz-Signature=…'
+    """
+
+    def link(self, reference: str, seconds: int = 3600) -> str:
+        """Make a link to a payload; a secret until it expires. Nothing is sent, so that the payload may be gone.
+
+        Args:
+            reference: The reference.
+            seconds: How long the link is valid.
+
+        Raises:
+            UntrustedReferenceError: The reference is not this store's.
+            PayloadStoreError: The store cannot sign it, or not for so long.
+        """
+
+
+@runtime_checkable
+class SupportsExpiration(Protocol):
+    """A store whose server deletes payloads by itself when they are old enough.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> from payload_stores import open_store
+        >>> store = open_store("s3", {"s3.bucket": "payloads"})  # doctest: +SKIP
+        >>> store.set_expiration("alerts", timedelta(days=9))  # doctest: +SKIP
+        >>> store.expiration("alerts")  # doctest: +SKIP
+        datetime.timedelta(days=9)
+    """
+
+    def expiration(self, topic: str) -> timedelta | None:
+        """The age at which payloads of a topic are deleted by the server, the earliest where several rules apply.
+
+        Returns:
+            The age; None if they are kept.
+
+        Raises:
+            PayloadStoreError: The rules cannot be read.
+        """
+
+    def set_expiration(self, topic: str, age: timedelta | None) -> None:
+        """Have the server delete payloads of a topic at an age; other rules stay as they are.
+
+        Args:
+            topic: The topic.
+            age: The age, rounded up to what the server can do (S3: whole days); None removes the topic's rule.
+
+        Raises:
+            PayloadStoreError: The rule cannot be set.
+        """
+
+
+@runtime_checkable
 class SupportsRecords(Protocol):
     """A store that keeps whole records: headers and key beside the payload.
 
@@ -480,6 +578,56 @@ class SupportsTopics(Protocol):
         """
 
 
+class RecordWriter(Protocol):
+    """A client's producer, for a store that writes into the same transaction.
+
+    Example:
+        >>> writer.write("alerts.payloads", 0, [(b"id/0", b"first", ()), (b"id/1", b"second", ())])  # doctest: +SKIP
+        (17, 18)
+    """
+
+    def write(
+        self,
+        topic: str,
+        partition: int,
+        records: Iterable[tuple[bytes, Buffer, tuple[tuple[str, bytes], ...]]],
+    ) -> tuple[int, ...]:
+        """Send records to one partition, in order, and wait until they are written.
+
+        Args:
+            topic: The topic.
+            partition: The partition.
+            records: Key, value and headers of each.
+
+        Returns:
+            The records' offsets, in order.
+
+        Raises:
+            PayloadStoreError: One of them was not written.
+        """
+
+
+@runtime_checkable
+class SupportsTransactions(Protocol):
+    """A store that can make payloads visible together with the record that refers to them.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("kafka", {"bootstrap.servers": "localhost:9092"})  # doctest: +SKIP
+        >>> store.within(writer).publish("alerts", b"payload")  # doctest: +SKIP
+        'kafka://5L6g3nShT-eMCtK--X86sw/alerts.payloads/0/17-17/6c8f2c2e-5d0c-4f5e-9d8e-0a6f2f1f3b7a'
+    """
+
+    def within(self, writer: RecordWriter) -> PayloadStore:
+        """The store, writing by a client's transactional producer; it shares all else with this one.
+
+        What it publishes for a transaction that is aborted is never seen, and need not be deleted.
+
+        Args:
+            writer: The client's producer.
+        """
+
+
 @runtime_checkable
 class SupportsOptOut(Protocol):
     """A store that may be switched off, by its user or by what its broker says.
@@ -512,11 +660,15 @@ class SupportsOptOut(Protocol):
 
 CAPABILITIES: Final[tuple[type, ...]] = (
     SupportsDelete,
+    SupportsExpiration,
     SupportsLeftovers,
+    SupportsLinks,
     SupportsList,
     SupportsOptOut,
+    SupportsRanges,
     SupportsRecords,
     SupportsStreaming,
     SupportsTopics,
+    SupportsTransactions,
 )
 """All that a store may have beyond :class:`PayloadStore`; a store around another has what the inner one has."""

@@ -11,6 +11,7 @@ from typing import BinaryIO, ClassVar, Final
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
+from payload_stores.buffers import checked_range
 from payload_stores.errors import PayloadNotFoundError
 from payload_stores.ids import sha256_digest
 
@@ -69,19 +70,24 @@ class MemoryStore(PayloadStore):
         self.check_size(len(stored[0]), reference)
         return stored[0]
 
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
+        """Fetch a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
+        return self.download(reference)[checked_range(start, length)]
+
     def delete(self, reference: str) -> None:
         """Delete a payload. See :class:`~payload_stores.SupportsDelete`."""
         path = self._path(reference)
         with self._lock:
             self._payloads.pop(path, None)
 
-    def list(self, topic: str) -> Iterator[PayloadInfo]:
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic as they are now. See :class:`~payload_stores.SupportsList`."""
         self.check_topic(topic)
         with self._lock:
             listed = [(path, stored) for path, stored in self._payloads.items() if path[0] == topic]
         for path, (data, modified) in listed:
-            yield PayloadInfo(self._roots.url(path), len(data), modified)
+            if "/".join(path[1:]).startswith(prefix) and (before is None or modified < before):
+                yield PayloadInfo(self._roots.url(path), len(data), modified)
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Store what a reader returns; it ends up in memory like any other payload."""

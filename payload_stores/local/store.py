@@ -27,6 +27,7 @@ from typing import BinaryIO, ClassVar, Final, cast
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
+from payload_stores.buffers import checked_range
 from payload_stores.errors import (
     ConfigError,
     PayloadAccessDeniedError,
@@ -183,6 +184,13 @@ class LocalStore(PayloadStore):
             raise
         return cast("BinaryIO", file)  # a raw file reads like any other, but typeshed keeps it apart
 
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
+        """Fetch a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
+        wanted = checked_range(start, length)
+        with self.open(reference) as file, self._errors(reference=reference):
+            file.seek(wanted.start)
+            return file.read(min(length, max(0, os.fstat(file.fileno()).st_size - start)))
+
     def delete(self, reference: str) -> None:
         """Delete a payload of the store's own folder. See :class:`~payload_stores.SupportsDelete`."""
         root, path = self._locate(reference, own_only=True)
@@ -195,7 +203,7 @@ class LocalStore(PayloadStore):
             os.unlink(path[-1], dir_fd=folder)
             self._sync(folder)
 
-    def list(self, topic: str) -> Iterator[PayloadInfo]:
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic, in the order of the file system. See :class:`~payload_stores.SupportsList`."""
         self.check_topic(topic)
         with (
@@ -203,7 +211,9 @@ class LocalStore(PayloadStore):
             self._errors(topic=topic, place=(self.path, (topic, ""))),
             folders.entered(self.path, topic) as folder,
         ):
-            yield from self._walk(folder, (topic,))
+            for info in self._walk(folder, (topic,), prefix):
+                if before is None or info.modified < before:
+                    yield info
 
     def topic_of(self, reference: str) -> str:
         """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
@@ -219,16 +229,18 @@ class LocalStore(PayloadStore):
         with self._errors(), folders.entered(self.path) as root:
             return folders.remove_temporary(root, older_than_ms, below=True)
 
-    def _walk(self, folder: int, path: tuple[str, ...]) -> Iterator[PayloadInfo]:
+    def _walk(self, folder: int, path: tuple[str, ...], prefix: str) -> Iterator[PayloadInfo]:
+        """Yield what a folder contains whose names, joined by slashes, begin with a prefix."""
+        name, slash, rest = prefix.partition("/")
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.startswith("."):
-                    continue  # a temporary file
+                if entry.name.startswith(".") or not (entry.name == name if slash else entry.name.startswith(name)):
+                    continue  # a temporary file, or not wanted
                 with suppress(FileNotFoundError):  # deleted by another program since it was listed
                     if entry.is_dir(follow_symlinks=False):
                         with folders.entered(folder, entry.name) as below:
-                            yield from self._walk(below, (*path, entry.name))
-                    elif entry.is_file(follow_symlinks=False):
+                            yield from self._walk(below, (*path, entry.name), rest)
+                    elif entry.is_file(follow_symlinks=False) and not slash:
                         status = entry.stat(follow_symlinks=False)
                         modified = datetime.fromtimestamp(status.st_mtime, UTC)
                         yield PayloadInfo(self._roots.url((*path, entry.name)), status.st_size, modified)

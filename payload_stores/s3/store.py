@@ -179,18 +179,19 @@ class S3Store(PayloadStore):
         with translated(reference=reference):
             self._client.delete_object(Bucket=target["Bucket"], Key=target["Key"])
 
-    def list(self, topic: str) -> Iterator[PayloadInfo]:
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic, a thousand to a request. See :class:`~payload_stores.SupportsList`."""
-        prefix = "/".join((*self._roots.own.segments, self.check_topic(topic), ""))
+        prefix = "/".join((*self._roots.own.segments, self.check_topic(topic), prefix))
         with translated(topic=topic):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
                 field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
                 for item in page.get("Contents", ()):
                     path = tuple(item["Key"].split("/"))
-                    if all(path):  # not what some tools put there to show a folder
-                        reference = references.to_url(self.scheme, self._bucket, path)
-                        yield PayloadInfo(reference, item["Size"], item["LastModified"].astimezone(UTC))
+                    modified = item["LastModified"].astimezone(UTC)
+                    # Some tools put objects with an empty name there, to show a folder.
+                    if all(path) and (before is None or modified < before):
+                        yield PayloadInfo(references.to_url(self.scheme, self._bucket, path), item["Size"], modified)
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         """Abort uploads in parts that killed writers have left below ``s3.prefix``, whose parts are paid for.

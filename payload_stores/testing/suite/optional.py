@@ -19,6 +19,7 @@ from payload_stores.base import (
     SupportsDelete,
     SupportsLeftovers,
     SupportsList,
+    SupportsRanges,
     SupportsStreaming,
 )
 from payload_stores.errors import PayloadNotFoundError, PayloadTooLargeError, UntrustedReferenceError
@@ -64,6 +65,37 @@ class OptionalTests(StoreTests):
         assert len(listed) == len(sizes)
         assert all(abs(datetime.now(UTC) - info.modified) < timedelta(hours=1) for info in listed)
         assert list(store.list("nothing-here")) == []
+
+    def test_a_part_of_a_list(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsList):
+            pytest.skip("the store cannot list")
+        ids = ("abc", "abd", "ac/1", "ac/12", "ac/2", "acc", "b")
+        references = {one: store.publish(self.topic, b"data", PublishContext(payload_id=one)) for one in ids}
+        for prefix in ("", "a", "ab", "ac", "ac/", "ac/1", "abcd", "c", "ac/1/", "/"):
+            wanted = {reference for one, reference in references.items() if one.startswith(prefix)}
+            assert {info.reference for info in store.list(self.topic, prefix=prefix)} == wanted, prefix
+        [oldest, *_rest] = sorted(info.modified for info in store.list(self.topic))
+        assert list(store.list(self.topic, before=oldest)) == []
+        assert len(list(store.list(self.topic, before=datetime.now(UTC) + timedelta(hours=1)))) == len(ids)
+
+    @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
+    def test_ranges(self, store: PayloadStore, size: int | None) -> None:
+        if not isinstance(store, SupportsRanges):
+            pytest.skip("the store returns whole payloads only")
+        data = payload(self.large_bytes if size is None else size)
+        reference = store.publish(self.topic, data)
+        middle = len(data) // 2
+        for start, length in ((0, 0), (0, 1), (0, len(data)), (middle, 100), (middle, len(data)), (len(data), 10)):
+            assert store.read_range(reference, start, length) == data[start : start + length]
+        assert store.read_range(reference, len(data) + 1, 1 << 40) == b""
+        for start, length in ((-1, 1), (0, -1)):
+            with pytest.raises(ValueError, match="at least 0"):
+                store.read_range(reference, start, length)
+        prefix = reference.rpartition("/")[0]
+        with pytest.raises(PayloadNotFoundError):
+            store.read_range(f"{prefix}/{uuid.uuid4()}", 0, 1)
+        with pytest.raises(UntrustedReferenceError):
+            store.read_range(f"{prefix}/../x", 0, 1)
 
     @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
     def test_content_that_is_old_is_renewed(
