@@ -21,8 +21,8 @@ from functools import partial
 from typing import Any, Final, Self
 
 from payload_stores.base import StoredRecord
+from payload_stores.elsewhere import run_elsewhere
 from payload_stores.errors import PayloadStoreUnavailableError, release
-from payload_stores.middleware import run_elsewhere
 from serde_chain.transfer import Transfer
 
 __all__ = ["Ahead", "Prefetch"]
