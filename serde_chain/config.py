@@ -87,6 +87,7 @@ _NEAR: Final = 0.9
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
 # Keys whose value is one stage or store, which may be a mapping with its own options.
+_ROUTES: Final = "large.message.route."
 _ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class")
 
 
@@ -187,12 +188,16 @@ def _parse(path: Path, content: bytes) -> dict[str, object]:
 def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in table.items():
         name = prefix + key
-        if isinstance(value, Mapping) and name not in _ITEMS:
+        if isinstance(value, Mapping) and not _is_item(name):
             yield from _flatten(value, f"{name}.")
         elif isinstance(value, list):
             yield name, [_flat_item(item) for item in value]
         else:
             yield name, _flat_item(value)
+
+
+def _is_item(name: str) -> bool:
+    return name in _ITEMS or (name.startswith(_ROUTES) and name.endswith(".payload.store.class"))
 
 
 def _flat_item(item: object) -> object:

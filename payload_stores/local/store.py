@@ -135,6 +135,10 @@ class LocalStore(PayloadStore):
         """See :meth:`PayloadStore.owns`."""
         return self._roots.owns(reference)
 
+    def claim(self, reference: str) -> int:
+        """See :meth:`PayloadStore.claim`."""
+        return self._roots.claim(reference)
+
     def download(self, reference: str) -> bytes:
         """Fetch a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
         with self.open(reference) as file, self._errors(reference=reference):
