@@ -282,6 +282,9 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
     for key in keys:
         prefix = key.partition(".")[0]
+        if key.startswith(_ROUTES) and (hint := _of_other_store(key)) and key not in names:
+            yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
+            continue
         if key in names or any(option.matches(key) for option in known):
             continue
         near = nearest(key, names)
@@ -292,6 +295,14 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
                 hint=f"Did you mean {near}?" if near else f"Known under {prefix}. are {_under(prefix, names)}",
                 key=key,
             )
+
+
+def _of_other_store(key: str) -> str | None:
+    """What to do about a key under a route that only a store has which the route does not have; None for others."""
+    route, _, setting = key.removeprefix(_ROUTES).partition(".")
+    if not any(option.matches(setting) for option in _builtin_options()):
+        return None
+    return f"{setting} is of a store that the route does not have: name it by {_ROUTES}{route}.payload.store.class"
 
 
 def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:

@@ -110,7 +110,9 @@ def route_options(
     options: list[Option[Any]] = []
     for name, own in _by_name(config).items():
         options.append(_topics(name))
-        for option in dict.fromkeys((*OF_ROUTES, *options_of(_laid_over(config, _whole(name, own))))):
+        of_stores = options_of(_laid_over(config, _whole(name, own)))
+        # Those that all topics share have names as well: what refuses them says why.
+        for option in dict.fromkeys((*OF_WRITERS, *OF_READERS, *PayloadStore.options, *of_stores)):
             # What is not set under the route has the value of the whole configuration: neither default nor required.
             options += (replace(option, name=key, required=False, default=None) for key in _keys(name, option))
     return tuple(options)
