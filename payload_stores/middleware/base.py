@@ -169,5 +169,6 @@ def _handed_on(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         # By position, as `call` has it: the topic or the reference is the first.
         return self.call(operation, *(in_order(self, *args, **kwargs).args[1:] if kwargs else args))
 
+    run.__name__ = name  # as a middleware around this one knows the operation
     run.__doc__ = f"``{name}`` of the inner store."
     return run

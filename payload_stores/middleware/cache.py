@@ -70,12 +70,12 @@ class CachedPayloads:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._flights: dict[tuple[str, str | None], _Flight] = {}
         self._lock = threading.Lock()
-        self._bytes = self._hits = self._misses = self._evictions = 0
+        self._hits = self._misses = self._evictions = 0
 
     def figures(self) -> CacheFigures:
         """What has been done until now."""
         with self._lock:
-            return CacheFigures(self._hits, self._misses, self._evictions, len(self._kept), self._bytes)
+            return CacheFigures(self._hits, self._misses, self._evictions, len(self._kept), self._size())
 
     def get(self, reference: str, digest: str | None, download: Callable[[], bytes]) -> bytes:
         """Return a payload: a kept one, that of a download under way, or a new one.
@@ -135,9 +135,7 @@ class CachedPayloads:
     def forget(self, reference: str) -> None:
         """Drop a payload; one that is on its way is not kept."""
         with self._lock:
-            kept = self._kept.pop(reference, None)
-            if kept is not None:
-                self._bytes -= len(kept.payload)
+            self._kept.pop(reference, None)
             for (other, _digest), flight in self._flights.items():
                 if other == reference:
                     flight.is_wanted = False
@@ -146,7 +144,6 @@ class CachedPayloads:
         """Drop all payloads."""
         with self._lock:
             self._kept.clear()
-            self._bytes = 0
 
     def _count_hit(self) -> None:
         with self._lock:
@@ -161,13 +158,16 @@ class CachedPayloads:
         with self._lock:
             if not flight.is_wanted:
                 return
-            before = self._kept.pop(reference, None)
-            self._bytes += len(payload) - (0 if before is None else len(before.payload))
-            self._kept[reference] = _Kept(payload, digest)
-            while self._bytes > self._max_bytes:
-                _, oldest = self._kept.popitem(last=False)
-                self._bytes -= len(oldest.payload)
+            self._kept.pop(reference, None)
+            # Room is made first, so that there is never too much, wherever Ctrl-C may come.
+            while self._size() + len(payload) > self._max_bytes:
+                self._kept.popitem(last=False)
                 self._evictions += 1
+            self._kept[reference] = _Kept(payload, digest)
+
+    def _size(self) -> int:
+        # Counted anew: a sum that is kept beside them could come apart from them, and this takes less than a download.
+        return sum(len(kept.payload) for kept in self._kept.values())
 
     def _end(self, key: tuple[str, str | None], flight: _Flight) -> None:
         """Let those go on who wait for a download; again without effect."""
