@@ -156,8 +156,8 @@ class LocalStore(PayloadStore):
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Store what a reader returns, in blocks of 1 MiB. See :class:`~payload_stores.SupportsStreaming`.
 
-        For a deterministic id the content is hashed as it passes, unless its digest is known; ``id`` is then called with
-        the digest and no data.
+        For a deterministic id the content is hashed as it passes, if its digest is not known; ``id`` is then called
+        with the digest and no data.
         """
         self.check_topic(topic)
         with (
