@@ -16,9 +16,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, BinaryIO, Final, ParamSpec, Protocol, TypeVar, cast
 
+from payload_stores.elsewhere import run_elsewhere
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError, PayloadTooLargeError
 from payload_stores.ids import DIGEST_PREFIX
-from payload_stores.middleware import run_elsewhere
 
 __all__ = [
     "MAX_PARTS",
