@@ -30,7 +30,7 @@ _Meaning = tuple[type[PayloadStoreError], str | None]
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
-_MESSAGE: Final = re.compile(r"<Message>([^<]+)")
+_MESSAGE: Final = re.compile(r"<Message>([^<\n]+)")
 _REGION: Final = re.compile(r"<Region>([\w-]+)</Region>|<Endpoint>([\w.-]+)</Endpoint>")
 _KIND: Final = re.compile(r"\bkind: (Connect|Timeout|Interrupted|Decode|Body)\b")
 _SYSTEM: Final = re.compile(r'\bmessage: "([^"]+)"')
@@ -43,7 +43,9 @@ _CREDENTIALS: Final = "Check the credentials under objects., or where obstore lo
 # Error codes of S3, Azure and Google. Sources: "Error responses" in the Amazon S3 API Reference; "Common REST API error
 # codes" and "Blob Storage error codes" in Azure's REST API reference; Google's XML API has those of S3.
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "InvalidBucketName", "ContainerNotFound", "ContainerBeingDeleted"})
-_ODD_NAME: Final = frozenset({"KeyTooLongError", "KeyTooLong", "InvalidResourceName", "OutOfRangeInput", "InvalidUri"})
+_ODD_NAME: Final = frozenset(
+    {"KeyTooLongError", "KeyTooLong", "InvalidResourceName", "OutOfRangeInput", "InvalidUri", "XMinioInvalidObjectName"}
+)
 _TOO_LARGE: Final = frozenset({"EntityTooLarge", "MaxMessageLengthExceeded", "RequestBodyTooLarge"})
 _FULL: Final = frozenset({"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "InsufficientCapacity"})
 _ELSEWHERE: Final = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed"})
@@ -57,6 +59,12 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
     ),
     (_ODD_NAME, UntrustedReferenceError, "No payload can lie there; if it was to be published, shorten objects.url"),
     (_TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower objects.part.bytes"),
+    (
+        # Two writers of one name; Azure drops the parts of one of them when the other has finished.
+        frozenset({"InvalidBlockList", "ConditionalRequestConflict", "OperationAborted"}),
+        PayloadStoreUnavailableError,
+        "Another writer has written the same object meanwhile",
+    ),
     (_FULL, PayloadStoreUnavailableError, "The server has no space left"),
 )
 

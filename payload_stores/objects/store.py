@@ -153,10 +153,7 @@ class ObjectsStore(PayloadStore):
             if not context.deterministic:
                 self._uploads.put(client, name, view)
             elif len(view) > self._part_bytes:
-                # A conditional upload is one request, which is too large here. What has this id has this content, so
-                # that several may write it.
-                if not self._keeps(client, name, len(view)):
-                    self._uploads.put(client, name, view)
+                self._put_parts_once(client, name, view)
             else:
                 self._put_once(client, name, view)
         return reference
@@ -291,6 +288,22 @@ class ObjectsStore(PayloadStore):
             if self._keeps(client, name, len(view)):
                 return None
         return self._uploads.put(client, name, view)
+
+    def _put_parts_once(self, client: Client, name: str, view: memoryview) -> None:
+        """Upload in parts unless it is there; a conditional upload would be one request, which is too large here.
+
+        What has this id has this content, so that several may write it.
+        """
+        from obstore.exceptions import BaseError
+
+        if self._keeps(client, name, len(view)):
+            return
+        try:
+            self._uploads.put(client, name, view)
+        except BaseError:
+            # Azure drops the parts of this one when another has finished.
+            if not self._keeps(client, name, len(view)):
+                raise
 
     def _keeps(self, client: Client, name: str, size: int) -> bool:
         """Whether a payload is there, and stays; what a sweep may be about to delete is to be written again."""

@@ -112,9 +112,14 @@ class ObjectSource:
         try:
             return ObjectAnswer(self._client.get(self._path, options={"range": (start, start + length)}))
         except GenericError as error:
-            if status_of(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            if status_of(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or self._ends_before(start, error):
                 return None
             raise
+
+    def _ends_before(self, start: int, error: Exception) -> bool:
+        """Whether a server has answered with no range instead of 416 (RFC 9110, section 15.5.17)."""
+        is_about_range = not status_of(error) and ("CONTENT_RANGE" in str(error) or "Wanted range" in str(error))
+        return is_about_range and self.head()[0] <= start
 
     def fill(self, part: memoryview, start: int, version: str | None) -> None:
         """See :meth:`~payload_stores.transfer.Source.fill`."""

@@ -199,7 +199,10 @@ class S3Store(PayloadStore):
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic, a thousand to a request. See :class:`~payload_stores.SupportsList`."""
-        prefix = "/".join((*self._roots.own.segments, self.check_topic(topic), prefix))
+        self.check_topic(topic)
+        if not references.begins_id(prefix):
+            return
+        prefix = "/".join((*self._roots.own.segments, topic, prefix))
         with translated(topic=topic):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:

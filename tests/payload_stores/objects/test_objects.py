@@ -19,19 +19,8 @@ class TestObjectsStore(PayloadStoreTests):
     @pytest.fixture
     def config(self, s3_server: S3Server, bucket: str) -> Mapping[str, object]:
         self.client = s3_server.client()
-        return objects_config(s3_server, bucket, "some/pre%20fix/")
+        return s3_server.objects_config(bucket, "some/pre%20fix/")
 
     def raw_read(self, reference: str) -> bytes:
         _, _, bucket, key = unquote(reference).split("/", 3)
         return self.client.get_object(Bucket=bucket, Key=key)["Body"].read()
-
-
-def objects_config(server: S3Server, bucket: str, folder: str = "") -> dict[str, object]:
-    return {
-        "objects.url": f"s3://{bucket}/{folder}",
-        "objects.endpoint": server.url,
-        "objects.access_key_id": server.access_key,
-        "objects.secret_access_key": server.secret_key,
-        "objects.allow_http": True,
-        "objects.retry.attempts": 1,
-    }
