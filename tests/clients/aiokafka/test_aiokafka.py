@@ -10,6 +10,7 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import ProducerFenced
 from aiokafka.producer.transaction_manager import TransactionState
 
 from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError
@@ -221,6 +222,26 @@ def test_a_commit_that_was_cancelled_keeps_its_payloads(
             await producer.begin_transaction()
             await producer.abort_transaction()
         assert len(list(_memory().list(topic))) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_producer_that_is_fenced(config: dict[str, Any], broker: KafkaBroker, topic: str, *, commits: bool) -> None:
+    """Its payloads are deleted, unless they may have been committed."""
+    name = f"transaction-{uuid.uuid4()}"
+
+    async def main() -> None:
+        first = new_producer(broker, config, transactional_id=name)
+        await first.start()
+        await first.begin_transaction()
+        await first.send_and_wait(topic, LARGE)
+        async with new_producer(broker, config, transactional_id=name):
+            with pytest.raises(ProducerFenced):
+                await (first.commit_transaction() if commits else first.abort_transaction())
+        with suppress(ProducerFenced):
+            await first.stop()
+        assert len(list(_memory().list(topic))) == commits
 
     run(main())
 
