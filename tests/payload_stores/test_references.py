@@ -62,6 +62,14 @@ OWN: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
             f"http://h:8080/v1/topic/{ID}", "https://old/xy/z", "https://old/x",
         ],
     ),
+    "mirror": (
+        {
+            "mirror.primary": {"class": "local", "local.path": "/srv/new"},
+            "mirror.secondary": {"class": "s3", "s3.bucket": "b", "s3.region": "eu-west-1"},
+        },
+        ["file:///srv/new/t/1", "s3://b/t/1"],
+        ["file:///srv/new", "file:///srv/t/1", "s3://c/t/1", "memory:///t/1"],
+    ),
 }  # fmt: skip
 NOBODY = [
     "",
