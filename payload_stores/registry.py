@@ -23,6 +23,7 @@ STORES: Final = Catalogue(
         "local": "payload_stores.local.store:LocalStore",
         "s3": "payload_stores.s3.store:S3Store",
         "hop": "payload_stores.hop.store:HopStore",
+        "kafka": "payload_stores.kafka.store:KafkaStore",
     },
     aliases={_KIP + "S3PayloadStore": "s3", _KIP + "store.S3PayloadStore": "s3"},
 )
