@@ -13,6 +13,7 @@ from payload_stores import ids
 from payload_stores.errors import PayloadStoreError, PayloadTooLargeError, UntrustedReferenceError
 from payload_stores.ids import Buffer, IdStrategy
 from payload_stores.options import Option, integer, listing
+from payload_stores.records import StoredRecord
 
 __all__ = [
     "CAPABILITIES",
@@ -87,28 +88,6 @@ class PayloadInfo:
     reference: str
     size: int
     modified: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
-    """A whole record, as stores keep it that keep more than payloads.
-
-    Attributes:
-        value: The payload, in bytes.
-        headers: The record's headers, in order.
-        key: The record's encoded key.
-        timestamp: When the record was made, in ms since the epoch; stores may set it by themselves.
-
-    Example:
-        >>> record = StoredRecord(b"payload", headers=(("telescope", b"blanco"),), key=b"M 51")
-        >>> dict(record.headers)["telescope"]
-        b'blanco'
-    """
-
-    value: Buffer
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    key: bytes | None = None
-    timestamp: int | None = None
 
 
 class PayloadStore(ABC):

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from payload_stores.errors import ConfigError, MissingDependencyError
@@ -174,6 +173,8 @@ def _entry_points(group: str, path: tuple[str, ...]) -> Iterable[EntryPoint]:
 
 def _may_register(group: str, folder: str) -> bool:
     """Whether a package in a folder of ``sys.path`` may register under a group."""
+    from pathlib import Path  # only plug-ins need it
+
     try:
         with os.scandir(folder) as entries:
             packages = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]

@@ -15,9 +15,9 @@ from concurrent.futures import Executor, Future, wait
 from functools import partial
 from typing import Any, BinaryIO, Final, ParamSpec, TypeVar, cast
 
+from payload_stores.elsewhere import run_elsewhere
 from payload_stores.errors import PayloadStoreError, PayloadTooLargeError
 from payload_stores.ids import DIGEST_PREFIX
-from payload_stores.middleware import run_elsewhere
 
 __all__ = [
     "PARALLEL",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 from payload_stores.options import Option, boolean
 from serde_chain.errors import ConfigError
@@ -172,6 +171,8 @@ def _settings(given: Mapping[str, object]) -> dict[str, dict[str, object]]:
 
 def _store(base_path: object) -> dict[str, object]:
     """The store that a base path names, ``s3://bucket/some/prefix/``."""
+    from urllib.parse import urlsplit  # few configurations need it
+
     url = urlsplit(base_path) if isinstance(base_path, str) else None
     if url is None or url.scheme != "s3" or not url.netloc:
         raise ConfigError(f"{_BASE_PATH} = {base_path!r} is not s3://<bucket>/<prefix>/", hint=_SCHEMES, key=_BASE_PATH)

@@ -20,10 +20,10 @@ SupportsClusterId, …Async…  foreign callables that need the cluster's id
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -44,6 +44,8 @@ from serde_chain.record import Context
 from serde_chain.transfer import Transfer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from serde_chain.arrow import BatchForm
 
 __all__ = [
@@ -302,7 +304,7 @@ def is_stream(data: object) -> TypeGuard[Path | SupportsRead]:
         >>> is_stream(pathlib.Path("image.fits")), is_stream(io.BytesIO()), is_stream(b"data")
         (True, True, False)
     """
-    return isinstance(data, (Path, SupportsRead))
+    return isinstance(data, (os.PathLike, SupportsRead))
 
 
 @runtime_checkable

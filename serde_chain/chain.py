@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -58,6 +57,8 @@ from serde_chain.record import KEY, VALUE, Context, RecordContext
 from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from serde_chain.arrow import Batch, BatchForm, BatchResult
 
 __all__ = ["DeserializerChain", "SerializerChain", "close_all"]

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from payload_stores.options import Option, boolean, choice, nearest, text
 from payload_stores.plugins import import_object, require
@@ -19,6 +18,9 @@ from serde_chain import bakdata_config
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
 from serde_chain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "CLIENT_OPTIONS",
@@ -152,6 +154,8 @@ def load(source: Config | str | Path) -> dict[str, object]:
     if isinstance(source, Mapping):
         config = dict(source)
     else:
+        from pathlib import Path  # files alone need it
+
         path = Path(source)
         try:
             content = path.read_bytes()

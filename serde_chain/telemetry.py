@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
-from payload_stores.base import StoredRecord
+from payload_stores.records import StoredRecord
 from serde_chain.record import Context, RecordContext, get_header
 
 if TYPE_CHECKING:

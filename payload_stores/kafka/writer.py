@@ -12,11 +12,11 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from payload_stores.elsewhere import run_elsewhere
 from payload_stores.errors import PayloadStoreError
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import Record
 from payload_stores.kafka.errors import translated, unavailable
-from payload_stores.middleware import run_elsewhere
 from payload_stores.plugins import require
 
 if TYPE_CHECKING:

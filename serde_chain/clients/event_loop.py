@@ -18,7 +18,7 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
-from payload_stores.middleware import run_elsewhere
+from payload_stores.elsewhere import run_elsewhere
 from serde_chain.base import is_stream
 
 __all__ = ["Call", "Calls", "Turns", "elsewhere", "on_loop", "size_of", "tell"]

@@ -28,8 +28,8 @@ from operator import call
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeAlias
 
+from payload_stores.elsewhere import run_elsewhere
 from payload_stores.errors import PayloadStoreError, release
-from payload_stores.middleware import run_elsewhere
 from serde_chain.record import Header
 from serde_chain.transfer import Transfer
 

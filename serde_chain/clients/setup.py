@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from payload_stores.errors import PayloadStoreError
@@ -18,6 +17,8 @@ from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from serde_chain.clients.journal import Journal
 
 __all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "delete_payload", "error_policy", "for_producer"]

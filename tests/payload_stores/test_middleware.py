@@ -34,10 +34,11 @@ from payload_stores import (
     open_store,
 )
 from payload_stores.base import CAPABILITIES, Buffer
+from payload_stores.elsewhere import run_elsewhere
 from payload_stores.hop import HopStore
 from payload_stores.local import LocalStore
 from payload_stores.memory import MemoryStore
-from payload_stores.middleware import Deadline, Middleware, Retry, run_elsewhere
+from payload_stores.middleware import Deadline, Middleware, Retry
 from payload_stores.offload_server import FileCredentials, Limits, OffloadApp, add_user
 from payload_stores.testing import FaultyStore, PayloadStoreTests
 
@@ -396,7 +397,7 @@ def test_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
             super().append(inbox)
             waits.set()
 
-    monkeypatch.setattr("payload_stores.middleware._idle", Idle())
+    monkeypatch.setattr("payload_stores.elsewhere._idle", Idle())
     threads = set()
     for _ in range(3):
         waits.clear()
@@ -417,8 +418,8 @@ def test_a_job_for_a_thread_that_is_about_to_end_is_run(monkeypatch: pytest.Monk
                 raise ValueError("another thread took it just now")
             super().remove(inbox)
 
-    monkeypatch.setattr("payload_stores.middleware._idle", Idle())
-    monkeypatch.setattr("payload_stores.middleware._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("payload_stores.elsewhere._idle", Idle())
+    monkeypatch.setattr("payload_stores.elsewhere._IDLE_SECONDS", 0.01)
     run_elsewhere(lambda: None)
     assert about_to_end.wait(30)
     taken[0].put(ran.set)

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial, update_wrapper
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import Message as Msg
@@ -22,7 +21,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import begin
-from serde_chain.clients.confluent.plain import PlainDecoder, Taken, plain_poll
+from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken, plain_poll
 from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy
 from serde_chain.clients.stall import Stall
@@ -30,6 +29,9 @@ from serde_chain.clients.window import Place, Window, in_use, place
 from serde_chain.config import DEAD_LETTER, RAISE, load
 from serde_chain.errors import DeadLetterError, SerializationError
 from serde_chain.telemetry import client_telemetry
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Consumer"]
 

@@ -6,8 +6,8 @@ whose answer was lost. So a reader of what is committed either gets a record of 
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ def was_aborted(client: Mapping[str, Any], position: tuple[str, int, int], timeo
     until = time.monotonic() + timeout
     reader = confluent_kafka.Consumer({
         **{name: setting for name, setting in client.items() if not callable(setting) or name == "oauth_cb"},
-        "group.id": f"serde-chain-outcome-{uuid.uuid4()}",
+        "group.id": f"serde-chain-outcome-{os.urandom(16).hex()}",
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "enable.partition.eof": True,

@@ -7,7 +7,6 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -18,7 +17,7 @@ from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
-from serde_chain.clients.confluent.plain import plain_produce
+from serde_chain.clients.confluent.plain_produce import plain_produce
 from serde_chain.clients.confluent.transactions import Transactions
 from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
@@ -29,6 +28,8 @@ from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
 from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from serde_chain.clients.confluent.topic_limits import TopicLimits
     from serde_chain.clients.journal import Journal
 

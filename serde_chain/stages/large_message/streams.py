@@ -41,7 +41,7 @@ _State: TypeAlias = tuple[int, int, int, int]
 
 def source_of(value: Path | SupportsRead) -> Source:
     """The source of a value that :func:`serde_chain.base.is_stream` recognises."""
-    return _AtPath(value) if isinstance(value, Path) else _OpenFile(value)
+    return _AtPath(Path(value)) if isinstance(value, os.PathLike) else _OpenFile(value)
 
 
 class Source(ABC):

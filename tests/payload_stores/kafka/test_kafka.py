@@ -1,13 +1,11 @@
 """The kafka store, on a real broker."""
 
-import json
 import uuid
 from collections.abc import Mapping
 
 import confluent_kafka
 import pytest
 
-from payload_stores.kafka import KafkaStore
 from payload_stores.testing import PayloadStoreTests
 from serde_chain.testing.services import KafkaBroker
 

@@ -1,16 +1,15 @@
-"""The fast ways of Producer and Consumer: for records without headers, whose stages work on the data alone.
+"""The fast ways of Consumer: for records without headers, whose stages work on the data alone.
 
-What a stage does is written once, as its plain function (:class:`serde_chain.base.SupportsPlainCalls`). These functions
-run straight here, without a context for each record, and what they make goes straight on. Where one of them raises, or
-the record is not the usual, the full way is taken from the beginning: errors get their place there.
+The mirror of :mod:`serde_chain.clients.confluent.plain_produce`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import partial, update_wrapper
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from functools import partial
 from operator import is_, is_not
 from typing import Any, Final, NamedTuple, Self
 
@@ -18,77 +17,15 @@ import confluent_kafka
 from confluent_kafka import Message
 
 from serde_chain.base import untouched
-from serde_chain.chain import DeserializerChain, SerializerChain
+from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.messages import Decoded
-from serde_chain.clients.limits import KEY_ROOM
-from serde_chain.clients.sender import Outgoing
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Window, in_use
 
-__all__ = ["PlainDecoder", "Taken", "plain_poll", "plain_produce"]
+__all__ = ["PlainDecoder", "Taken", "plain_poll"]
 
 _IS_THERE: Final = partial(is_not, None)
-# Of a key as text, each character may be four bytes.
-_SHORT_KEY: Final = KEY_ROOM // 4
-
-
-def plain_produce(
-    send: Callable[..., None],
-    key_chain: SerializerChain | None,
-    value_chain: SerializerChain | None,
-    in_full: Any,
-    last: Mapping[str, Outgoing],
-) -> Callable[..., None]:
-    """Make a ``produce`` that takes half the time of the full one.
-
-    Args:
-        send: The client's ``produce``.
-        key_chain: The chain of keys, if there is one.
-        value_chain: The chain of values, likewise.
-        in_full: The producer's own ``produce``, for all other records and for those that fail.
-        last: The sender's last record of each topic, if any: what comes after one that still waits must wait as well.
-    """
-    if key_chain is None and value_chain is None:
-        return send
-    encode_key = untouched if key_chain is None else key_chain.plain
-    encode_value = untouched if value_chain is None else value_chain.plain
-    if encode_key is None or encode_value is None:
-        full: Callable[..., None] = in_full
-        return full
-    has_key = key_chain is not None
-
-    def produce(  # noqa: PLR0917, the original's signature
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        partition: int = -1,
-        callback: Any = None,
-        on_delivery: Any = None,
-        timestamp: int = 0,
-        headers: Any = None,
-    ) -> None:
-        if not (headers or (last and topic in last and not last[topic].is_gone)):
-            try:
-                encoded = None if value is None else encode_value(value)
-                encoded_key = encode_key(key) if has_key and key is not None else key
-                is_plain = encoded_key is None or len(encoded_key) <= _SHORT_KEY
-            except Exception:  # noqa: BLE001, S110  raised below if it is an error, with its place
-                pass
-            else:
-                if is_plain and (encoded is None or type(encoded) is bytes):
-                    # By position: keywords would cost as much again as the chain of a small record.
-                    return send(
-                        topic,
-                        encoded,
-                        encoded_key,
-                        partition,
-                        callback if on_delivery is None else on_delivery,
-                        None,
-                        timestamp,
-                    )
-        return in_full(topic, value, key, partition, callback, on_delivery, timestamp, headers)  # type: ignore[no-any-return]
-
-    return update_wrapper(produce, in_full)
+_NOTHING: Final[Sequence[Any]] = []
 
 
 class PlainDecoder:
@@ -155,27 +92,38 @@ class PlainDecoder:
                 self._change(message, *parts)
         return True
 
-    def decode_one(self, message: Any) -> bool:
-        """Decode one message: as :meth:`decode`, in a third of the time that takes for one."""
+    def one(self) -> Callable[[Any], bool] | None:  # noqa: C901  a call more within would cost a tenth of a poll
+        """Make a function that decodes one message: as :meth:`decode`, in a third of the time that takes for one.
+
+        Returns:
+            The function; None where all messages are final as they come.
+        """
         if self._is_idle:
+            return None
+        key, value, noted, change = self._key, self._value, self._noted, self._change
+        if key is None and value is None:
+            return lambda message: not (message.headers() or noted)
+
+        def decode_one(message: Any) -> bool:
+            if message.error() is not None or message.headers() or (noted and id(message) in noted):
+                return False
+            came = decoded = came_key = decoded_key = None
+            try:
+                if value is not None and (came := message.value()) is not None:
+                    decoded = value(came)
+                if key is not None and (came_key := message.key()) is not None:
+                    decoded_key = key(came_key)
+            except Exception:  # noqa: BLE001  as above
+                return False
+            if decoded is not came or decoded_key is not came_key:
+                if value is None:
+                    came = decoded = message.value()
+                if key is None:
+                    came_key = decoded_key = message.key()
+                change(message, came_key, came, decoded_key, decoded)
             return True
-        noted = self._noted
-        if message.error() is not None or message.headers() or (noted and id(message) in noted):
-            return False
-        key, value = self._key, self._value
-        try:
-            came = message.value()
-            decoded = came if value is None or came is None else value(came)
-            came_key = decoded_key = None if key is None else message.key()
-            if key is not None and came_key is not None:
-                decoded_key = key(came_key)
-        except Exception:  # noqa: BLE001  as above
-            return False
-        if decoded is not came or decoded_key is not came_key:
-            if key is None:
-                came_key = decoded_key = message.key()
-            self._change(message, came_key, came, decoded_key, decoded)
-        return True
+
+        return decode_one
 
     def _change(self, message: Any, key: Any, value: Any, decoded_key: Any, decoded_value: Any) -> None:
         """Note what a message came with, and what it becomes; then change it."""
@@ -219,41 +167,50 @@ def plain_poll(  # noqa: C901  a call more within would cost a tenth of it
         take_front: Takes the first record of the window in full, if it can be read by a point in time.
         waits: Whether there may be something to wait for.
     """
-    messages, decoded, decode_one = window.messages, window.decoded, decoder.decode_one
+    messages, decoded, decode_one = window.messages, window.decoded, decoder.one()
     client_poll, store = client.poll, client.store_offsets
-    handed: Sequence[Any] = ()  # the only record that was handed over last
+    handed: Sequence[Any] = _NOTHING  # the only record in the window, which was handed over last
+    fetched: Iterator[Any] = iter(())  # what the client returns when it is polled with this timeout
+    fetched_within: float | None = None
 
     def poll(timeout: float = -1) -> Any:  # noqa: C901, PLR0912  as above
-        nonlocal handed
+        nonlocal handed, fetched, fetched_within
         if window.is_in_use:
             raise in_use()
         window.is_in_use = True
         try:
             began: float | None = None
-            is_usual = stall.record is None and not stall.held
-            # After a seek, a record that was handed over is not in the window, but its offset must still be stored.
-            if is_usual and (messages or window.given):
-                if window.given is not handed:
-                    handed = _record_of(window.given)
-                is_usual = len(messages) == len(handed) == 1 and handed[0] is messages[0]
-                if is_usual and stores_offsets:
-                    try:
-                        store(handed[0])
-                    except confluent_kafka.KafkaException:
-                        is_usual = False  # the full way tries it again, and knows what the error means
-            elif waits:
-                began = time.monotonic()  # records that come one after the other do not wait for the broker
+            # Between two calls of this function, others may have changed what was given, or dropped the record.
+            is_usual = is_next = window.given is handed and len(messages) == 1 and messages[0] is handed[0]
+            if not is_usual:
+                is_usual = stall.record is None and not stall.held
+                # After a seek, a record that was handed over is not in the window, but its offset must still be stored.
+                if is_usual and (messages or window.given):
+                    handed = _record_of(window.given) or _NOTHING  # its own object, unlike ()
+                    is_usual = is_next = len(messages) == len(handed) == 1 and handed[0] is messages[0]
+                elif waits:
+                    began = time.monotonic()  # records that come one after the other do not wait for the broker
+            if is_next and stores_offsets:
+                try:
+                    store(handed[0])
+                except confluent_kafka.KafkaException:
+                    is_usual = False  # the full way tries it again, and knows what the error means
             if is_usual:
                 if decoded:
                     decoded.clear()
-                # In one call, as in Window.fetch.
-                messages[:] = map(client_poll, (timeout,))
-                window.given = handed = ()
-                message = messages[0]
+                if timeout != fetched_within:
+                    fetched, fetched_within = map(client_poll, itertools.repeat(timeout)), timeout
+                # A loop takes what the iterator returns without a point at which a signal handler could run, so that
+                # the message is in the window before anything is raised. As is what follows, up to the next call.
+                for message in fetched:
+                    messages[:] = (message,)
+                    window.given = ()
+                    handed = _NOTHING
+                    break
                 if message is None:
                     messages.clear()
                     return None
-                if decode_one(message):
+                if decode_one is None or decode_one(message):
                     window.given = handed = (message,)
                     return message
                 taken = take_front(_until(began, timeout))

@@ -1,0 +1,170 @@
+"""One deadline for a whole call of a store, also when the store hangs."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, TypeVar, cast
+
+from payload_stores.base import PayloadStore, PublishContext, SupportsStreaming
+from payload_stores.elsewhere import run_elsewhere
+from payload_stores.errors import PayloadStoreUnavailableError
+from payload_stores.middleware.base import Middleware
+
+__all__ = ["Deadline"]
+
+T = TypeVar("T")
+
+
+class Deadline(Middleware):
+    """One deadline for a whole publish, download, delete or open, with all requests and retries that it takes.
+
+    For a stream it is the longest time without progress: it begins anew whenever the store has read some more.
+
+    It holds also when the inner store hangs: the call runs in another thread, which is left behind when the time is
+    up. A publish left behind may still succeed; its payload then is an orphan until the store's lifecycle ends it.
+    While 64 calls are left behind, further ones fail at once: each holds a thread, and its payload.
+
+    Args:
+        store: The inner store.
+        timeout_ms: Time for one call, in ms.
+        setting: Name of the setting that the time comes from, for errors.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = Deadline(open_store("memory", {}), 30_000)
+        >>> store.download(store.publish("alerts", b"payload"))
+        b'payload'
+    """
+
+    wrapped = frozenset({"delete", "open", "publish_record", "download_record"})
+
+    def __init__(self, store: PayloadStore, timeout_ms: int, *, setting: str = "timeout_ms") -> None:
+        super().__init__(store)
+        self.timeout_ms = timeout_ms
+        self._setting = setting
+        self._left_behind: set[threading.Event] = set()
+        _deadlines.add(self)
+
+    def call(self, operation: Callable[..., T], *args: Any) -> T:
+        """Run an operation, for as long as it may take.
+
+        Raises:
+            PayloadStoreUnavailableError: The time is up, or too many calls before this one still hang.
+        """
+        return self._run(operation, args, _Start())
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Publish what a reader returns; the deadline begins anew whenever the store has read some more of it.
+
+        See :class:`~payload_stores.SupportsStreaming`.
+        """
+        watched = _Watched(reader)
+        publish = cast("SupportsStreaming", self.store).publish_stream
+        try:
+            return self._run(publish, (topic, watched, context), watched)
+        finally:
+            watched.is_over = True
+
+    def forget_calls(self) -> None:
+        """Begin with no calls left behind: their threads are not in a forked process."""
+        self._left_behind.clear()
+
+    def _run(self, operation: Callable[..., T], args: tuple[Any, ...], progress: _Start) -> T:
+        if len(self._left_behind) >= _MOST_LEFT_BEHIND:
+            raise self._unavailable(
+                f"the payload store hangs: {len(self._left_behind)} calls have not come back yet", str(args[0])
+            )
+        outcome: list[tuple[T | None, BaseException | None]] = []
+        finished = threading.Event()
+        context = contextvars.copy_context()  # so that traces go on in the other thread
+
+        def run() -> None:
+            try:
+                outcome.append((context.run(operation, *args), None))
+            except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
+                outcome.append((None, error))
+            finished.set()
+            self._left_behind.discard(finished)
+
+        run_elsewhere(run)
+        try:
+            while not finished.wait(max(0.0, progress.at + self.timeout_ms / 1000 - time.monotonic())):
+                if time.monotonic() >= progress.at + self.timeout_ms / 1000:
+                    raise self._unavailable(
+                        f"the payload store did not finish within {self.timeout_ms} ms", str(args[0])
+                    )
+        except BaseException:  # the time is up, or a signal handler has raised
+            self._left_behind.add(finished)
+            if finished.is_set():  # meanwhile, so that it may have looked before it was added
+                self._left_behind.discard(finished)
+            raise
+        result, error = outcome.pop()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # otherwise this frame and its traceback keep each other, and the payload, alive
+        return result  # type: ignore[return-value]  # without an error it is the operation's
+
+    def _unavailable(self, message: str, subject: str) -> PayloadStoreUnavailableError:
+        where = {"reference": subject} if "://" in subject else {"topic": subject}
+        return PayloadStoreUnavailableError(
+            message,
+            hint=f"Check that the store is up and how fast it answers, or raise {self._setting}",
+            store=self.scheme,
+            **where,
+        )
+
+
+_MOST_LEFT_BEHIND: Final = 64
+_deadlines: Final[weakref.WeakSet[Deadline]] = weakref.WeakSet()
+
+
+class _Start:
+    """When a deadline has begun."""
+
+    def __init__(self) -> None:
+        self.at = time.monotonic()
+
+
+class _Watched(_Start):
+    """A reader, and when a store has last read from it.
+
+    Attributes:
+        is_over: Whether no one waits for the store any more: it gets nothing further, and gives up.
+    """
+
+    def __init__(self, reader: BinaryIO) -> None:
+        super().__init__()
+        self._reader = reader
+        self.is_over = False
+
+    def read(self, size: int = -1, /) -> bytes:
+        block = b"" if self.is_over else self._reader.read(size)
+        if self.is_over:
+            raise PayloadStoreUnavailableError("the payload is no longer wanted: the deadline of its upload is over")
+        self.at = time.monotonic()
+        return block
+
+    def seekable(self) -> bool:
+        return self._reader.seekable()
+
+    def tell(self) -> int:
+        return self._reader.tell()
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._reader.seek(offset, whence)
+
+
+def _forget_calls() -> None:
+    """The threads are not in a forked process (multiprocessing, Spark's workers)."""
+    for deadline in list(_deadlines):
+        deadline.forget_calls()
+
+
+os.register_at_fork(after_in_child=_forget_calls)

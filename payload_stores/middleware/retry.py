@@ -1,0 +1,76 @@
+"""Another try for what failed with a transient error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from payload_stores.base import PayloadStore
+from payload_stores.errors import PayloadStoreError
+from payload_stores.middleware.base import Middleware
+from payload_stores.plugins import require
+
+__all__ = ["Retry"]
+
+T = TypeVar("T")
+
+
+class Retry(Middleware):
+    """Repeats what failed with a transient error, with exponentially growing random waits between (tenacity).
+
+    For stores that do not do this by themselves. A stream is not repeated, since it cannot be read twice. A publish
+    with a random id whose answer was lost leaves an orphan behind.
+
+    Args:
+        store: The inner store.
+        attempts: Attempts in all.
+        timeout_ms: No attempt begins later than this after the first, in ms.
+        wait_ms: Longest wait before the second attempt, in ms; it doubles from one attempt to the next.
+        max_wait_ms: Longest of all waits, in ms.
+
+    Raises:
+        MissingDependencyError: tenacity is not installed.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = Retry(open_store("memory", {}), attempts=5)
+        >>> store.download(store.publish("alerts", b"payload"))
+        b'payload'
+    """
+
+    wrapped = frozenset({"delete", "open", "publish_record", "download_record"})
+
+    def __init__(
+        self,
+        store: PayloadStore,
+        attempts: int = 3,
+        *,
+        timeout_ms: int = 30_000,
+        wait_ms: int = 100,
+        max_wait_ms: int = 5_000,
+    ) -> None:
+        super().__init__(store)
+        tenacity = require("tenacity", "retry")
+        self._timeout_ms = timeout_ms
+        self._retrying = tenacity.Retrying(
+            stop=tenacity.stop_any(
+                tenacity.stop_after_attempt(attempts), tenacity.stop_before_delay(timeout_ms / 1000)
+            ),
+            wait=tenacity.wait_random_exponential(multiplier=wait_ms / 1000, max=max_wait_ms / 1000),
+            retry=tenacity.retry_if_exception(_is_transient),
+            reraise=True,
+        )
+
+    def call(self, operation: Callable[..., T], *args: Any) -> T:
+        """Run an operation until it succeeds, fails for good, or attempts or time are used up."""
+        result: T = self._retrying.copy()(operation, *args)
+        return result
+
+    def worst_case_ms(self) -> int | None:
+        """An attempt may begin as late as the time limit; in ms, None if the inner store has no bound."""
+        inner = self.store.worst_case_ms()
+        return None if inner is None else self._timeout_ms + inner
+
+
+def _is_transient(error: BaseException) -> bool:
+    return isinstance(error, PayloadStoreError) and error.transient

@@ -1,0 +1,81 @@
+"""The fast way of Producer: for records without headers, whose stages work on the data alone.
+
+What a stage does is written once, as its plain function (:class:`serde_chain.base.SupportsPlainCalls`). These functions
+run straight here, without a context for each record, and what they make goes straight on. Where one of them raises, or
+the record is not the usual, the full way is taken from the beginning: errors get their place there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from typing import Any, Final
+
+from serde_chain.base import untouched
+from serde_chain.chain import SerializerChain
+from serde_chain.clients.limits import KEY_ROOM
+from serde_chain.clients.sender import Outgoing
+
+__all__ = ["plain_produce"]
+
+# Of a key as text, each character may be four bytes.
+_SHORT_KEY: Final = KEY_ROOM // 4
+
+
+def plain_produce(
+    send: Callable[..., None],
+    key_chain: SerializerChain | None,
+    value_chain: SerializerChain | None,
+    in_full: Any,
+    last: Mapping[str, Outgoing],
+) -> Callable[..., None]:
+    """Make a ``produce`` that takes half the time of the full one.
+
+    Args:
+        send: The client's ``produce``.
+        key_chain: The chain of keys, if there is one.
+        value_chain: The chain of values, likewise.
+        in_full: The producer's own ``produce``, for all other records and for those that fail.
+        last: The sender's last record of each topic, if any: what comes after one that still waits must wait as well.
+    """
+    if key_chain is None and value_chain is None:
+        return send
+    encode_key = untouched if key_chain is None else key_chain.plain
+    encode_value = untouched if value_chain is None else value_chain.plain
+    if encode_key is None or encode_value is None:
+        full: Callable[..., None] = in_full
+        return full
+    has_key = key_chain is not None
+
+    def produce(  # noqa: PLR0917, the original's signature
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: Any = None,
+        on_delivery: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        if not (headers or (last and topic in last and not last[topic].is_gone)):
+            try:
+                encoded = None if value is None else encode_value(value)
+                encoded_key = encode_key(key) if has_key and key is not None else key
+                is_plain = encoded_key is None or len(encoded_key) <= _SHORT_KEY
+            except Exception:  # noqa: BLE001, S110  raised below if it is an error, with its place
+                pass
+            else:
+                if is_plain and (encoded is None or type(encoded) is bytes):
+                    # By position: keywords would cost as much again as the chain of a small record.
+                    return send(
+                        topic,
+                        encoded,
+                        encoded_key,
+                        partition,
+                        callback if on_delivery is None else on_delivery,
+                        None,
+                        timestamp,
+                    )
+        return in_full(topic, value, key, partition, callback, on_delivery, timestamp, headers)  # type: ignore[no-any-return]
+
+    return update_wrapper(produce, in_full)
