@@ -120,7 +120,7 @@ CASES = [
 
 @pytest.fixture
 def stores(s3_server: S3Server, bucket: str, tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    yield {"memory": {}, "local": {"local.path": str(tmp_path)}, "s3": s3_server.store_config(bucket)}
+    yield {"memory": {}, "local": {"local.path": str(tmp_path)}, "s3": s3_server.store_config(bucket), "kafka": {}}
     MemoryStore.clear()
 
 

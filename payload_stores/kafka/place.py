@@ -11,8 +11,8 @@ from payload_stores.kafka.chunks import MOST_PATH_BYTES
 
 __all__ = ["Place"]
 
-_PARTITION: Final = re.compile(r"0|[1-9]\d{0,9}")
-_OFFSETS: Final = re.compile(r"(0|[1-9]\d{0,18})-(0|[1-9]\d{0,18})")
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_OFFSETS: Final = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})")
 _MOST_PARTITION: Final = (1 << 31) - 1
 _MOST_OFFSET: Final = (1 << 63) - 1
 # Chunks of other writers may lie between those of a payload. This many would be terabytes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OwnWriter", "Writer"]
 
-# Records under way at once, of all uploads together: chunks of up to 1 MiB.
-_IN_FLIGHT: Final = 12
+# Records of one payload under way at once, of up to 1 MiB; a producer has five requests under way.
+_AHEAD: Final = 6
 _PUMP_SECONDS: Final = 0.1
 _FULL_SECONDS: Final = 0.05
 _PRODUCER: Final[dict[str, Any]] = {
@@ -53,83 +54,79 @@ class Writer:
         self._produce = produce
         self.max_record_bytes = max_record_bytes
         self._timeout_s = timeout_s
-        self._slots = threading.Semaphore(_IN_FLIGHT)
 
     def write(self, topic: str, partition: int, records: Iterable[Record]) -> tuple[int, ...]:
         """Send records to one partition. See :meth:`payload_stores.RecordWriter.write`.
 
-        Each value is copied as it is sent, since confluent_kafka takes ``bytes`` alone; a few at a time.
+        Each value is copied when it is sent, since confluent_kafka takes ``bytes`` alone; a few at a time.
         """
-        admitted = self.admission()
-        sent: list[Future[int]] = []
-        for key, value, headers in records:
-            if sent and sent[-1].done():
-                sent[-1].result()  # a failure ends it here
-            self._send(admitted, topic, partition, key, value, headers, sent)
-        offsets = tuple(self._wait(each, topic) for each in sent)
-        if any(after <= before for before, after in pairwise(offsets)) or -1 in offsets:
+        admission = self.admission()
+        running: deque[Future[int]] = deque()
+        offsets: list[int] = []
+        for record in records:
+            if len(running) >= _AHEAD:
+                offsets.append(self.wait(running.popleft(), topic))
+            running.append(self._send(admission, topic, partition, record))
+        while running:
+            offsets.append(self.wait(running.popleft(), topic))
+        if -1 in offsets or any(after <= before for before, after in pairwise(offsets)):
             raise unavailable(f"Kafka has written to {topic}, and not told where", topic=topic)
-        return offsets
+        return tuple(offsets)
 
-    def admission(self) -> Callable[[], AbstractContextManager[object]]:
-        """What one call of :meth:`write` holds while it hands over a record; raises where it may not any more."""
-        return nullcontext
-
-    def _send(  # noqa: PLR0917  the parts of one record
-        self,
-        admitted: Callable[[], AbstractContextManager[object]],
-        topic: str,
-        partition: int,
-        key: bytes,
-        value: Any,
-        headers: tuple[tuple[str, bytes], ...],
-        sent: list[Future[int]],
-    ) -> None:
-        kafka = require("confluent_kafka", "kafka")
-        future: Future[int] = Future()
-        until = time.monotonic() + self._timeout_s
-        if not self._slots.acquire(timeout=self._timeout_s):
-            raise unavailable(f"nothing was written to {topic} within {self._timeout_s:g} s", topic=topic)
-        report = partial(self._reported, future, topic)
-        try:
-            data = None if value is None else bytes(value)
-            while True:
-                try:
-                    with admitted():
-                        self._produce(topic, data, key, partition, report, None, 0, list(headers))
-                    break
-                except BufferError:
-                    if time.monotonic() >= until:
-                        raise unavailable(
-                            f"the producer has had no room for {self._timeout_s:g} s", topic=topic
-                        ) from None
-                    time.sleep(_FULL_SECONDS)  # until deliveries, of whatever records, have made room
-        except kafka.KafkaException as error:
-            self._slots.release()
-            self.failed(error.args[0])
-            raise translated(error.args[0], f"write to the topic {topic}", topic=topic) from None
-        except BaseException:
-            self._slots.release()
-            raise
-        sent.append(future)
-
-    def _reported(self, future: Future[int], topic: str, error: KafkaError | None, message: Message) -> None:
-        self._slots.release()
-        if error is None:
-            offset = message.offset()
-            future.set_result(-1 if offset is None or offset < 0 else offset)
-        else:
-            self.failed(error)
-            future.set_exception(translated(error, f"write to the topic {topic}", topic=topic))
-
-    def _wait(self, future: Future[int], topic: str) -> int:
-        try:
-            return future.result(self._timeout_s)
-        except TimeoutError:
-            raise unavailable(f"nothing was written to {topic} within {self._timeout_s:g} s", topic=topic) from None
+    def admission(self) -> AbstractContextManager[object]:
+        """What one call of :meth:`write` holds whenever it hands over a record; raises where it may not any more."""
+        return nullcontext()
 
     def failed(self, error: KafkaError) -> None:
         """Look at an error of the producer's."""
+
+    def wait(self, report: Future[int], topic: str) -> int:
+        """Wait for a record's offset.
+
+        Args:
+            report: Has it once the producer has reported.
+            topic: The topic, for errors.
+
+        Raises:
+            PayloadStoreError: The record was not written, or not in time.
+        """
+        try:
+            return report.result(self._timeout_s)
+        except TimeoutError:
+            raise unavailable(f"nothing was written to {topic} within {self._timeout_s:g} s", topic=topic) from None
+
+    def _send(
+        self, admission: AbstractContextManager[object], topic: str, partition: int, record: Record
+    ) -> Future[int]:
+        kafka = require("confluent_kafka", "kafka")
+        key, value, headers = record
+        report: Future[int] = Future()
+        arguments = (
+            *(topic, None if value is None else bytes(value), key, partition),
+            *(partial(self._reported, report, topic), None, 0, list(headers)),
+        )
+        until = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                with admission:
+                    self._produce(*arguments)
+            except BufferError:
+                if time.monotonic() >= until:
+                    raise unavailable(f"the producer has had no room for {self._timeout_s:g} s", topic=topic) from None
+                time.sleep(_FULL_SECONDS)  # until deliveries, of whatever records, have made room
+            except kafka.KafkaException as error:
+                self.failed(error.args[0])
+                raise translated(error.args[0], f"write to the topic {topic}", topic=topic) from None
+            else:
+                return report
+
+    def _reported(self, report: Future[int], topic: str, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            offset = message.offset()
+            report.set_result(-1 if offset is None or offset < 0 else offset)
+        else:
+            self.failed(error)
+            report.set_exception(translated(error, f"write to the topic {topic}", topic=topic))
 
 
 class OwnWriter(Writer):

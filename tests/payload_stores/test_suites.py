@@ -12,6 +12,7 @@ SUITES = {
     "local": "local.test_local:TestLocalStore",
     "s3": "s3.test_s3:TestS3Store",
     "hop": "hop.test_hop:TestHopStore",
+    "kafka": "kafka.test_kafka:TestKafkaStore",
 }
 
 

@@ -10,10 +10,12 @@ from typing import Any, BinaryIO, Final, Self, cast
 from payload_stores.base import (
     PayloadStore,
     PublishContext,
+    RecordWriter,
     StoredRecord,
     SupportsDelete,
     SupportsRecords,
     SupportsStreaming,
+    SupportsTransactions,
 )
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
 from serde_chain.base import Buffer, Data, RecordLimits, Serializer, is_stream
@@ -69,6 +71,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     )
     plain: Callable[[Any], Any] | None = None
     _limits: RecordLimits | None = None
+    _is_in_transactions = False
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload store."""
@@ -95,6 +98,13 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
+        if is_key and not self._store.stable_references:
+            self.close()
+            raise ConfigError(
+                f"equal keys would get different references in the store {self._store.scheme}, and be different keys",
+                hint=f'Give the key chain another store: {{"class": "large-message", "{STORE.name}": "local", …}}',
+                key=STORE.name,
+            )
         self.plain = self._inline_alone(self._threshold)
 
     def _check_whole_record(self) -> None:
@@ -143,6 +153,18 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         threshold = sys.maxsize if self._negotiates and self._set is None else self._threshold
         plain = self._inline_alone(min(threshold, limits.always))
         return self._with(_limits=limits, _threshold=threshold, plain=plain)
+
+    @property
+    def joins_transactions(self) -> bool:
+        """Whether the stage's store can write in a client's transactions."""
+        return isinstance(self._store, SupportsTransactions)
+
+    def within(self, writer: RecordWriter) -> Self:
+        """The stage, whose payloads belong to a client's transactions where its store can do that; otherwise itself."""
+        if not isinstance(self._store, SupportsTransactions):
+            return self
+        store = self._store.within(writer)
+        return self._with(_stores=(store,), _store=store, _is_in_transactions=True)
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
         """Whether the stage returned what it was given: neither a placeholder nor marked in its bytes."""
@@ -283,7 +305,9 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     def is_alone(self, order: _Order) -> bool:
         """Whether a payload belongs to its record alone and can be deleted; for the stage's own transfer."""
-        return order.strategy == "random" and self._has_unique_ids and isinstance(self._store, SupportsDelete)
+        if self._is_in_transactions or not isinstance(self._store, SupportsDelete):
+            return False
+        return not self._store.stable_references or (order.strategy == "random" and self._has_unique_ids)
 
     def _why_not(self, order: _Order) -> str | None:
         return (self._opt_out.why_not() or order.denied) if order.is_optional else None
