@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 from payload_stores.base import Buffer, PayloadStore, PublishContext
 from payload_stores.errors import ConfigError, PayloadStoreError, UntrustedReferenceError
 
-__all__ = ["Location", "Roots", "object_path", "parse", "parse_prefix", "to_url"]
+__all__ = ["Location", "Roots", "begins_id", "object_path", "parse", "parse_prefix", "to_url"]
 
 # Not urllib's urlsplit: that drops tabs, line ends and leading blanks, so that two readers see two references.
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)/([^?#]*)")
@@ -102,11 +102,16 @@ class Roots:
 
     def owns(self, reference: str) -> bool:
         """Whether a reference lies below one of the prefixes. See :meth:`PayloadStore.owns`."""
+        return self.claim(reference) > 0
+
+    def claim(self, reference: str) -> int:
+        """The segments of the longest prefix below which a reference lies. See :meth:`PayloadStore.claim`."""
         try:
-            self.locate(reference)
+            location = parse(self._store, reference)
         except UntrustedReferenceError:
-            return False
-        return True
+            return 0
+        covering = (root for root in (self.own, *self._trusted) if root.covers(location))
+        return max((1 + len(root.segments) for root in covering), default=0)
 
     def url(self, path: Iterable[str]) -> str:
         """The reference of a path below the store's own prefix."""
@@ -193,12 +198,24 @@ def object_path(
     return (topic, *segments)
 
 
-def parse_prefix(store: PayloadStore, prefix: str) -> Location:
-    """Parse a configured prefix of references (``large.message.trusted.references``).
+def begins_id(prefix: str) -> bool:
+    """Whether an id can begin so; listings of anything else are empty.
+
+    Example:
+        >>> begins_id("2026/1"), begins_id("2026/"), begins_id("/"), begins_id("../x")
+        (True, True, False, False)
+    """
+    *whole, last = prefix.split("/")
+    return all(_ID_SEGMENT.fullmatch(segment) for segment in (*whole, last or "-"))
+
+
+def parse_prefix(store: PayloadStore, prefix: str, key: str | None = None) -> Location:
+    """Parse a configured prefix of references.
 
     Args:
         store: The store that will follow them.
         prefix: A URL like a reference's; its path may be empty and may end in a slash.
+        key: The key that it is configured under; by default ``large.message.trusted.references``.
 
     Raises:
         ConfigError: It is not such a URL.
@@ -211,6 +228,6 @@ def parse_prefix(store: PayloadStore, prefix: str) -> Location:
     try:
         location = parse(store, prefix.rstrip("/") + "/-")
     except UntrustedReferenceError as error:
-        key = store.TRUSTED.name
+        key = key or store.TRUSTED.name
         raise ConfigError(f"{key} has {prefix!r}, which cannot be a prefix of references", key=key) from error
     return Location(location.scheme, location.host, location.segments[:-1])

@@ -22,6 +22,7 @@ STORES: Final = Catalogue(
         "memory": "payload_stores.memory:MemoryStore",
         "local": "payload_stores.local.store:LocalStore",
         "s3": "payload_stores.s3.store:S3Store",
+        "objects": "payload_stores.objects.store:ObjectsStore",
         "hop": "payload_stores.hop.store:HopStore",
         "kafka": "payload_stores.kafka.store:KafkaStore",
     },

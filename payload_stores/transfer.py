@@ -12,18 +12,24 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, wait
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, BinaryIO, Final, ParamSpec, TypeVar, cast
+from typing import Any, BinaryIO, Final, ParamSpec, Protocol, TypeVar, cast
 
 from payload_stores.elsewhere import run_elsewhere
-from payload_stores.errors import PayloadStoreError, PayloadTooLargeError
+from payload_stores.errors import PayloadIntegrityError, PayloadStoreError, PayloadTooLargeError
 from payload_stores.ids import DIGEST_PREFIX
 
 __all__ = [
+    "MAX_PARTS",
     "PARALLEL",
     "PART_BYTES",
+    "Answer",
     "Blocks",
     "DaemonPool",
+    "Downloads",
+    "Source",
+    "UnderWay",
     "download_ranges",
     "open_ranges",
     "put_parts",
@@ -41,6 +47,11 @@ PART_BYTES: Final = 8 << 20
 """Size of parts and ranges in bytes."""
 PARALLEL: Final = 8
 """Parts or ranges that are under way at once."""
+MAX_PARTS: Final = 10_000
+"""The most parts of one upload ("Amazon S3 multipart upload limits" in its user guide; Google has the same)."""
+
+# Of one range, while other downloads keep the network busy.
+_LARGE_PART_BYTES: Final = 64 << 20
 
 _READ_BYTES: Final = 256 << 10
 _SEND_BYTES: Final = 256 << 10
@@ -114,6 +125,26 @@ class DaemonPool(Executor):
                 future.set_result(result)
                 del result
             del future
+
+
+class UnderWay:
+    """Counts the transfers of one kind that are under way: one alone may take what several have to share."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one_more(self) -> Iterator[int]:
+        """Count a transfer for the time of a ``with`` block, which gets how many there are with this one."""
+        with self._lock:
+            self._count += 1
+            count = self._count
+        try:
+            yield count
+        finally:
+            with self._lock:
+                self._count -= 1
 
 
 def settle(running: Iterable[Future[Any]]) -> None:
@@ -365,3 +396,156 @@ class _RangedFile(io.RawIOBase):
                 self._fill(part, self._at)
         self._at += count
         return count
+
+
+class Answer(Protocol):
+    """What a server says about an object, and the range of it that was asked for.
+
+    Attributes:
+        size: Size of the whole object in bytes.
+        version: The state of its content, by which other ranges of the same are asked for; None if the server has none.
+        length: How many bytes the range has; fewer than were asked for where the object ends before.
+    """
+
+    size: int
+    version: str | None
+    length: int
+
+    def read(self, part: memoryview) -> None:
+        """Read the range into a buffer of its length."""
+
+    def close(self) -> None:
+        """Let go of the connection; called in any case."""
+
+
+class Source(Protocol):
+    """One object of a store, for :class:`Downloads`; its errors are the store's own."""
+
+    def ask(self, start: int, length: int) -> Answer | None:
+        """Ask for a range.
+
+        Args:
+            start: Where it begins, in bytes.
+            length: How many bytes, at least 1.
+
+        Returns:
+            The answer; None where the object ends at the start of the range or before.
+        """
+
+    def fill(self, part: memoryview, start: int, version: str | None) -> None:
+        """Read a range into a buffer.
+
+        Args:
+            part: The buffer, as long as the range.
+            start: Where the range begins.
+            version: Which state of the object is meant.
+
+        Raises:
+            Exception: One of which :meth:`is_replaced` is true, if the object has another state by now.
+        """
+
+    def head(self) -> tuple[int, str | None]:
+        """Size in bytes, and version."""
+
+    def is_replaced(self, error: Exception) -> bool:
+        """Whether an error says that the object has another state than was meant."""
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turns the errors of the store's library into those of payload stores."""
+
+
+class Downloads:
+    """Downloads of a store: in parallel ranges, which never mix two states of an object.
+
+    Args:
+        threads: Where ranges are downloaded.
+    """
+
+    def __init__(self, threads: Executor) -> None:
+        self._threads = threads
+        self._under_way = UnderWay()
+
+    def get(self, source: Source, check: Callable[[int], None]) -> bytes:
+        """Download an object: one larger than a part in several ranges at once.
+
+        Among other downloads parts are larger, since each request takes milliseconds of CPU.
+
+        Args:
+            source: The object.
+            check: Called with the size in bytes before memory is allocated; raises if it is too large.
+        """
+        with self._under_way.one_more() as count:
+            part_bytes = PART_BYTES if count == 1 else _LARGE_PART_BYTES
+            return self._get(source, check, 0, None, part_bytes)
+
+    def read_range(self, source: Source, start: int, length: int, check: Callable[[int], None]) -> bytes:
+        """Download a range of an object. See :class:`~payload_stores.SupportsRanges`.
+
+        Args:
+            source: The object.
+            start: Where the range begins, in bytes, at least 0.
+            length: How many bytes, at least 0; fewer are returned where the object ends before.
+            check: Called with the size of the object in bytes.
+        """
+        return self._get(source, check, start, length, PART_BYTES)
+
+    def open(self, source: Source, check: Callable[[int], None]) -> BinaryIO:
+        """Open an object for reading and seeking; about one part of it is held in memory.
+
+        Args:
+            source: The object.
+            check: Called with the size in bytes.
+        """
+        size, version = source.head()
+        check(size)
+
+        def fill(part: memoryview, start: int) -> None:
+            nonlocal version
+            with source.errors():
+                try:
+                    return source.fill(part, start, version)
+                except Exception as error:
+                    if not source.is_replaced(error):
+                        raise
+                is_size, version = source.head()
+                if is_size != size:
+                    raise PayloadIntegrityError("the object was replaced while it was read")
+                # Renewed by a writer: as long as before, and of the same content.
+                return source.fill(part, start, version)
+
+        return open_ranges(size, fill)
+
+    def _get(
+        self, source: Source, check: Callable[[int], None], start: int, length: int | None, part_bytes: int
+    ) -> bytes:
+        try:
+            return self._get_state(source, check, start, length, part_bytes)
+        except Exception as error:
+            if not source.is_replaced(error):
+                raise
+        # Written anew since the first range: a writer has renewed it. Ranges of the two are not mixed.
+        return self._get_state(source, check, start, length, part_bytes)
+
+    def _get_state(
+        self, source: Source, check: Callable[[int], None], start: int, length: int | None, part_bytes: int
+    ) -> bytes:
+        # For a range of no bytes one is asked for: that the payload is there, and may be read, is said all the same.
+        answer = source.ask(start, part_bytes if length is None else max(1, min(length, part_bytes)))
+        if answer is None:
+            return b""
+        try:
+            check(answer.size)
+            if length == 0:
+                return b""
+            end = answer.size if length is None else min(answer.size, start + length)
+            version = answer.version
+            return download_ranges(
+                self._threads,
+                end - start,
+                lambda part, at: source.fill(part, start + at, version),
+                first=answer.read,
+                first_bytes=min(answer.length, end - start),
+                part_bytes=part_bytes,
+            )
+        finally:
+            answer.close()

@@ -120,7 +120,20 @@ CASES = [
 
 @pytest.fixture
 def stores(s3_server: S3Server, bucket: str, tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    yield {"memory": {}, "local": {"local.path": str(tmp_path)}, "s3": s3_server.store_config(bucket), "kafka": {}}
+    objects = {
+        "objects.url": f"s3://{bucket}/objects/",
+        "objects.endpoint": s3_server.url,
+        "objects.access_key_id": s3_server.access_key,
+        "objects.secret_access_key": s3_server.secret_key,
+        "objects.allow_http": True,
+    }
+    yield {
+        "memory": {},
+        "local": {"local.path": str(tmp_path)},
+        "s3": s3_server.store_config(bucket),
+        "objects": objects,
+        "kafka": {},
+    }
     MemoryStore.clear()
 
 

@@ -220,6 +220,7 @@ EXTRAS = {
         },
     ),
     "s3": opening("s3", **{"s3.bucket": "bucket"}),
+    "objects": opening("objects", **{"objects.url": "s3://bucket/"}),
     "hop": opening("hop", **{"hop.offload.url": "http://127.0.0.1:1", "hop.username": "u", "hop.password": "p"}),
     "offload-server": "import payload_stores.offload_server, payload_stores.offload_server.runner\n"
     "import serde_chain.cli.commands",

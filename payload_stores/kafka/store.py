@@ -167,6 +167,16 @@ class KafkaStore(PayloadStore):
             return False
         return True
 
+    def claim(self, reference: str) -> int:
+        """See :meth:`PayloadStore.claim`; less, while it is not known which cluster is the own one."""
+        try:
+            location = references.parse(self, reference)
+            self._locate(reference)
+        except UntrustedReferenceError:
+            return 0
+        trusted = [1 + len(prefix.segments) for prefix in self._trusted if prefix.covers(location)]
+        return max(2 if self._cluster else 1, *trusted, 0)
+
     def download(self, reference: str) -> bytes:
         """Read a payload's chunks. See :meth:`PayloadStore.download`."""
         return self._payload(reference).read()

@@ -1,116 +1,67 @@
-"""Payloads from S3, by requests for ranges; an answer that breaks off is asked for again."""
+"""An object in S3, read by requests for ranges; an answer that breaks off is asked for again."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing
 from http import HTTPStatus
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
-from payload_stores.errors import PayloadIntegrityError, PayloadStoreUnavailableError
+from payload_stores.errors import PayloadIntegrityError, PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.s3.errors import EMPTY, EXISTS, error_code, field, translated
 from payload_stores.s3.upload import Target
-from payload_stores.transfer import PART_BYTES, download_ranges, open_ranges
 
-__all__ = ["Downloads"]
+__all__ = ["S3Object"]
 
 _READ_BYTES: Final = 256 << 10
-# Of one request, while other downloads keep the network busy.
-_LARGE_PART_BYTES: Final = 64 << 20
 
 
-class Downloads:
-    """Downloads over one client; used by several threads at once.
+class S3Object:
+    """The source of downloads. See :class:`~payload_stores.transfer.Source`.
 
     Args:
         client: boto3's S3 client.
-        threads: Where ranges are downloaded.
+        target: Which object.
+        reference: Its reference, for errors.
         attempts: How often the body of an answer is asked for when it breaks off; botocore itself repeats only
             requests that got no answer.
     """
 
-    def __init__(self, client: Any, threads: Executor, *, attempts: int) -> None:
+    def __init__(self, client: Any, target: Target, reference: str, *, attempts: int) -> None:
         self._client = client
-        self._threads = threads
+        self._target = target
+        self._reference = reference
         self._attempts = attempts
-        self._lock = threading.Lock()
-        self._under_way = 0
 
-    def get(self, target: Target, check: Callable[[int], None]) -> bytes:
-        """Download an object: one larger than a part in several ranges at once.
-
-        Among other downloads parts are larger, since each request takes milliseconds of CPU.
-
-        Args:
-            target: Where from.
-            check: Called with the size in bytes before memory is allocated; raises if it is too large.
-        """
-        with self._counted() as is_alone:
-            part_bytes = PART_BYTES if is_alone else _LARGE_PART_BYTES
-            try:
-                return self._get(target, check, part_bytes)
-            except Exception as error:
-                if error_code(error) not in EXISTS:
-                    raise
-            # Written anew since the first range: a writer has renewed it. Ranges of the two are not mixed.
-            return self._get(target, check, part_bytes)
-
-    @contextmanager
-    def _counted(self) -> Iterator[bool]:
-        """Count a download; yields whether it is the only one."""
-        with self._lock:
-            self._under_way += 1
-            is_alone = self._under_way == 1
+    def ask(self, start: int, length: int) -> S3Answer | None:
+        """See :meth:`~payload_stores.transfer.Source.ask`."""
         try:
-            yield is_alone
-        finally:
-            with self._lock:
-                self._under_way -= 1
-
-    def _get(self, target: Target, check: Callable[[int], None], part_bytes: int) -> bytes:
-        try:
-            first = self._client.get_object(**target, Range=f"bytes=0-{part_bytes - 1}")
+            answer = self._client.get_object(**self._target, Range=f"bytes={start}-{start + length - 1}")
         except Exception as error:
-            if error_code(error) in EMPTY:  # no range lies within an empty object
-                return b""
+            if error_code(error) in EMPTY:
+                return None
             raise
-        with closing(first["Body"]):
-            size = _total(first)
-            check(size)
-            condition = _same(first.get("ETag"))
-            return download_ranges(
-                self._threads,
-                size,
-                lambda part, start: self.fill(target, part, start, condition),
-                first=lambda part: self.fill(target, part, 0, condition, first),
-                first_bytes=min(int(field(first, "ContentLength")), size),
-                part_bytes=part_bytes,
-            )
+        try:
+            return S3Answer(self, answer, start)
+        except BaseException:
+            answer["Body"].close()
+            raise
 
-    def fill(
-        self,
-        target: Target,
-        part: memoryview,
-        start: int,
-        condition: Mapping[str, str],
-        answer: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Download a range of an object to where it belongs; a body that breaks off is asked for again.
+    def fill(self, part: memoryview, start: int, version: str | None, answer: Mapping[str, Any] | None = None) -> None:
+        """See :meth:`~payload_stores.transfer.Source.fill`.
 
         Args:
-            target: Where from.
-            part: Where to; it is as long as the range.
-            start: Where the range begins, in bytes.
-            condition: ``IfMatch`` or nothing.
+            part: The buffer.
+            start: Where the range begins.
+            version: The ETag.
             answer: The answer to the first request, if it was made already.
         """
         wanted = f"bytes={start}-{start + len(part) - 1}"
+        condition = {"IfMatch": version} if version else {}
         for left in reversed(range(self._attempts)):
             if answer is None:
-                answer = self._client.get_object(**target, **condition, Range=wanted)
+                answer = self._client.get_object(**self._target, **condition, Range=wanted)
             try:
                 with translated():
                     return _read(answer, part)
@@ -120,29 +71,42 @@ class Downloads:
                 answer = None
         raise AssertionError("there is at least one attempt")
 
-    def open(self, target: Target, check: Callable[[int], None], reference: str) -> BinaryIO:
-        """Open an object for reading and seeking; about one part of it is held in memory."""
-        head = self._client.head_object(**target)
-        size = int(field(head, "ContentLength"))
-        check(size)
-        condition = _same(head.get("ETag"))
+    def head(self) -> tuple[int, str | None]:
+        """See :meth:`~payload_stores.transfer.Source.head`."""
+        head = self._client.head_object(**self._target)
+        return int(field(head, "ContentLength")), _etag(head)
 
-        def fill(part: memoryview, start: int) -> None:
-            nonlocal condition
-            with translated(reference=reference):
-                try:
-                    return self.fill(target, part, start, condition)
-                except Exception as error:
-                    if error_code(error) not in EXISTS:
-                        raise
-                head = self._client.head_object(**target)
-                if int(field(head, "ContentLength")) != size:
-                    raise PayloadIntegrityError("the object was replaced while it was read")
-                # Renewed by a writer: as long as before, and of the same content.
-                condition = _same(head.get("ETag"))
-                return self.fill(target, part, start, condition)
+    def is_replaced(self, error: Exception) -> bool:
+        """See :meth:`~payload_stores.transfer.Source.is_replaced`."""
+        return error_code(error) in EXISTS
 
-        return open_ranges(size, fill)
+    def errors(self) -> AbstractContextManager[None]:
+        """See :meth:`~payload_stores.transfer.Source.errors`."""
+        return translated(reference=self._reference)
+
+
+class S3Answer:
+    """The answer to the first request. See :class:`~payload_stores.transfer.Answer`."""
+
+    def __init__(self, source: S3Object, answer: Mapping[str, Any], start: int) -> None:
+        self._source = source
+        self._answer = answer
+        # A server that does not know ranges gives the whole (RFC 9110, section 14.2).
+        self._is_whole = answer["ResponseMetadata"]["HTTPStatusCode"] != HTTPStatus.PARTIAL_CONTENT
+        self.size = int(field(answer, "ContentLength")) if self._is_whole else _total(answer)
+        self.version = _etag(answer)
+        self._start = start
+        self.length = min(int(field(answer, "ContentLength")), self.size)
+
+    def read(self, part: memoryview) -> None:
+        """See :meth:`~payload_stores.transfer.Answer.read`."""
+        if self._is_whole and (self._start or len(part) < self.size):
+            raise PayloadStoreError("the server does not answer requests for ranges, and so cannot return a part")
+        self._source.fill(part, self._start, self.version, self._answer)
+
+    def close(self) -> None:
+        """See :meth:`~payload_stores.transfer.Answer.close`."""
+        self._answer["Body"].close()
 
 
 def _read(answer: Mapping[str, Any], part: memoryview) -> None:
@@ -163,8 +127,6 @@ def _read(answer: Mapping[str, Any], part: memoryview) -> None:
 
 def _total(answer: Mapping[str, Any]) -> int:
     """Size of the whole object, by the answer to a request for a range of it."""
-    if answer["ResponseMetadata"]["HTTPStatusCode"] != HTTPStatus.PARTIAL_CONTENT:
-        return int(field(answer, "ContentLength"))  # the server does not know ranges (RFC 9110, section 14.2)
     content_range = str(field(answer, "ContentRange"))
     total = content_range.rpartition("/")[2]
     if not total.isdecimal():
@@ -173,9 +135,9 @@ def _total(answer: Mapping[str, Any]) -> int:
     return int(total)
 
 
-def _same(etag: object) -> dict[str, str]:
-    """The condition that an object is still the one that an answer was about."""
-    text = str(etag or "")
+def _etag(answer: Mapping[str, Any]) -> str | None:
+    """The state of an object that an answer is about."""
+    text = str(answer.get("ETag") or "")
     if text.startswith(('"', 'W/"')) and not re.fullmatch(r'(W/)?"[^"]*"', text):
         raise PayloadStoreUnavailableError(f"the answer broke off, or its ETag is wrong: {text!r}")  # as above
-    return {"IfMatch": text} if text else {}
+    return text or None

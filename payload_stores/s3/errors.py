@@ -48,7 +48,7 @@ THROTTLED: Final = frozenset(
     }
 )  # fmt: skip
 # Servers that keep objects in files refuse long parts of a path where Amazon accepts up to 1,024 bytes in all.
-KEY_TOO_LONG: Final = frozenset({"KeyTooLongError", "KeyTooLong"})
+ODD_KEY: Final = frozenset({"KeyTooLongError", "KeyTooLong", "XMinioInvalidObjectName"})
 TOO_LARGE: Final = frozenset({"EntityTooLarge", "413", "MaxMessageLengthExceeded"})
 DAMAGED: Final = frozenset({"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"})
 # A conditional write (If-None-Match: *) met an object; a conditional read (If-Match) met another one.
@@ -116,7 +116,7 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
         PayloadAccessDeniedError,
         f"{_CREDENTIALS}, and their permissions. Without s3:ListBucket, S3 also answers this for deleted objects",
     ),
-    (KEY_TOO_LONG, UntrustedReferenceError, "No payload can lie there; if it was to be published, shorten s3.prefix"),
+    (ODD_KEY, UntrustedReferenceError, "No payload can lie there; if it was to be published, shorten s3.prefix"),
     (TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
     (EXISTS, PayloadIntegrityError, "The object was replaced while it was read"),
     (THROTTLED | CONFLICT | DAMAGED, PayloadStoreUnavailableError, None),

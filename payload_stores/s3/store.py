@@ -16,14 +16,25 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
+from payload_stores.buffers import checked_range
 from payload_stores.errors import ConfigError
 from payload_stores.ids import sha256_digest
 from payload_stores.options import Option, boolean, choice, integer, text
 from payload_stores.plugins import require
-from payload_stores.s3.download import Downloads
+from payload_stores.s3.download import S3Object
 from payload_stores.s3.errors import CONFLICT, EXISTS, FORBIDDEN, NOT_IMPLEMENTED, error_code, field, translated
-from payload_stores.s3.upload import MAX_PARTS, Target, Uploads
-from payload_stores.transfer import PARALLEL, PART_BYTES, DaemonPool, read_parts, released, slices, stream_digest
+from payload_stores.s3.upload import Target, Uploads
+from payload_stores.transfer import (
+    MAX_PARTS,
+    PARALLEL,
+    PART_BYTES,
+    DaemonPool,
+    Downloads,
+    read_parts,
+    released,
+    slices,
+    stream_digest,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -113,7 +124,7 @@ class S3Store(PayloadStore):
         self._client = self._make_client(config)
         self._threads = DaemonPool(PARALLEL)
         self._uploads = Uploads(self._client, self._threads, create=create, checksums=checksums)
-        self._downloads = Downloads(self._client, self._threads, attempts=self._attempts)
+        self._downloads = Downloads(self._threads)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Upload a payload straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
@@ -139,11 +150,22 @@ class S3Store(PayloadStore):
         """See :meth:`PayloadStore.owns`."""
         return self._roots.owns(reference)
 
+    def claim(self, reference: str) -> int:
+        """See :meth:`PayloadStore.claim`."""
+        return self._roots.claim(reference)
+
     def download(self, reference: str) -> bytes:
         """Download a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
-        target = self._locate(reference)
-        with translated(reference=reference):
-            return self._downloads.get(target, lambda size: self.check_size(size, reference))
+        source = self._object(reference)
+        with source.errors():
+            return self._downloads.get(source, lambda size: self.check_size(size, reference))
+
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
+        """Download a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
+        checked_range(start, length)
+        source = self._object(reference)
+        with source.errors():
+            return self._downloads.read_range(source, start, length, lambda size: self.check_size(size, reference))
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Upload what a reader returns, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
@@ -169,9 +191,9 @@ class S3Store(PayloadStore):
 
     def open(self, reference: str) -> BinaryIO:
         """Open a payload for reading and seeking. See :class:`~payload_stores.SupportsStreaming`."""
-        target = self._locate(reference)
-        with translated(reference=reference):
-            return self._downloads.open(target, lambda size: self.check_size(size, reference), reference)
+        source = self._object(reference)
+        with source.errors():
+            return self._downloads.open(source, lambda size: self.check_size(size, reference))
 
     def delete(self, reference: str) -> None:
         """Delete a payload of the store's own. See :class:`~payload_stores.SupportsDelete`."""
@@ -181,7 +203,10 @@ class S3Store(PayloadStore):
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic, a thousand to a request. See :class:`~payload_stores.SupportsList`."""
-        prefix = "/".join((*self._roots.own.segments, self.check_topic(topic), prefix))
+        self.check_topic(topic)
+        if not references.begins_id(prefix):
+            return
+        prefix = "/".join((*self._roots.own.segments, topic, prefix))
         with translated(topic=topic):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
@@ -264,6 +289,9 @@ class S3Store(PayloadStore):
         if len(key.encode()) > _MAX_KEY_BYTES:
             raise self.untrusted(reference, f"its path has more than the {_MAX_KEY_BYTES} bytes of S3's keys")
         return {"Bucket": root.host, "Key": key}
+
+    def _object(self, reference: str) -> S3Object:
+        return S3Object(self._client, self._locate(reference), reference, attempts=self._attempts)
 
     def _read_prefix(self, config: Mapping[str, object]) -> tuple[str, ...]:
         prefix = self.PREFIX.read(config)

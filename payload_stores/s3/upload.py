@@ -13,18 +13,15 @@ from concurrent.futures import Executor
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
 from payload_stores.s3.errors import MISSING, NO_UPLOAD, error_code, field
 from payload_stores.transfer import Blocks, put_parts
 
-__all__ = ["MAX_PARTS", "Head", "Target", "Uploads"]
+__all__ = ["Head", "Target", "Uploads"]
 
 _log = logging.getLogger(__name__)
-
-MAX_PARTS: Final = 10_000
-"""The most parts of one upload ("Amazon S3 multipart upload limits" in its user guide)."""
 
 # Arguments of a request that name an object: Bucket and Key.
 Target: TypeAlias = Mapping[str, str]

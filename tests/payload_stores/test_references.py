@@ -49,6 +49,11 @@ OWN: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
         ["s3://b/pre/t/1", "s3://old/x/t/1"],
         ["s3://b/prefix/t/1", "s3://b/t/1", "s3://old/t/1", "s3://old/x", "s3://c/pre/t/1", "S3://b/pre/t/1"],
     ),
+    "objects": (
+        {"objects.url": "gs://b/pre", "large.message.trusted.references": "gs://old/x/,s3://b/pre/"},
+        ["gs://b/pre/t/1", "gs://old/x/t/1"],
+        ["gs://b/prefix/t/1", "gs://b/t/1", "gs://old/t/1", "s3://b/pre/t/1", "gs://c/pre/t/1", "gs://b/pre"],
+    ),
     "hop": (
         {"hop.offload.url": "http://h:8080/v1/", "large.message.trusted.references": "https://old/x"},
         [f"http://h:8080/v1/msg/{ID}", f"HTTP://H:8080/v1//msg/{ID}", "https://old/x/anything"],

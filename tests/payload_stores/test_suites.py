@@ -11,6 +11,7 @@ SUITES = {
     "memory": "test_memory:TestMemoryStore",
     "local": "local.test_local:TestLocalStore",
     "s3": "s3.test_s3:TestS3Store",
+    "objects": "objects.test_objects:TestObjectsStore",
     "hop": "hop.test_hop:TestHopStore",
     "kafka": "kafka.test_kafka:TestKafkaStore",
 }

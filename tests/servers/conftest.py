@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.azurite import Azurite
+from tests.servers.fake_gcs import FakeGcs
+from tests.servers.minio import MinioServer
 from tests.servers.toxiproxy import Proxy, Toxiproxy
 from tests.servers.versitygw import VersityGateway
 
@@ -42,3 +45,36 @@ def versity_proxy(versity: VersityGateway, toxiproxy: Toxiproxy) -> Iterator[Pro
     proxy = toxiproxy.proxy(f"versity-{uuid.uuid4().hex[:8]}", versity.url.removeprefix("http://"))
     yield proxy
     proxy.remove()
+
+
+@pytest.fixture(scope="session")
+def minio() -> Iterator[MinioServer]:
+    with MinioServer() as running:
+        yield running
+
+
+@pytest.fixture
+def minio_bucket(minio: MinioServer) -> str:
+    return minio.create_bucket()
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    with Azurite() as running:
+        yield running
+
+
+@pytest.fixture
+def container(azurite: Azurite) -> str:
+    return azurite.create_container()
+
+
+@pytest.fixture(scope="session")
+def fake_gcs() -> Iterator[FakeGcs]:
+    with FakeGcs() as running:
+        yield running
+
+
+@pytest.fixture
+def gcs_bucket(fake_gcs: FakeGcs) -> str:
+    return fake_gcs.create_bucket()

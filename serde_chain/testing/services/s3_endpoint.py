@@ -57,3 +57,14 @@ class S3Endpoint(Protocol):
             "s3.secret.key": self.secret_key,
             "s3.path.style.access": "true",
         }
+
+    def objects_config(self, bucket: str, folder: str = "") -> dict[str, str]:
+        """Configuration of the payload store ``objects`` for a folder in a bucket of this service."""
+        return {
+            "objects.url": f"s3://{bucket}/{folder}",
+            "objects.endpoint": self.url,
+            "objects.region": REGION,
+            "objects.access_key_id": self.access_key,
+            "objects.secret_access_key": self.secret_key,
+            "objects.allow_http": "true",
+        }

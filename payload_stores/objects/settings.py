@@ -1,0 +1,216 @@
+"""What ``objects.*`` says: the place, the options of obstore, and clients made of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from payload_stores.errors import ConfigError
+from payload_stores.objects.errors import Errors
+from payload_stores.options import nearest
+from payload_stores.plugins import require
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    Client: TypeAlias = AzureStore | GCSStore | S3Store
+
+__all__ = ["PROVIDERS", "Clients", "Provider"]
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One cloud.
+
+    Attributes:
+        store: obstore's class.
+        options: Its options, by obstore's names; its longer names (``aws_…``) are taken as well.
+        place: Options that ``objects.url`` stands for.
+        defaults: Options that are set unless the user sets one of them.
+    """
+
+    store: str
+    options: tuple[str, ...]
+    place: tuple[str, ...]
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+# Names as in obstore's S3Config, GCSConfig, AzureConfig and ClientConfig; others are handed on, and refused by obstore.
+PROVIDERS: Final[Mapping[str, Provider]] = {
+    "s3": Provider(
+        "S3Store",
+        (
+            "access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint",
+            "virtual_hosted_style_request", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled",
+            "sse_customer_key_base64", "checksum_algorithm", "unsigned_payload", "skip_signature", "request_payer",
+            "s3_express", "disable_bulk_delete", "disable_tagging", "conditional_put", "copy_if_not_exists", "role_arn",
+            "role_session_name", "web_identity_token_file", "sts_endpoint", "metadata_endpoint", "imdsv1_fallback",
+            "container_credentials_relative_uri", "container_credentials_full_uri",
+            "container_authorization_token_file",
+        ),
+        ("bucket", "bucket_name"),
+        # What the server compares is a checksum that costs nothing. Otherwise the signature hashes the payload, for
+        # which the record has a SHA-256 already.
+        {"unsigned_payload": "true", "checksum_algorithm": "crc64nvme"},
+    ),
+    "gs": Provider(
+        "GCSStore",
+        ("service_account", "service_account_key", "application_credentials", "bearer_token", "base_url",
+         "skip_signature"),
+        ("bucket", "bucket_name"),
+    ),
+    "az": Provider(
+        "AzureStore",
+        (
+            "account_name", "account_key", "sas_key", "token", "client_id", "client_secret", "tenant_id",
+            "authority_host", "endpoint", "msi_endpoint", "object_id", "msi_resource_id", "federated_token_file",
+            "use_azure_cli", "use_emulator", "use_fabric_endpoint", "skip_signature", "encryption_key",
+            "credential_type", "disable_tagging", "fabric_token_service_url", "fabric_workload_host",
+            "fabric_session_token", "fabric_cluster_identifier",
+        ),
+        ("container_name",),
+    ),
+}  # fmt: skip
+
+_CLIENT: Final = (
+    "allow_http", "allow_invalid_certificates", "default_content_type", "http1_only", "http2_only",
+    "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "pool_idle_timeout",
+    "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes", "root_certificate",
+    "randomize_addresses", "user_agent",
+)  # fmt: skip
+# They are bounded by options of the store's own, from which its worst case follows.
+_OURS: Final = {
+    "timeout": "objects.request.timeout.ms",
+    "read_timeout": "objects.request.timeout.ms",
+    "connect_timeout": "objects.connection.timeout.ms",
+    "max_retries": "objects.retry.attempts",
+    "retry_timeout": "objects.retry.attempts",
+}
+# What messages may repeat.
+_PLAIN: Final = frozenset({
+    "region", "default_region", "endpoint", "base_url", "account_name", "access_key_id", "checksum_algorithm",
+    "server_side_encryption", "conditional_put",
+})  # fmt: skip
+_SHORT: Final = 6  # values such as "true" are no secrets, and would make messages unreadable
+
+
+class Clients:
+    """obstore's clients of one configuration, one for each bucket.
+
+    Args:
+        scheme: Scheme of the references.
+        settings: The options of obstore, without the prefix ``objects.``.
+        known: Names of the store's own options, for messages.
+        provider: Where credentials come from, instead of obstore's own sources; None for those.
+        connect_ms: Time for a connection, in ms.
+        request_ms: Time for a request, with its answer, in ms.
+        attempts: Attempts for a request, in all.
+        backoff_ms: Longest wait between two of them, in ms.
+
+    Attributes:
+        errors: Translates what the clients raise.
+
+    Raises:
+        ConfigError: obstore has no such option, or does not take a value.
+        MissingDependencyError: obstore is not installed.
+    """
+
+    def __init__(
+        self,
+        scheme: str,
+        settings: Mapping[str, object],
+        *,
+        known: tuple[str, ...],
+        provider: object,
+        connect_ms: int,
+        request_ms: int,
+        attempts: int,
+        backoff_ms: int,
+    ) -> None:
+        stores = require("obstore.store", "objects")
+        self._provider = PROVIDERS[scheme]
+        self._known = (*known, *(f"objects.{name}" for name in (*self._provider.options, *_CLIENT)))
+        texts = {name: _text(name, value) for name, value in settings.items()}
+        for name in texts:
+            self._refuse_ours(name)
+        self.errors = Errors(
+            scheme, [text for name, text in texts.items() if name not in _PLAIN and len(text) >= _SHORT]
+        )
+        self._make = getattr(stores, self._provider.store)
+        self._config = {name: text for name, text in texts.items() if name not in _CLIENT}
+        if not self._provider.defaults.keys() & self._config.keys():
+            self._config.update(self._provider.defaults)
+        self._options: dict[str, Any] = {
+            "client_options": {
+                **{name: text for name, text in texts.items() if name in _CLIENT},
+                "connect_timeout": timedelta(milliseconds=connect_ms),
+                "timeout": timedelta(milliseconds=request_ms),
+            },
+            "retry_config": {
+                "max_retries": attempts - 1,
+                "retry_timeout": timedelta(milliseconds=attempts * (request_ms + backoff_ms)),
+                "backoff": {"max_backoff": timedelta(milliseconds=backoff_ms)},
+            },
+            **({} if provider is None else {"credential_provider": provider}),
+        }
+        self._lock = threading.Lock()
+        self._made: dict[str, Client] = {}
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether lists come in the order of the names: not from S3's directory buckets."""
+        return self._config.get("s3_express", "false").lower() != "true"
+
+    def of(self, bucket: str) -> Client:
+        """The client of a bucket or container."""
+        with self._lock:
+            if bucket not in self._made:
+                self._made[bucket] = self._open(bucket)
+            return self._made[bucket]
+
+    def close(self) -> None:
+        """Let go of the clients, and so of their connections."""
+        with self._lock:
+            self._made.clear()
+
+    def _open(self, bucket: str) -> Client:
+        from obstore.exceptions import BaseError
+
+        try:
+            client: Client = self._make(bucket, config=self._config, **self._options)
+        except (BaseError, ValueError, TypeError) as error:
+            message = self.errors.message(error)
+            error.args = (message,)
+            raise self._explained(message) from error
+        return client
+
+    def _explained(self, message: str) -> ConfigError:
+        """The error for what obstore does not take."""
+        for name in self._config | self._options["client_options"]:
+            if f"key: '{name}'" in message or f"key: {name}." in message:
+                near = nearest(f"objects.{name}", self._known)
+                return ConfigError(
+                    f"objects.{name} is no option of obstore's {self._provider.store}",
+                    hint=f"Did you mean {near}?" if near else None,
+                    key=f"objects.{name}",
+                )
+        return ConfigError(f"obstore takes these settings not: {message}", key="objects.url")
+
+    def _refuse_ours(self, name: str) -> None:
+        key = f"objects.{name}"
+        if name in _OURS:
+            raise ConfigError(f"{key} is set by {_OURS[name]}", hint=f"Use {_OURS[name]}, in ms or attempts", key=key)
+        if name in self._provider.place:
+            raise ConfigError(f"{key} is a part of objects.url", hint=f"Leave {key} out", key=key)
+
+
+def _text(name: str, value: object) -> str:
+    """The value of an option as obstore takes them all."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ConfigError(f"objects.{name}: expected text, a number, or true or false", key=f"objects.{name}")

@@ -1,0 +1,376 @@
+"""A payload store in the bucket or container of a cloud (obstore).
+
+Objects lie under ``<objects.url>/<topic>/<id>``, and that is their reference, so that what the store ``s3`` has written
+is read here, and the other way round.
+
+Requests that got no answer, or a temporary refusal, are repeated by obstore, at most ``objects.retry.attempts`` times
+in all. With the defaults a request takes less than a minute in the worst case, and so less than Kafka's default
+``max.block.ms`` (KIP-1159).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
+
+from payload_stores import references
+from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
+from payload_stores.buffers import checked_range
+from payload_stores.errors import ConfigError, PayloadStoreError
+from payload_stores.ids import sha256_digest
+from payload_stores.objects.settings import PROVIDERS, Clients
+from payload_stores.objects.transfers import ObjectSource, Uploads, check_process
+from payload_stores.options import Option, integer, nearest, text
+from payload_stores.plugins import import_object, require
+from payload_stores.transfer import (
+    MAX_PARTS,
+    PARALLEL,
+    PART_BYTES,
+    DaemonPool,
+    Downloads,
+    read_parts,
+    released,
+    stream_digest,
+)
+
+if TYPE_CHECKING:
+    from payload_stores.objects.settings import Client
+
+__all__ = ["ObjectsStore"]
+
+# Parts of a stream under way at once; with the one being read and some blocks that is less than 32 MiB.
+_STREAM_AHEAD: Final = 2
+_MAX_BACKOFF_MS: Final = 1_000
+# S3's limit, in UTF-8; the others have the same, in bytes (Google) or characters (Azure).
+_MAX_NAME_BYTES: Final = 1024
+_MAX_LINK_SECONDS: Final = 7 * 86_400
+_LIST_ITEMS: Final = 1000
+# What ids are made of, in the order of listings.
+_ORDER: Final = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~"
+_ALIASES: Final = {"gcs": "gs", "s3a": "s3", "azure": "az", "abfs": "az", "abfss": "az", "adl": "az"}
+
+
+def _credential_provider(value: object) -> object:
+    if isinstance(value, str):
+        return text(value)
+    if not callable(value):
+        raise ValueError("expected the dotted path of a class, or a callable")
+    return value
+
+
+class ObjectsStore(PayloadStore):
+    """Keeps payloads as objects of S3, Google Cloud Storage or Azure Blob Storage, by URL.
+
+    Payloads up to ``objects.part.bytes`` are uploaded in one request, larger ones in parallel parts; downloads of more
+    than 8 MiB are parallel ranges. With ids of the content, an object that is there already is not replaced.
+
+    Credentials that the configuration does not have are looked for where obstore looks: environment variables, and
+    the services of the cloud's own machines. Trusted references may be read, but are not deleted.
+
+    The scheme is that of ``objects.url``.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("objects", {"objects.url": "gs://payloads/alerts/"})  # doctest: +SKIP
+        >>> store.publish("images", b"payload")  # doctest: +SKIP
+        'gs://payloads/alerts/images/6c8f2c2e-5d0c-4f5e-9d8e-0a6f2f1f3b7a'
+    """
+
+    scheme = "objects"
+
+    URL: ClassVar[Option[str]] = Option(
+        "objects.url", text, "", required=True, doc="s3://bucket/folder/, gs://bucket/folder/, az://container/folder/"
+    )
+    PART: ClassVar[Option[int]] = Option(
+        "objects.part.bytes", integer(5 << 20, 4_000 << 20), PART_BYTES, doc="payloads above it are uploaded in parts"
+    )
+    ATTEMPTS: ClassVar[Option[int]] = Option(
+        "objects.retry.attempts", integer(1), 3, doc="attempts per request, in all"
+    )
+    CONNECT_MS: ClassVar[Option[int]] = Option("objects.connection.timeout.ms", integer(1), 5_000, doc="to connect")
+    REQUEST_MS: ClassVar[Option[int]] = Option(
+        "objects.request.timeout.ms", integer(1), 18_000, doc="for a whole request of up to objects.part.bytes"
+    )
+    PROVIDER: ClassVar[Option[Any]] = Option(
+        "objects.credential.provider.class", _credential_provider, None, doc="class whose objects give credentials"
+    )
+    # Those that most users set, and that may be shown.
+    ENDPOINT: ClassVar[Option[str]] = Option("objects.endpoint", text, "", doc="server, if it is not the cloud's own")
+    REGION: ClassVar[Option[str]] = Option("objects.region", text, "", doc="S3's region; default: us-east-1")
+    ACCESS_KEY: ClassVar[Option[str]] = Option("objects.access_key_id", text, "", doc="S3's access key")
+    ACCOUNT: ClassVar[Option[str]] = Option("objects.account_name", text, "", doc="Azure's storage account")
+    ALLOW_HTTP: ClassVar[Option[str]] = Option("objects.allow_http", text, "", doc="true for servers without TLS")
+    OBSTORE: ClassVar[Option[str]] = Option(
+        "objects.*", text, "", secret=True, doc="any other option of obstore, by obstore's name"
+    )
+    _OWN: ClassVar[tuple[Option[Any], ...]] = (URL, PART, ATTEMPTS, CONNECT_MS, REQUEST_MS, PROVIDER)
+    options = (*_OWN, ENDPOINT, REGION, ACCESS_KEY, ACCOUNT, ALLOW_HTTP, OBSTORE)
+
+    def __init__(self) -> None:
+        self._threads: DaemonPool | None = None
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        """Read the ``objects.*`` keys and make the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
+        super().configure(config)
+        place = self._read_url(config)
+        self._roots = references.Roots(self, place.host, place.segments)
+        self._attempts = self.ATTEMPTS.read(config)
+        self._request_ms = self.REQUEST_MS.read(config)
+        own = tuple(option.name for option in self._OWN)
+        self._clients = Clients(
+            self.scheme,
+            {
+                name: value
+                for name, value in self.OBSTORE.select(config).items()
+                if f"objects.{name}" not in own and value not in {None, ""}
+            },
+            known=own,
+            provider=self._read_provider(config),
+            connect_ms=self.CONNECT_MS.read(config),
+            request_ms=self._request_ms,
+            attempts=self._attempts,
+            backoff_ms=_MAX_BACKOFF_MS,
+        )
+        self._errors = self._clients.errors
+        self._clients.of(place.host)  # says what obstore does not take
+        self._part_bytes = self.PART.read(config)
+        self._threads = DaemonPool(PARALLEL)
+        self._uploads = Uploads(self._part_bytes)
+        self._downloads = Downloads(self._threads)
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        """Upload a payload straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
+        view = memoryview(data).cast("B")
+        context = context or PublishContext()
+        if context.deterministic and context.digest is None:
+            context = replace(context, digest=sha256_digest(view))
+        path = references.object_path(self, topic, view, context)
+        reference, name = self._roots.url(path), self._name(self._roots.own, path)
+        with self._errors.translated(topic=topic, reference=reference):
+            client = self._own_client()
+            if not context.deterministic:
+                self._uploads.put(client, name, view)
+            elif len(view) > self._part_bytes:
+                self._put_parts_once(client, name, view)
+            else:
+                self._put_once(client, name, view)
+        return reference
+
+    def reference(self, topic: str, payload_id: str) -> str | None:
+        """See :meth:`PayloadStore.reference`."""
+        return self._roots.url(references.object_path(self, topic, b"", PublishContext(payload_id=payload_id)))
+
+    def owns(self, reference: str) -> bool:
+        """See :meth:`PayloadStore.owns`."""
+        return self._roots.owns(reference)
+
+    def download(self, reference: str) -> bytes:
+        """Download a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
+        source = self._object(reference)
+        with source.errors():
+            return self._downloads.get(source, lambda size: self.check_size(size, reference))
+
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
+        """Download a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
+        checked_range(start, length)
+        source = self._object(reference)
+        with source.errors():
+            return self._downloads.read_range(source, start, length, lambda size: self.check_size(size, reference))
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Upload what a reader returns, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
+
+        A deterministic id is needed before the upload: the context has the digest, or the reader can be read twice.
+        ``id`` is called with the digest and no data.
+        """
+        if context is not None and context.deterministic and context.digest is None:
+            with self._errors.translated(topic=topic):
+                context = replace(context, digest=stream_digest(reader))
+        path = references.object_path(self, topic, b"", context)
+        reference, name = self._roots.url(path), self._name(self._roots.own, path)
+        parts = read_parts(reader, MAX_PARTS)
+        with self._errors.translated(topic=topic, reference=reference):
+            client = self._own_client()
+            first = next(parts, memoryview(b""))
+            if len(first) < PART_BYTES:
+                self._uploads.put(client, name, first)
+            else:
+                held = [first]
+                del first
+                self._uploads.put_stream(
+                    client, name, released(held, parts), part_bytes=PART_BYTES, ahead=_STREAM_AHEAD
+                )
+        return reference
+
+    def open(self, reference: str) -> BinaryIO:
+        """Open a payload for reading and seeking. See :class:`~payload_stores.SupportsStreaming`."""
+        source = self._object(reference)
+        with source.errors():
+            return self._downloads.open(source, lambda size: self.check_size(size, reference))
+
+    def link(self, reference: str, seconds: int = 3600) -> str:
+        """Sign a link. See :class:`~payload_stores.SupportsLinks`.
+
+        On Google's cloud it takes the key of a service account, on Azure that of the storage account.
+        """
+        if not 1 <= seconds <= _MAX_LINK_SECONDS:
+            raise PayloadStoreError(
+                f"a link is valid for 1 to {_MAX_LINK_SECONDS} seconds, not {seconds}",
+                store=self.scheme,
+                reference=reference,
+            )
+        client, name = self._locate(reference)
+        sign = require("obstore", "objects").sign
+        with self._errors.translated(reference=reference):
+            return str(sign(client, "GET", name, timedelta(seconds=seconds)))
+
+    def delete(self, reference: str) -> None:
+        """Delete a payload of the store's own. See :class:`~payload_stores.SupportsDelete`."""
+        client, name = self._locate(reference, own_only=True)
+        with self._errors.translated(reference=reference):
+            try:
+                client.delete(name)
+            except FileNotFoundError:  # gone already, say Google and Azure
+                return
+
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
+        """List the payloads of a topic, a thousand to a request. See :class:`~payload_stores.SupportsList`."""
+        self.check_topic(topic)
+        if not references.begins_id(prefix):
+            return
+        start = "/".join((*self._roots.own.segments, topic, prefix))
+        with self._errors.translated(topic=topic):
+            client = self._own_client()
+            # obstore lists whole folders: what comes before the prefix is passed over by the server, and behind it the
+            # reading ends.
+            offset = _before(start) if prefix and self._clients.is_ordered else None
+            for page in client.list(start.rpartition("/")[0], offset=offset, chunk_size=_LIST_ITEMS):
+                for item in page:
+                    name = item["path"]
+                    if not name.startswith(start):
+                        if self._clients.is_ordered and name > start:
+                            return
+                        continue
+                    modified = item["last_modified"].astimezone(UTC)
+                    if before is None or modified < before:
+                        reference = references.to_url(self.scheme, self._roots.own.host, name.split("/"))
+                        yield PayloadInfo(reference, item["size"], modified)
+
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
+        _root, path = self._roots.locate(reference)
+        return path[0]
+
+    def worst_case_ms(self) -> int:
+        """Longest time in ms until a request without an answer has failed for good.
+
+        A server that answers, but a few bytes at a time, is bounded for each request in the same way.
+        """
+        return self._attempts * self._request_ms + (self._attempts - 1) * _MAX_BACKOFF_MS
+
+    def close(self) -> None:
+        """Close the connections; what is under way ends by its own timeouts. See :meth:`PayloadStore.close`."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._clients.close()
+
+    def _put_once(self, client: Client, name: str, view: memoryview) -> None:
+        """Upload unless it is there."""
+        from obstore.exceptions import AlreadyExistsError, NotSupportedError
+
+        try:
+            return self._uploads.put(client, name, view, create=True)
+        except (AlreadyExistsError, NotSupportedError):
+            # There already, or being written by another writer. What has this id has this content, so that writing it
+            # again does no harm, mends what was cut off, and renews it.
+            if self._keeps(client, name, len(view)):
+                return None
+        return self._uploads.put(client, name, view)
+
+    def _put_parts_once(self, client: Client, name: str, view: memoryview) -> None:
+        """Upload in parts unless it is there; a conditional upload would be one request, which is too large here.
+
+        What has this id has this content, so that several may write it.
+        """
+        from obstore.exceptions import BaseError
+
+        if self._keeps(client, name, len(view)):
+            return
+        try:
+            self._uploads.put(client, name, view)
+        except BaseError:
+            # Azure drops the parts of this one when another has finished.
+            if not self._keeps(client, name, len(view)):
+                raise
+
+    def _keeps(self, client: Client, name: str, size: int) -> bool:
+        """Whether a payload is there, and stays; what a sweep may be about to delete is to be written again."""
+        from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+        try:
+            head = client.head(name)
+        except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError):
+            return False  # the last two: of a producer that may write, but not read
+        return head["size"] == size and not self.is_stale(head["last_modified"])
+
+    def _own_client(self) -> Client:
+        check_process()
+        return self._clients.of(self._roots.own.host)
+
+    def _object(self, reference: str) -> ObjectSource:
+        client, name = self._locate(reference)
+        return ObjectSource(client, name, reference, self._errors)
+
+    def _locate(self, reference: str, *, own_only: bool = False) -> tuple[Client, str]:
+        root, path = self._roots.locate(reference, own_only=own_only)
+        name = self._name(root, path)
+        if len(name.encode()) > _MAX_NAME_BYTES:
+            raise self.untrusted(reference, f"its path has more than the {_MAX_NAME_BYTES} bytes of objects' names")
+        with self._errors.translated(reference=reference):
+            check_process()
+        return self._clients.of(root.host), name
+
+    @staticmethod
+    def _name(root: references.Location, path: tuple[str, ...]) -> str:
+        return "/".join((*root.segments, *path))
+
+    def _read_url(self, config: Mapping[str, object]) -> references.Location:
+        url, key = self.URL.read(config), self.URL.name
+        self.scheme = url.partition("://")[0]
+        if self.scheme not in PROVIDERS:
+            near = _ALIASES.get(self.scheme) or nearest(self.scheme, PROVIDERS)
+            raise ConfigError(
+                f"{key} begins with none of {', '.join(f'{scheme}://' for scheme in PROVIDERS)}",
+                hint=f"Did you mean {near}://?" if near else "For a folder on this machine there is the store local",
+                key=key,
+            )
+        place = references.parse_prefix(self, url, key)
+        if not place.host or any(sign in place.host for sign in "@: "):
+            raise ConfigError(
+                f"{key} names no bucket or container behind ://",
+                hint="Accounts, keys and servers have options of their own: objects.account_name, objects.endpoint, …",
+                key=key,
+            )
+        return place
+
+    def _read_provider(self, config: Mapping[str, object]) -> object:
+        provider = self.PROVIDER.read(config)
+        if not isinstance(provider, str):
+            return provider
+        made = import_object(provider, "credential provider")
+        if not callable(made):
+            raise ConfigError(f"{provider} is no class", key=self.PROVIDER.name)
+        try:
+            return made()
+        except Exception as error:  # a foreign class may fail in any way
+            raise ConfigError(
+                f"{provider} cannot be made without arguments: {type(error).__name__}: {error}", key=self.PROVIDER.name
+            ) from error
+
+
+def _before(start: str) -> str | None:
+    """A name that comes before all that begin with a text of an id's characters; None if there is none of use."""
+    at = _ORDER.find(start[-1])
+    return f"{start[:-1]}{_ORDER[at - 1]}~" if at > 0 else None
