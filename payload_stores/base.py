@@ -10,7 +10,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, ClassVar, Final, Protocol, runtime_checkable
 
 from payload_stores import ids
-from payload_stores.errors import PayloadStoreError, PayloadTooLargeError, UntrustedReferenceError
+from payload_stores.errors import (
+    PayloadIntegrityError,
+    PayloadStoreError,
+    PayloadTooLargeError,
+    UntrustedReferenceError,
+)
 from payload_stores.ids import Buffer, IdStrategy
 from payload_stores.options import Option, integer, listing
 from payload_stores.records import StoredRecord
@@ -201,6 +206,30 @@ class PayloadStore(ABC):
             b'payload'
         """
 
+    def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
+        """Fetch a payload, and compare it with what was published.
+
+        A store that computes the digest of what arrives may override it; the digest is computed nowhere else.
+
+        Args:
+            reference: What :meth:`publish` returned.
+            size: The payload's size in bytes; None if it is not known.
+            digest: ``sha256:<hex>`` of it, likewise.
+
+        Raises:
+            PayloadIntegrityError: Size or digest are not those that were published.
+            PayloadStoreError: As in :meth:`download`.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> store = open_store("memory", {})
+            >>> store.download_verified(store.publish("alerts", b"payload"), size=7)
+            b'payload'
+        """
+        payload = self.download(reference)
+        self.verify(payload, reference, size=size, digest=digest)
+        return payload
+
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
         """Make the id of a payload; override for ids of another kind (KIP-1159, ``PayloadStore.id``).
 
@@ -271,6 +300,26 @@ class PayloadStore(ABC):
         """
         return reference.startswith(f"{self.scheme}://")
 
+    def claim(self, reference: str) -> int:
+        """How closely a reference is the store's: the reader's store with the largest claim follows it.
+
+        So a store whose prefix lies below another's gets its references, in whatever order the two are configured. Like
+        :meth:`owns`, it costs no I/O and never raises; stores with a prefix override both
+        (:class:`payload_stores.references.Roots`).
+
+        Args:
+            reference: The reference as it came from the wire.
+
+        Returns:
+            The number of segments of the longest prefix, its host included; 0 if the store does not own the reference.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).claim("memory:///alerts/1"), open_store("memory", {}).claim("s3://bucket/t/1")
+            (1, 0)
+        """
+        return int(self.owns(reference))
+
     def close(self) -> None:
         """Release connections and threads. Calling it again does nothing."""
 
@@ -307,6 +356,27 @@ class PayloadStore(ABC):
                 hint=f"Raise {self.MAX_PAYLOAD.name} if this is expected",
                 store=self.scheme,
                 reference=reference,
+            )
+
+    def verify(self, payload: Buffer, reference: str, *, size: int | None = None, digest: str | None = None) -> None:
+        """Compare a payload with what was published.
+
+        Raises:
+            PayloadIntegrityError: Its size or digest is another one.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).verify(b"payload", "memory:///alerts/1", size=7)
+        """
+        if size is not None and len(payload) != size:
+            raise PayloadIntegrityError(
+                f"the payload has {len(payload)} bytes, but {size} were published",
+                store=self.scheme,
+                reference=reference,
+            )
+        if digest is not None and ids.sha256_digest(payload) != digest:
+            raise PayloadIntegrityError(
+                "the payload's digest is not the one that was published", store=self.scheme, reference=reference
             )
 
     def is_stale(self, modified: datetime) -> bool:

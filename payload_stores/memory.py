@@ -60,6 +60,10 @@ class MemoryStore(PayloadStore):
         """See :meth:`PayloadStore.owns`."""
         return self._roots.owns(reference)
 
+    def claim(self, reference: str) -> int:
+        """See :meth:`PayloadStore.claim`."""
+        return self._roots.claim(reference)
+
     def download(self, reference: str) -> bytes:
         """Fetch a payload, without a copy. See :meth:`PayloadStore.download`."""
         path = self._path(reference)

@@ -102,11 +102,16 @@ class Roots:
 
     def owns(self, reference: str) -> bool:
         """Whether a reference lies below one of the prefixes. See :meth:`PayloadStore.owns`."""
+        return self.claim(reference) > 0
+
+    def claim(self, reference: str) -> int:
+        """The segments of the longest prefix below which a reference lies. See :meth:`PayloadStore.claim`."""
         try:
-            self.locate(reference)
+            location = parse(self._store, reference)
         except UntrustedReferenceError:
-            return False
-        return True
+            return 0
+        covering = (root for root in (self.own, *self._trusted) if root.covers(location))
+        return max((1 + len(root.segments) for root in covering), default=0)
 
     def url(self, path: Iterable[str]) -> str:
         """The reference of a path below the store's own prefix."""

@@ -390,6 +390,9 @@ class RecordLimits(Protocol):
     setting: str
     always: int
 
+    def of_client(self) -> RecordLimits:
+        """The limits of the client alone, for stages that do not ask for those of topics."""
+
     def ask(self, ctx: Context | None) -> Transfer[None] | None:
         """The question that must be answered before the other methods know the record's topic; None if none."""
 

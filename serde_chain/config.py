@@ -89,6 +89,7 @@ _NEAR: Final = 0.9
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
 # Keys whose value is one stage or store, which may be a mapping with its own options.
+_ROUTES: Final = "large.message.route."
 _ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class")
 
 
@@ -191,12 +192,16 @@ def _parse(path: Path, content: bytes) -> dict[str, object]:
 def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in table.items():
         name = prefix + key
-        if isinstance(value, Mapping) and name not in _ITEMS:
+        if isinstance(value, Mapping) and not _is_item(name):
             yield from _flatten(value, f"{name}.")
         elif isinstance(value, list):
             yield name, [_flat_item(item) for item in value]
         else:
             yield name, _flat_item(value)
+
+
+def _is_item(name: str) -> bool:
+    return name in _ITEMS or (name.startswith(_ROUTES) and name.endswith(".payload.store.class"))
 
 
 def _flat_item(item: object) -> object:
@@ -277,6 +282,9 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
     for key in keys:
         prefix = key.partition(".")[0]
+        if key.startswith(_ROUTES) and (hint := _of_other_store(key)) and key not in names:
+            yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
+            continue
         if key in names or any(option.matches(key) for option in known):
             continue
         near = nearest(key, names)
@@ -287,6 +295,14 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
                 hint=f"Did you mean {near}?" if near else f"Known under {prefix}. are {_under(prefix, names)}",
                 key=key,
             )
+
+
+def _of_other_store(key: str) -> str | None:
+    """What to do about a key under a route that only a store has which the route does not have; None for others."""
+    route, _, setting = key.removeprefix(_ROUTES).partition(".")
+    if not any(option.matches(setting) for option in _builtin_options()):
+        return None
+    return f"{setting} is of a store that the route does not have: name it by {_ROUTES}{route}.payload.store.class"
 
 
 def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:

@@ -84,6 +84,7 @@ class Prefetch:
 
     Attributes:
         in_flight: As given.
+        max_bytes: As given.
         told: Called by a worker thread whenever a transfer is done; must neither block nor raise.
 
     Example:
@@ -106,7 +107,7 @@ class Prefetch:
         self.told: Callable[[], None] = _nothing
         self._call = call
         self.in_flight = in_flight
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._news = threading.Event()
         # Appended to by the reader, and by the collector of references.
         self._added: Final[deque[weakref.ref[Ahead]]] = deque()
@@ -246,15 +247,16 @@ class Prefetch:
             job = _Job(object() if key is None else key, ahead)
             self._jobs[job.key] = job
             self._running += 1
-            self._charge(job, self._size(job.transfer))
+            self._charge(job, self.size_of(job.transfer))
             yield job
         job.holders.add(_Holder.of(ahead, job, self._gone))
         ahead.job = job
 
     def _has_room(self, transfer: Transfer[Any]) -> bool:
-        return self._max_bytes is None or not self._bytes or self._bytes + self._size(transfer) <= self._max_bytes
+        return self.max_bytes is None or not self._bytes or self._bytes + self.size_of(transfer) <= self.max_bytes
 
-    def _size(self, transfer: Transfer[Any]) -> int:
+    def size_of(self, transfer: Transfer[Any]) -> int:
+        """The bytes that a transfer will hold, or is assumed to hold where its record does not tell."""
         return self._assumed if transfer.size is None else transfer.size
 
     def _make_room(self, transfer: Transfer[Any]) -> None:

@@ -10,6 +10,7 @@ span ``fetch TOPIC``                   a payload is downloaded and verified; lik
 serde_chain.payload.duration           seconds of both; their number is that of the payloads, failures included
 serde_chain.payload.size               bytes of both
 serde_chain.payload.active             payloads on their way
+serde_chain.cache.requests             payloads that were asked of a cache, by outcome: hit or miss
 messaging.client.sent.messages         records handed to the Kafka client
 messaging.client.consumed.messages     records handed to the program
 serde_chain.record.retries             records that are tried again: refused for their size, or not readable for now
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context as TraceContext
     from opentelemetry.trace import Link
 
-__all__ = ["ClientTelemetry", "Observer", "client_telemetry", "observer"]
+__all__ = ["ClientTelemetry", "Observer", "client_telemetry", "count_cache", "observer"]
 
 T = TypeVar("T")
 Attributes: TypeAlias = dict[str, str | int]
@@ -133,6 +134,20 @@ def client_telemetry() -> ClientTelemetry:
     return _open_telemetry().client if _is_in_use() else _SILENT
 
 
+def count_cache(store: str, outcome: str) -> None:
+    """Count a payload that was asked of a cache.
+
+    Args:
+        store: Scheme of the store behind it.
+        outcome: ``hit`` or ``miss``.
+
+    Example:
+        >>> count_cache("memory", "hit")
+    """
+    if _is_in_use():
+        _open_telemetry().cache.add(1, {"serde_chain.store": store, "serde_chain.outcome": outcome})
+
+
 def _is_in_use() -> bool:
     return "opentelemetry.trace" in sys.modules or "opentelemetry.metrics" in sys.modules
 
@@ -166,6 +181,9 @@ class _OpenTelemetry:
         )
         self.active = meter.create_up_down_counter(
             "serde_chain.payload.active", unit="{payload}", description="Payloads on their way"
+        )
+        self.cache = meter.create_counter(
+            "serde_chain.cache.requests", unit="{payload}", description="Payloads that were asked of a cache"
         )
         self.client: ClientTelemetry = _Counters(meter)
 

@@ -135,6 +135,10 @@ class LocalStore(PayloadStore):
         """See :meth:`PayloadStore.owns`."""
         return self._roots.owns(reference)
 
+    def claim(self, reference: str) -> int:
+        """See :meth:`PayloadStore.claim`."""
+        return self._roots.claim(reference)
+
     def download(self, reference: str) -> bytes:
         """Fetch a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
         with self.open(reference) as file, self._errors(reference=reference):
@@ -152,7 +156,8 @@ class LocalStore(PayloadStore):
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Store what a reader returns, in blocks of 1 MiB. See :class:`~payload_stores.SupportsStreaming`.
 
-        For a deterministic id the content is hashed as it passes; ``id`` is then called with the digest and no data.
+        For a deterministic id the content is hashed as it passes, if its digest is not known; ``id`` is then called
+        with the digest and no data.
         """
         self.check_topic(topic)
         with (
@@ -160,11 +165,14 @@ class LocalStore(PayloadStore):
             self._writing() as (root, parts),
             folders.temporary_file(parts) as (file, name),
         ):
-            digest = hashlib.sha256()
-            while block := reader.read(_STREAM_BLOCK):
-                digest.update(block)
-                folders.write_all(file, memoryview(block))
+            digest = None
             if context is not None and context.deterministic and context.digest is None:
+                digest = hashlib.sha256()
+            while block := reader.read(_STREAM_BLOCK):
+                if digest is not None:
+                    digest.update(block)
+                folders.write_all(file, memoryview(block))
+            if context is not None and digest is not None:
                 context = replace(context, digest=DIGEST_PREFIX + digest.hexdigest())
             path = references.object_path(self, topic, b"", context)
             with folders.made(root, *path[:-1], durable=self.fsync) as folder:

@@ -6,9 +6,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
 from inspect import get_annotations, isfunction, signature
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
-from payload_stores.base import CAPABILITIES, Buffer, PayloadStore, PublishContext
+from payload_stores.base import (
+    CAPABILITIES,
+    Buffer,
+    PayloadStore,
+    PublishContext,
+    RecordWriter,
+    SupportsTransactions,
+)
 from payload_stores.errors import UntrustedReferenceError
 
 __all__ = ["Middleware"]
@@ -32,7 +39,9 @@ class Middleware(PayloadStore):
     """A store around another. By itself it changes nothing; subclasses override :meth:`call`.
 
     It has what the inner store has, limits and trusted prefixes included, and can do what that can, and no more:
-    ``isinstance(store, SupportsDelete)`` says the same of both.
+    ``isinstance(store, SupportsDelete)`` says the same of both. What a subclass does in place of an operation that not
+    every store has, it has under the operation's name with ``around_`` before it (``around_delete``), which takes part
+    where the inner store has the operation.
 
     Args:
         store: The inner store; closed with this one.
@@ -96,6 +105,10 @@ class Middleware(PayloadStore):
         """Whether it is the inner store's. See :meth:`PayloadStore.owns`."""
         return self.store.owns(reference)
 
+    def claim(self, reference: str) -> int:
+        """As the inner store does it. See :meth:`PayloadStore.claim`."""
+        return self.store.claim(reference)
+
     def worst_case_ms(self) -> int | None:
         """Worst case of one request of the inner store, in ms."""
         return self.store.worst_case_ms()
@@ -127,10 +140,22 @@ def _with_capabilities(cls: type[Middleware], capabilities: tuple[type, ...]) ->
     members: dict[str, Any] = {}
     for protocol in capabilities:
         members |= {name: _of_inner(name) for name in get_annotations(protocol)}
-        members |= {name: _handed_on(name, item) for name, item in vars(protocol).items() if isfunction(item)}
+        for name, item in vars(protocol).items():
+            if isfunction(item):
+                members[name] = getattr(cls, f"around_{name}", None) or _handed_on(name, item)
+    if SupportsTransactions in capabilities:
+        members["within"] = _within
     # Python's own members of a protocol are not part of it, and the class's own methods are not passed on.
     missing = {name: item for name, item in members.items() if not name.startswith("_") and not hasattr(cls, name)}
     return type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **missing})
+
+
+def _within(self: Middleware, writer: RecordWriter) -> PayloadStore:
+    """``within`` of the inner store, in a copy of this one that shares all else."""
+    inner = cast("SupportsTransactions", self.store).within(writer)
+    copied = object.__new__(type(self))
+    copied.__dict__.update(self.__dict__, store=inner)
+    return copied
 
 
 def _handed_on(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,5 +169,6 @@ def _handed_on(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         # By position, as `call` has it: the topic or the reference is the first.
         return self.call(operation, *(in_order(self, *args, **kwargs).args[1:] if kwargs else args))
 
+    run.__name__ = name  # as a middleware around this one knows the operation
     run.__doc__ = f"``{name}`` of the inner store."
     return run

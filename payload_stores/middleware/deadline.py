@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
 from payload_stores.base import PayloadStore, PublishContext, SupportsStreaming
@@ -41,7 +42,9 @@ class Deadline(Middleware):
         b'payload'
     """
 
-    wrapped = frozenset({"delete", "open", "publish_record", "download_record"})
+    wrapped = frozenset({
+        "delete", "open", "read_range", "publish_record", "download_record", "expiration", "set_expiration",
+    })  # fmt: skip
 
     def __init__(self, store: PayloadStore, timeout_ms: int, *, setting: str = "timeout_ms") -> None:
         super().__init__(store)
@@ -58,7 +61,11 @@ class Deadline(Middleware):
         """
         return self._run(operation, args, _Start())
 
-    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+    def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
+        """Download and verify as the inner store does it, in time. See :meth:`PayloadStore.download_verified`."""
+        return self.call(partial(self.store.download_verified, size=size, digest=digest), reference)
+
+    def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Publish what a reader returns; the deadline begins anew whenever the store has read some more of it.
 
         See :class:`~payload_stores.SupportsStreaming`.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, BinaryIO, TypeVar, cast
 
-from payload_stores.base import PayloadStore
+from payload_stores.base import PayloadStore, PublishContext, SupportsStreaming
 from payload_stores.errors import PayloadStoreError
 from payload_stores.middleware.base import Middleware
 from payload_stores.plugins import require
@@ -18,8 +19,9 @@ T = TypeVar("T")
 class Retry(Middleware):
     """Repeats what failed with a transient error, with exponentially growing random waits between (tenacity).
 
-    For stores that do not do this by themselves. A stream is not repeated, since it cannot be read twice. A publish
-    with a random id whose answer was lost leaves an orphan behind.
+    For stores that do not do this by themselves: those that do have as many attempts of their own in each of these. A
+    stream is repeated where its reader can seek, otherwise not. A publish with a random id whose answer was lost leaves
+    an orphan behind.
 
     Args:
         store: The inner store.
@@ -38,7 +40,9 @@ class Retry(Middleware):
         b'payload'
     """
 
-    wrapped = frozenset({"delete", "open", "publish_record", "download_record"})
+    wrapped = frozenset({
+        "delete", "open", "read_range", "publish_record", "download_record", "expiration", "set_expiration",
+    })  # fmt: skip
 
     def __init__(
         self,
@@ -65,6 +69,23 @@ class Retry(Middleware):
         """Run an operation until it succeeds, fails for good, or attempts or time are used up."""
         result: T = self._retrying.copy()(operation, *args)
         return result
+
+    def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
+        """Download and verify as the inner store does it. See :meth:`PayloadStore.download_verified`."""
+        return self.call(partial(self.store.download_verified, size=size, digest=digest), reference)
+
+    def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Publish what a reader returns, each time from where it is now. See :class:`SupportsStreaming`."""
+        publish = cast("SupportsStreaming", self.store).publish_stream
+        if not reader.seekable():
+            return publish(topic, reader, context)
+        start = reader.tell()
+
+        def attempt() -> str:
+            reader.seek(start)
+            return publish(topic, reader, context)
+
+        return self.call(attempt)
 
     def worst_case_ms(self) -> int | None:
         """An attempt may begin as late as the time limit; in ms, None if the inner store has no bound."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +19,9 @@ from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
 from serde_chain.cli.mistakes import mistakes
 from serde_chain.config import CLIENT_OPTIONS, Config
+from serde_chain.stages.large_message.options import KIP_THRESHOLD_BYTES, STORE, THRESHOLD
+from serde_chain.stages.large_message.routes import Route, routes_of
+from serde_chain.stages.large_message.stores import LargeMessage
 
 __all__ = ["print_config"]
 
@@ -30,11 +34,12 @@ _SECRET_WORDS = (
 )  # fmt: skip
 
 
-def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
+def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> list[ContextualError]:
     """Check a configuration file as a producer and a consumer would, and print its chains and client settings.
 
     Args:
         path: The file.
+        topics: Topics for which to say what becomes of their large messages.
         as_json: Print JSON instead of tables.
 
     Returns:
@@ -47,7 +52,82 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
     wrong = mistakes(config)
     if wrong:
         return wrong
-    chains = {
+    chains = _chains(config)
+    client = {key: _shown(key, value, ()) for key, value in configuration.client_config(config).items()}
+    consumer = {name: config[name] for name in (option.name for option in CLIENT_OPTIONS) if name in config}
+    places = _places(config)
+    by_topic = {topic: next(place for place in places if place.takes(topic)) for topic in topics if places}
+    content = {
+        "chains": chains,
+        "consumer": consumer,
+        "client": client,
+        "routes": {place.name: place.shown for place in places if place.name},
+        "topics": {topic: {"route": place.name or None, **place.shown} for topic, place in by_topic.items()},
+    }
+    if as_json:
+        Console().print_json(json.dumps(content, default=str))
+    else:
+        _print_tables(chains, places, by_topic, {"for the consumer": consumer, "for the Kafka client": client})
+    return []
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where large messages of some topics go.
+
+    Attributes:
+        name: The route's name; empty for topics without a route.
+        topics: Names of the topics, or globs.
+        shown: The store, the threshold, and what else the route sets, without secrets.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    shown: dict[str, Any]
+
+    def takes(self, topic: str) -> bool:
+        return not self.name or Route(self.name, self.topics, {}, {}).takes(topic)
+
+
+def _places(config: Config) -> list[_Place]:
+    """Where large messages go: by route, and at last those without; none where no chain stores any."""
+    for side in (SERIALIZE, DESERIALIZE):
+        for is_key in (False, True):
+            for item in configuration.stage_items(config, side, is_key=is_key):
+                kind = stage_type(item, side)
+                if isinstance(kind, type) and issubclass(kind, LargeMessage):
+                    merged = {**config, **item.options}
+                    options = kind.options_for(merged)
+                    rest = Route("", ("all others",), {}, merged)
+                    return [_place(route, options) for route in (*routes_of(merged), rest)]
+    return []
+
+
+def _place(route: Route, options: Options) -> _Place:
+    threshold = THRESHOLD.read(route.config)
+    shown: dict[str, Any] = {
+        "topics": list(route.topics),
+        "store": _shown(STORE.name, STORE.read(route.config), options),
+        "threshold": KIP_THRESHOLD_BYTES if threshold is None else threshold,
+    }
+    own = {key: value for key, value in route.own.items() if key not in {STORE.name, THRESHOLD.name}}
+    shown["settings"] = {key: _shown(key, value, options) for key, value in own.items()}
+    return _Place(route.name, route.topics, shown)
+
+
+def _table_of_places(title: str, places: Mapping[str, _Place]) -> Table:
+    columns = ("topics", "route", "store", "threshold", "settings")
+    table = Table(*columns, title=title, title_justify="left", show_lines=True)
+    for topics, place in places.items():
+        settings = "\n".join(f"{key} = {_short(value)}" for key, value in place.shown["settings"].items())
+        cells = (topics, place.name or "none", _short(place.shown["store"]), str(place.shown["threshold"]), settings)
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _chains(config: Config) -> dict[str, list[dict[str, Any]]]:
+    """The stages of each chain, with their settings."""
+    return {
         f"{'key' if is_key else 'value'}.{side.word}s": [
             {"stage": item.label, **_stage(item, side, config)}
             for item in configuration.stage_items(config, side, is_key=is_key)
@@ -55,19 +135,26 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
         for side in (SERIALIZE, DESERIALIZE)
         for is_key in (True, False)
     }
-    client = {key: _shown(key, value, ()) for key, value in configuration.client_config(config).items()}
-    consumer = {name: config[name] for name in (option.name for option in CLIENT_OPTIONS) if name in config}
+
+
+def _print_tables(
+    chains: Mapping[str, list[dict[str, Any]]],
+    places: list[_Place],
+    by_topic: Mapping[str, _Place],
+    clients: Mapping[str, Mapping[str, object]],
+) -> None:
     console = Console()
-    if as_json:
-        console.print_json(json.dumps({"chains": chains, "consumer": consumer, "client": client}, default=str))
-        return []
     if not any(chains.values()):
         console.print("The file names no chains: keys and values stay as the Kafka client takes and returns them.")
         console.print("A chain is named by value.serializers, value.deserializers and the same with key.")
     for name, stages in chains.items():
         if stages:
             console.print(_table(name, stages))
-    for title, content in (("for the consumer", consumer), ("for the Kafka client", client)):
+    routed = {", ".join(place.topics): place for place in places} if len(places) > 1 else {}
+    for title, of_topics in (("large messages, by topic", routed), ("these topics", by_topic)):
+        if of_topics:
+            console.print(_table_of_places(title, of_topics))
+    for title, content in clients.items():
         settings = Table(title=title, title_justify="left", show_header=False)
         settings.add_column()
         settings.add_column(overflow="fold")
@@ -75,7 +162,6 @@ def print_config(path: Path, *, as_json: bool) -> list[ContextualError]:
             settings.add_row(Text(key), Text(str(value)))
         if content:
             console.print(settings)
-    return []
 
 
 def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:

@@ -40,12 +40,16 @@ def demo(records: int, keep: bool, hop: bool) -> None:
 
 @commands.command("check-config")
 @click.argument("file", type=_FILE)
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-def check_config(file: Path, as_json: bool) -> None:
-    """Print the chains that FILE (.toml or .properties) yields, or all mistakes in it."""
+def check_config(file: Path, topics: tuple[str, ...], as_json: bool) -> None:
+    """Print the chains that FILE (.toml or .properties) yields, or all mistakes in it.
+
+    With TOPICs, also where their large messages go.
+    """
     from serde_chain.cli.check_config import print_config
 
-    mistakes = print_config(file, as_json=as_json)
+    mistakes = print_config(file, topics, as_json=as_json)
     for mistake in mistakes:
         click.echo(f"Error: {mistake}", err=True)
     if mistakes:

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from serde_chain.errors import SerializationError
+from serde_chain.errors import DeadLetterError, SerializationError
 
-__all__ = ["DeadLetter", "Header", "Origin", "error_headers", "read_dead_letter"]
+__all__ = ["DeadLetter", "Header", "Origin", "error_headers", "not_taken", "read_dead_letter"]
 
 Header = tuple[str, bytes | str | None]
 
@@ -77,6 +77,36 @@ def error_headers(error: SerializationError, origin: Origin) -> list[Header]:
         **origin._asdict(),
     }
     return [(_PREFIX + name, str(said[name]).encode("utf-8", "replace")) for name in _NAMES if said[name] is not None]
+
+
+def not_taken(error: SerializationError, topic: str, said: str, *, transient: bool) -> DeadLetterError:
+    """The error of a dead letter that its topic does not take.
+
+    Args:
+        error: Why the record cannot be read.
+        topic: The dead-letter topic.
+        said: Why it is not taken.
+        transient: Whether it may be taken later.
+
+    Example:
+        >>> from serde_chain import DecodeError
+        >>> not_taken(DecodeError("truncated"), "images-dead", "unknown topic", transient=False).dead_letter_topic
+        'images-dead'
+    """
+    refused = DeadLetterError(
+        f"the record cannot be read ({type(error).__name__}: {error.message}), and the dead-letter topic does not "
+        f"take it: {said}",
+        hint="Create the topic with the same max.message.bytes and the permission to write, or set "
+        "serde.error.policy to skip; until then, the consumer stays at the record",
+        dead_letter_topic=topic,
+        stage=error.stage,
+        field=error.field,
+        topic=error.topic,
+        partition=error.partition,
+        offset=error.offset,
+    )
+    refused.transient = transient
+    return refused
 
 
 def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetter:

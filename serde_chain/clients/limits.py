@@ -149,6 +149,12 @@ class ClientLimits:
         room = self.largest(None)
         self.always = max(0, room if is_key else room - KEY_ROOM) if topics is None else 0
 
+    def of_client(self) -> ClientLimits:
+        """The limits of the client alone."""
+        if self._topics is None:
+            return self
+        return ClientLimits(self._max_bytes, self._overhead, None, is_key=self._is_key)
+
     def ask(self, ctx: Context | None) -> Transfer[None] | None:
         """The question to the broker, where the topic's limit counts and is not known; None otherwise."""
         if self._topics is None or ctx is None or self._topics.is_known(ctx.topic):

@@ -11,6 +11,7 @@ from serde_chain.testing.chaos.cluster import payload, payload_number
 from serde_chain.testing.services import KafkaBroker
 
 QUICK = ["killed producer", "killed transactions", "interrupted producer", "interrupted consumer", "changing limit"]
+SERVICES = ["killed relay", "killed offload server"]
 GROUPS = ["member leaves", "member killed"]
 
 
@@ -26,6 +27,14 @@ def test_nothing_is_lost(cluster: Cluster, kind: str, seed: int) -> None:
     outcome = ROUNDS[kind](cluster, seed)
     assert outcome.acknowledged <= outcome.records
     assert outcome.leftovers == 0 or outcome.killed
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", SERVICES)
+def test_services_come_back(cluster: Cluster, kind: str, seed: int) -> None:
+    outcome = ROUNDS[kind](cluster, seed)
+    assert 0 < outcome.acknowledged == outcome.records
+    assert outcome.leftovers >= 0
 
 
 @pytest.mark.parametrize("kind", GROUPS)
@@ -44,7 +53,7 @@ def test_a_broker_that_cannot_be_killed(cluster: Cluster) -> None:
 
 
 def test_every_round_is_tried() -> None:
-    assert {*QUICK, *GROUPS, "killed broker"} == ROUNDS.keys()
+    assert {*QUICK, *SERVICES, *GROUPS, "killed broker"} == ROUNDS.keys()
 
 
 def test_values_tell_whether_they_are_whole() -> None:

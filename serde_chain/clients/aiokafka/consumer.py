@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError
 
-from serde_chain.clients.aiokafka.decoder import Record, RecordDecoder
-from serde_chain.config import Config
-from serde_chain.errors import SerializationError
+from serde_chain.chain import DeserializerChain
+from serde_chain.clients.aiokafka.dead_letters import DeadLetters
+from serde_chain.clients.aiokafka.decoder import Batches, Record
+from serde_chain.clients.event_loop import elsewhere
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy
+from serde_chain.config import DEAD_LETTER, RAISE, Config
+from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
+from serde_chain.telemetry import client_telemetry
 
 __all__ = ["Consumer"]
+
+_log = logging.getLogger("serde_chain")
 
 
 class Consumer:
     """aiokafka's ``AIOKafkaConsumer`` with deserializer chains, which know topic, key and headers of each record.
 
     Records come as aiokafka's ``ConsumerRecord``, with key, value and headers in their final form. ``getmany`` fetches
-    the payloads of large messages in parallel (``large.message.downloads.in.flight``), order kept; ``getone`` and
-    ``async for`` fetch one at a time. The event loop goes on meanwhile.
+    the payloads of large messages in parallel (``large.message.downloads.in.flight``), order kept, and returns no more
+    of them at a time than ``large.message.downloads.max.bytes``; ``getone`` and ``async for`` fetch one at a time,
+    since aiokafka commits what it has handed over to this consumer. The event loop goes on meanwhile.
 
     A record that cannot be read raises a :class:`~serde_chain.errors.SerializationError`; the good records before it
-    are returned first. Where the error is about the record (``error.about_record``), the consumer moves past it;
-    otherwise it stays at it. What a call that is cancelled has fetched comes with the next call.
+    are returned first. Where the error is about the record (``error.about_record``), the consumer moves past it, or
+    does what ``serde.error.policy`` says; otherwise it stays at it. What a call that is cancelled has fetched comes
+    with the next call.
 
     aiokafka itself commits what ``getone`` and ``getmany`` have returned, worked on or not: for at-least-once, set
     ``enable_auto_commit=False`` and commit.
@@ -37,9 +47,11 @@ class Consumer:
             stopped with this one.
         config: A mapping, or the path of a TOML or Java ``.properties`` file. What is not about chains, stages and
             stores is left to aiokafka, and passed over.
+        dead_letters: aiokafka's producer for ``serde.error.policy = dead-letter``, started and stopped with this one.
+            It should have ``acks="all"`` and a ``max_request_size`` of the largest record.
 
     Raises:
-        ConfigError: A chain's configuration is wrong.
+        ConfigError: A chain's configuration is wrong; or dead letters are asked for, and there is no producer for them.
 
     Example:
         >>> config = {"value.deserializers": "zstd, json"}
@@ -50,12 +62,27 @@ class Consumer:
         >>> asyncio.run(main())  # doctest: +SKIP
     """
 
-    def __init__(self, consumer: AIOKafkaConsumer, config: Config | str | Path) -> None:
+    def __init__(
+        self, consumer: AIOKafkaConsumer, config: Config | str | Path, *, dead_letters: AIOKafkaProducer | None = None
+    ) -> None:
         self._consumer = consumer
-        self._decoder = RecordDecoder(config)
+        self._setup = setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        try:
+            self._policy, topic = error_policy(setup.config)
+            self._dead_letters = None
+            if self._policy == DEAD_LETTER:
+                self._dead_letters = DeadLetters(consumer, dead_letters, str(topic))
+        except ConfigError:
+            setup.close()
+            raise
+        self._batches = Batches(setup)
+        self._skipped = 0
+        self._telemetry = client_telemetry()
 
     async def start(self) -> None:
         """Connect to the cluster, and join the group."""
+        if self._dead_letters is not None:
+            await self._dead_letters.producer.start()
         await self._consumer.start()
 
     async def stop(self) -> None:
@@ -63,7 +90,16 @@ class Consumer:
         try:
             await self._consumer.stop()
         finally:
-            await self._decoder.close()
+            try:
+                if self._dead_letters is not None:
+                    await self._dead_letters.producer.stop()
+            finally:
+                await elsewhere(self._setup.close)
+
+    @property
+    def skipped(self) -> int:
+        """How many records were passed over by ``serde.error.policy``, those in the dead-letter topic included."""
+        return self._skipped
 
     async def getone(self, *partitions: TopicPartition) -> Record:
         """The next record; as aiokafka's ``getone``.
@@ -71,9 +107,10 @@ class Consumer:
         Raises:
             SerializationError: It cannot be read.
         """
-        record = await self._consumer.getone(*partitions)
-        ((decoded,),) = (await self._decoded({_place(record): [record]})).values()
-        return decoded
+        while True:
+            record = await self._consumer.getone(*partitions)
+            for decoded in (await self._decoded({_place(record): [record]})).values():
+                return decoded[0]
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
@@ -82,6 +119,7 @@ class Consumer:
 
         Raises:
             SerializationError: None of them can be returned, since the first of a partition cannot be read.
+            DeadLetterError: Likewise, and the dead-letter topic does not take it.
         """
         fetched = await self._consumer.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
         return await self._decoded(fetched)
@@ -90,16 +128,22 @@ class Consumer:
         """Decode records; those that are not returned are fetched again by the next call."""
         positions = {place: records[0].offset for place, records in fetched.items() if records}
         try:
-            outcomes = await self._decoder.outcomes([record for records in fetched.values() for record in records])
+            outcomes = await self._batches.outcomes([record for records in fetched.values() for record in records])
             decoded: dict[TopicPartition, list[Record]] = {}
             failure: Exception | None = None
             for place, records in fetched.items():
                 for record in records:
-                    outcome = outcomes[id(record)]
-                    if isinstance(outcome, Exception):
-                        failure = failure or outcome
+                    outcome = outcomes.get(id(record))
+                    if outcome is None:  # more than is fetched at a time
                         break
-                    decoded.setdefault(place, []).append(outcome)
+                    if isinstance(outcome, Exception):
+                        outcome = await self._passed_over(record, outcome)
+                        if outcome is not None:
+                            failure = failure or outcome
+                            break
+                    else:
+                        decoded.setdefault(place, []).append(outcome)
+                        self._telemetry.consumed(record.topic)
                     positions[place] = record.offset + 1
             if failure is not None and not decoded:
                 if isinstance(failure, SerializationError) and failure.about_record:
@@ -111,6 +155,28 @@ class Consumer:
                 if position != fetched[place][-1].offset + 1:
                     with suppress(IllegalStateError):  # the partition was revoked meanwhile
                         self._consumer.seek(place, position)
+
+    async def _passed_over(self, record: Record, error: Exception) -> Exception | None:
+        """Pass a record over that cannot be read, if that is the policy; otherwise return what is to be raised."""
+        if not isinstance(error, SerializationError):
+            return error
+        self._telemetry.failed(record.topic, error)
+        if not error.about_record:
+            self._telemetry.retried(record.topic)
+        if self._policy == RAISE or not error.about_record:
+            return error
+        where, note = "", self._telemetry.skipped
+        if self._dead_letters is not None:
+            where, note = f" It is in {self._dead_letters.topic}.", self._telemetry.dead_lettered
+            try:
+                await self._dead_letters.put(record, error)
+            except DeadLetterError as refused:
+                refused.record = record
+                return refused
+        self._skipped += 1
+        note(record.topic, error)
+        _log.warning("a record is passed over, since it cannot be read: %s.%s", error, where)
+        return None
 
     def subscribe(self, topics: Any = (), pattern: str | None = None, listener: Any = None) -> None:
         """Subscribe to topics, or to all whose names match a pattern."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,16 +13,17 @@ from typing import Any, Final, TypeAlias
 
 from aiokafka.structs import ConsumerRecord
 
-from serde_chain.base import SupportsFetch
 from serde_chain.chain import DeserializerChain
-from serde_chain.clients.event_loop import Turns, elsewhere
-from serde_chain.clients.reading import marker_headers
+from serde_chain.clients.event_loop import Turns, elsewhere, tell
+from serde_chain.clients.reading import marker_headers, prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
+from serde_chain.prefetch import Ahead, Prefetch
 from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.transfer import Transfer, then
 
-__all__ = ["Record", "RecordDecoder"]
+__all__ = ["Batches", "Record", "RecordDecoder"]
 
 Record: TypeAlias = "ConsumerRecord[Any, Any]"
 
@@ -54,13 +57,9 @@ class RecordDecoder:
         self._setup = setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
         policy = ERROR_POLICY.read(setup.config)
         if policy != RAISE:
-            told = "%s = %s has no effect with aiokafka: records that cannot be read are raised"
+            told = "%s = %s has no effect on single records: those that cannot be read are raised"
             _log.warning(told, ERROR_POLICY.name, policy)
-        self._markers = marker_headers(setup.key, setup.value)
-        chains = [chain for chain in (setup.key, setup.value) if chain is not None]
-        fetching = [stage for chain in chains for stage in chain.stages if isinstance(stage, SupportsFetch)]
-        self._in_flight = asyncio.Semaphore(max((stage.downloads_in_flight for stage in fetching), default=1))
-        self._turns = Turns()
+        self._batches = Batches(setup)
 
     async def decode(self, record: Record) -> Record:
         """A record with key, value and headers in their final form.
@@ -71,7 +70,7 @@ class RecordDecoder:
         Raises:
             SerializationError: It cannot be read.
         """
-        outcome = (await self.outcomes([record]))[id(record)]
+        outcome = (await self._batches.outcomes([record]))[id(record)]
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -80,56 +79,146 @@ class RecordDecoder:
         """Close the chains and their stores."""
         await elsewhere(self._setup.close)
 
+
+class Batches:
+    """Decodes batches of records; their payloads are fetched in parallel, within the bounds of the stages.
+
+    Args:
+        setup: The chains.
+    """
+
+    def __init__(self, setup: ClientSetup[DeserializerChain]) -> None:
+        self._key, self._value = setup.key, setup.value
+        self._markers = marker_headers(setup.key, setup.value)
+        self._prefetch = prefetch_for(setup.key, setup.value)
+        # One for each batch: several may be under way, on more than one loop.
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        if self._prefetch is not None:
+            self._prefetch.told = self._tell
+        self._turns = Turns()
+
     async def outcomes(self, records: list[Record]) -> dict[int, Record | Exception]:
         """Decode records, each into another one or an error.
 
         Args:
-            records: The records.
+            records: The records, in the order in which they are needed.
 
         Returns:
-            By the identity of each record. Payloads are fetched in parallel.
+            By the identity of each record. The payloads that are fetched for one call have no more bytes together than
+            the stages allow, save that the first always is: the records from the first one on that goes beyond, and
+            has a payload to fetch, are left out.
         """
         apart = [record for record in records if self._is_apart(record)]
-        tasks = [asyncio.create_task(self._fetch(record)) for record in apart]
-        try:
-            others = [record for record in records if not self._is_apart(record)]
-            decode = partial(self._turns.do, lambda: [self._try(record) for record in others])
-            is_quick = len(others) <= _FEW and self._turns.is_quick(0)
-            outcomes = [*zip(others, decode() if is_quick else await elsewhere(decode), strict=True)]
-            outcomes += [*zip(apart, await asyncio.gather(*tasks), strict=True)]
-        finally:
-            for task in tasks:
-                task.cancel()
-        return {id(record): outcome for record, outcome in outcomes}
+        others = [record for record in records if not self._is_apart(record)]
+        begun = await elsewhere(lambda: [self._try(record, partial(self._begin, record)) for record in apart])
+        fetched = self._within_bounds(begun)
+        decode = partial(
+            self._turns.do, lambda: [self._try(record, partial(self._decode, record)) for record in others]
+        )
+        is_quick = len(others) <= _FEW and self._turns.is_quick(0)
+        outcomes = {
+            id(record): outcome
+            for record, outcome in zip(others, decode() if is_quick else await elsewhere(decode), strict=True)
+        }
+        for record, step in zip(apart, fetched, strict=False):
+            outcomes[id(record)] = await self._end(record, step)
+        return outcomes
 
     def _is_apart(self, record: Record) -> bool:
-        """Whether a record is decoded in a thread of its own: it is large, or may have a payload to fetch."""
+        """Whether a record is decoded in a thread: it is large, or may have a payload to fetch."""
         size = len(record.value or b"") + len(record.key or b"")
         markers = self._markers
         return size > _LARGE_BYTES or markers is None or any(name in markers for name, _ in record.headers)
 
-    async def _fetch(self, record: Record) -> Record | Exception:
-        async with self._in_flight:
-            return await elsewhere(self._try, record)
+    def _within_bounds(self, begun: list[Any]) -> list[Any]:
+        """Begin to fetch the payloads for which there is room."""
+        prefetch = self._prefetch
+        if prefetch is None:
+            return begun
+        kept: list[Any] = []
+        held = 0
+        for step in begun:
+            if isinstance(step, Transfer):
+                size = prefetch.size_of(step)
+                if held and prefetch.max_bytes is not None and held + size > prefetch.max_bytes:
+                    break
+                held += size
+            kept.append(prefetch.add([step])[0] if isinstance(step, Transfer) else step)
+        return kept
 
-    def _try(self, record: Record) -> Record | Exception:
+    async def _end(self, record: Record, step: Any) -> Record | Exception:
+        """Wait for a record's payloads, if it has any, and decode it."""
+        while isinstance(step, (Ahead, Transfer)):
+            [ahead] = [step] if isinstance(step, Ahead) else self._fetching.add([step])
+            try:
+                await self._arrival(ahead)
+            except Exception as error:  # noqa: BLE001  raised when all records before it were returned
+                return self._at(record, error)
+            step = await elsewhere(self._try, record, lambda ahead=ahead: ahead.transfer.resume(ahead.take()))
+        outcome: Record | Exception = step
+        return outcome
+
+    @property
+    def _fetching(self) -> Prefetch:
+        if self._prefetch is None:
+            raise RuntimeError("no stage fetches payloads")
+        return self._prefetch
+
+    async def _arrival(self, ahead: Ahead) -> None:
+        """Wait until a payload is there."""
+        with self._news() as news:
+            while not ahead.is_done:
+                news.clear()
+                self._fetching.hurry(ahead)  # whatever its real size: the ones before it are decoded
+                if not ahead.is_done:
+                    await news.wait()
+
+    @contextmanager
+    def _news(self) -> Iterator[asyncio.Event]:
+        waiting = (asyncio.get_running_loop(), asyncio.Event())
+        self._waiting.add(waiting)
         try:
-            return self._decode(record)
-        except Exception as error:  # noqa: BLE001  raised when all records before it were returned
-            if isinstance(error, SerializationError):
-                error.record = record
-            return error
+            yield waiting[1]
+        finally:
+            self._waiting.discard(waiting)
 
-    def _decode(self, record: Record) -> Record:
-        """Decode a record; the value first, as its reference may stand for a whole record."""
+    def _tell(self) -> None:
+        """Tell all who wait that a payload has come; called in another thread."""
+        for loop, news in self._waiting.copy():
+            tell(loop, news.set)
+
+    def _try(self, record: Record, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001  raised when all records before it were returned
+            return self._at(record, error)
+
+    def _at(self, record: Record, error: Exception) -> Exception:
+        if isinstance(error, SerializationError):
+            # Records that refer to the same payload share its error.
+            error.record = record
+            error.topic, error.partition, error.offset = record.topic, record.partition, record.offset
+        return error
+
+    def _decode(self, record: Record) -> Any:
+        step = self._begin(record)
+        while isinstance(step, Transfer):  # of a stage whose records have no marker
+            step = step.resume(step.run())
+        return step
+
+    def _begin(self, record: Record) -> Any:
+        """Decode a record up to its first payload to fetch; the value first, as it may stand for a whole record."""
         headers: Any = list(record.headers)
         ctx = RecordContext(record.topic, VALUE, headers, record.key, record.partition, record.timestamp, record.offset)
-        key, value = record.key, record.value
-        if self._setup.value is not None:
-            value = self._setup.value(value, ctx)
-            key = ctx.key
-        if self._setup.key is not None:
+
+        def with_value(value: Any) -> Any:
+            if self._key is None:
+                return end(value, ctx.key)
             place = RecordContext(record.topic, KEY, headers, None, record.partition, ctx.timestamp, record.offset)
-            key = self._setup.key(key, place)
-        timestamp = record.timestamp if ctx.timestamp is None else ctx.timestamp
-        return replace(record, key=key, value=value, headers=tuple(headers), timestamp=timestamp)
+            return then(self._key.begin(ctx.key, place), partial(end, value))
+
+        def end(value: Any, key: Any) -> Record:
+            timestamp = record.timestamp if ctx.timestamp is None else ctx.timestamp
+            return replace(record, key=key, value=value, headers=tuple(headers), timestamp=timestamp)
+
+        return then(record.value if self._value is None else self._value.begin(record.value, ctx), with_value)

@@ -96,6 +96,7 @@ class Producer:
         )
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
         self._is_stopped = False
+        self._is_committing = False
 
     @property
     def client(self) -> Any:
@@ -259,6 +260,7 @@ class Producer:
     async def begin_transaction(self) -> None:
         """Begin a transaction. The payloads of its records belong to it."""
         await self._producer.begin_transaction()
+        self._is_committing = False
         self._sender.begin()
 
     async def commit_transaction(self) -> None:
@@ -270,6 +272,7 @@ class Producer:
         await self._uploaded()
         if self._sender.failure is not None:
             raise self._sender.failure
+        self._is_committing = True
         await elsewhere(self._sender.commit)
         await self._producer.commit_transaction()
         self._sender.end(delete=False)
@@ -278,7 +281,12 @@ class Producer:
         """Abort the transaction, and delete the payloads that were uploaded for it."""
         self._sender.purge(errors.ProducerClosed("the transaction was aborted"))
         await self._uploaded()
-        await self._producer.abort_transaction()
+        try:
+            await self._producer.abort_transaction()
+        except errors.ProducerFenced:
+            # The broker has aborted it for the producer that came after this one, unless it was committed before.
+            self._sender.end(delete=not self._is_committing)
+            raise
         self._sender.end(delete=True)
 
     @asynccontextmanager
@@ -288,6 +296,8 @@ class Producer:
         try:
             yield
             await self.commit_transaction()
+        except errors.ProducerFenced:
+            raise  # there is nothing to abort any more
         except BaseException:
             await self.abort_transaction()
             raise

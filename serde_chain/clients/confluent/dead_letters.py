@@ -9,7 +9,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from serde_chain.clients.confluent.partitions import log_error
-from serde_chain.clients.dead_letters import Origin, error_headers
+from serde_chain.clients.dead_letters import Origin, error_headers, not_taken
 from serde_chain.clients.setup import for_producer
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 
@@ -110,20 +110,8 @@ class DeadLetters:
     def _error(self, error: SerializationError, failure: Exception) -> DeadLetterError:
         reason: Any = failure.args[0] if failure.args else failure
         said = reason.str() if isinstance(reason, KafkaError) else str(failure)
-        refused = DeadLetterError(
-            f"the record cannot be read ({type(error).__name__}: {error.message}), and the dead-letter topic does not "
-            f"take it: {said}",
-            hint="Create the topic with the same max.message.bytes and the permission to write, or set "
-            "serde.error.policy to skip; until then, the consumer stays at the record",
-            dead_letter_topic=self.topic,
-            stage=error.stage,
-            field=error.field,
-            topic=error.topic,
-            partition=error.partition,
-            offset=error.offset,
-        )
-        refused.transient = isinstance(reason, KafkaError) and (reason.retriable() or reason.code() in _LATER)
-        return refused
+        transient = isinstance(reason, KafkaError) and (reason.retriable() or reason.code() in _LATER)
+        return not_taken(error, self.topic, said, transient=transient)
 
 
 _LATER: Final = frozenset({

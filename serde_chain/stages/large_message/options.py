@@ -1,20 +1,17 @@
-"""The common part of both directions of ``large-message``: keys, and the payload stores behind a deadline."""
+"""The keys of ``large-message``, and what both directions make of them."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from payload_stores.base import PayloadStore, SupportsOptOut, SupportsTopics
 from payload_stores.errors import UntrustedReferenceError
 from payload_stores.ids import ID_STRATEGIES
-from payload_stores.middleware import Deadline
 from payload_stores.options import Option, boolean, choice, integer, listing, text
 from payload_stores.plugins import require
-from payload_stores.registry import open_store, store_options
-from serde_chain.base import Buffer, Stage
+from serde_chain.base import Buffer
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.record import Context
@@ -40,7 +37,7 @@ STORE: Final = Option(
     _store,
     None,
     required=True,
-    doc='payload store: memory, local, s3, objects, hop, or a class; or {"class": "s3", …} with options of its own',
+    doc='Name a payload store: memory, local, s3, objects, kafka, hop; or a class; or {"class": "s3", …}, with options',
 )
 STORES: Final[Option[tuple[Any, ...]]] = Option(
     "large.message.payload.store.classes",
@@ -121,6 +118,18 @@ FETCH: Final = Option(
 TIMEOUT: Final = Option(
     "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
 )
+CACHE: Final = Option(
+    "large.message.store.cache.bytes",
+    integer(0),
+    0,
+    doc="most bytes of downloaded payloads that stay in memory, for records that refer to the same; 0: none",
+)
+RETRIES: Final = Option(
+    "large.message.store.retry.attempts",
+    integer(1),
+    1,
+    doc="attempts for what fails for a while, in all, each with the store's own; 1: only those",
+)
 UPLOADS_IN_FLIGHT: Final = Option(
     "large.message.uploads.in.flight", integer(1), 8, doc="most uploads of a producer at a time"
 )
@@ -155,79 +164,16 @@ DOWNLOADS_BYTES: Final = Option(
     doc="most bytes that are downloaded ahead of the reader",
 )
 
-
-def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
-    """The options of a store, by the value of a key."""
-    try:
-        return store_options(spec)
-    except ConfigError as error:
-        error.add_context(key=key)
-        raise
-
-
-class LargeMessage(Stage):
-    """The base of both directions: stores behind a deadline."""
-
-    moves_payloads = True
-    _stores: tuple[PayloadStore, ...] = ()
-    _content: str | None = None
-    """The format of the neighbour that makes or reads the payload, as headers name it."""
-
-    @classmethod
-    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
-        """The stage's own keys, and those of the stores that the configuration names."""
-        named = {STORE.name: (STORE.read({STORE.name: "memory", **config}),), STORES.name: STORES.read(config)}
-        of_stores = [_options(spec, key) for key, specs in named.items() for spec in specs if spec]
-        return (*cls.options, *PayloadStore.options, *(option for options in of_stores for option in options))
-
-    def _with_content(self, content: str | None) -> Self:
-        """The stage beside a neighbour that makes or reads such payloads; it shares the stores."""
-        return self if content == self._content else self._with(_content=content)
-
-    def _with(self, **changes: object) -> Self:
-        # Not a copy as pickling makes it, which would open the stores anew.
-        changed = object.__new__(type(self))
-        changed.__dict__.update(self.__dict__, **changes)
-        return changed
-
-    @property
-    def store(self) -> PayloadStore:
-        """The first of the stores: the one that is written to."""
-        return self._stores[0]
-
-    @property
-    def timeout_ms(self) -> int:
-        """Deadline of one upload or download, in ms."""
-        return self._timeout_ms
-
-    @property
-    def worst_case_ms(self) -> int:
-        """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
-        return max((store.worst_case_ms() or 0 for store in self._stores), default=0)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the stores are closed."""
-        return self._closing.is_set()
-
-    def _open(self, config: Mapping[str, object], *specs: Any) -> None:
-        self._timeout_ms = TIMEOUT.read(config)
-        self._max_bytes = PayloadStore.MAX_PAYLOAD.read(config)
-        self._stores = ()
-        self._closing = threading.Event()  # shared by the stage as it stands in several chains
-        try:
-            for spec in specs:
-                self._stores += (Deadline(open_store(spec, config), self._timeout_ms, setting=TIMEOUT.name),)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the stores."""
-        if self._stores:
-            self._closing.set()
-        for store in self._stores:
-            store.close()
+OF_ROUTES: Final[tuple[Option[Any], ...]] = (STORE, STORES, THRESHOLD, ID, FORMAT, COMPRESSION, TIMEOUT, CACHE, RETRIES)
+"""Keys that may differ from topic to topic."""
+OF_WRITERS: Final[tuple[Option[Any], ...]] = (
+    *(STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT, CACHE, RETRIES),
+    # Of the producer around the chain.
+    *(UPLOADS_IN_FLIGHT, BUFFER_BYTES, JOURNAL_PATH, JOURNAL_FSYNC),
+)
+OF_READERS: Final[tuple[Option[Any], ...]] = (
+    *(STORE, STORES, ACCEPT, REFERENCE_TOPICS, FETCH, TIMEOUT, CACHE, RETRIES, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES),
+)
 
 
 class _AlwaysOn:
@@ -256,11 +202,6 @@ def murmur3_digest(data: Buffer) -> str:
         MissingDependencyError: mmh3 is not installed.
     """
     return f"{MURMUR3}:{require('mmh3', 'bakdata').hash_bytes(data).hex()}"
-
-
-def without_deadline(store: PayloadStore) -> PayloadStore:
-    """A store as it was opened, for callers with one deadline for several calls."""
-    return store.store if isinstance(store, Deadline) else store
 
 
 def without_record(kind: type[T]) -> T:

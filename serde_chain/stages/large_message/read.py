@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from payload_stores.base import PayloadStore, StoredRecord, SupportsRecords, SupportsStreaming
 from payload_stores.errors import (
-    PayloadIntegrityError,
     PayloadStoreError,
     PayloadTooLargeError,
     UntrustedReferenceError,
 )
-from payload_stores.ids import sha256_digest
 from serde_chain.base import Buffer, Data, Deserializer, untouched
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError
@@ -27,16 +25,16 @@ from serde_chain.stages.large_message.options import (
     DOWNLOADS_IN_FLIGHT,
     FETCH,
     LAZY,
+    OF_READERS,
     REFERENCE_TOPICS,
     STORE,
     STORES,
-    TIMEOUT,
-    LargeMessage,
     ReferenceTopics,
     opt_out,
-    without_deadline,
     without_record,
 )
+from serde_chain.stages.large_message.routes import Route, routes_of
+from serde_chain.stages.large_message.stores import LargeMessage, without_deadline
 from serde_chain.telemetry import observer
 from serde_chain.transfer import Transfer, finish
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
@@ -55,21 +53,23 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (STORE, STORES, ACCEPT, REFERENCE_TOPICS, FETCH, TIMEOUT, DOWNLOADS_IN_FLIGHT, DOWNLOADS_BYTES)
+    options = OF_READERS
     plain: Callable[[Any], Any] | None = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload stores."""
         super().configure(config, is_key)
         self._is_key = is_key
-        self._open(config, STORE.read(config), *STORES.read(config))
+        routes = routes_of(config)
+        self._begin_stores(config, routes)
         try:
-            self._topics = ReferenceTopics(REFERENCE_TOPICS.read(config), self._stores)
+            self._open(config, routes)
+            self._topics = ReferenceTopics(REFERENCE_TOPICS.read(config), self._stores.all)
         except BaseException:
             self.close()
             raise
         accepted = ACCEPT.read(config)
-        if config.get(ACCEPT.name) is None and any(isinstance(store, SupportsRecords) for store in self._stores):
+        if config.get(ACCEPT.name) is None and any(isinstance(store, SupportsRecords) for store in self._stores.all):
             accepted = (*accepted, "hop")
         # Formats with a mark in the data claim all of it, so they come last.
         self._formats = sorted((find_format(name) for name in accepted), key=lambda each: each.in_band)
@@ -80,6 +80,16 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         self.plain = None if self._in_band else InlineHandle if self.gives_handles else untouched
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
         self.downloads_bytes = DOWNLOADS_BYTES.read(config)
+
+    def _open(self, config: Mapping[str, object], routes: Iterable[Route]) -> None:
+        """Open the stores that are read from: the configuration's own, and those of its routes."""
+        for spec in (STORE.read(config), *STORES.read(config)):
+            self._stores.open(spec, config)
+        for route in routes:
+            with route.explained():
+                specs = (STORE.read(route.config), *STORES.read(route.own))
+                for spec in specs:
+                    self._stores.open(spec, route.config)
 
     def bind(self, before: object | None, after: object | None) -> Self:
         """Learn which stage comes next: records of another format, by a header, are not for it.
@@ -214,19 +224,16 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         Raises:
             PayloadStoreError: It is gone, out of reach, or not what was published.
         """
-        context = {"store": store.scheme, "reference": reference.url}
         self._check(store, reference)
         if reference.whole_record:
             if not isinstance(store, SupportsRecords):
-                raise UntrustedReferenceError("the reference is not followed: its store keeps no records", **context)
+                raise UntrustedReferenceError(
+                    "the reference is not followed: its store keeps no records",
+                    store=store.scheme,
+                    reference=reference.url,
+                )
             return store.download_record(reference.url)
-        payload = store.download(reference.url)
-        if reference.size is not None and len(payload) != reference.size:
-            raise PayloadIntegrityError(
-                f"the payload has {len(payload)} bytes, but {reference.size} were published", **context
-            )
-        if reference.digest is not None and sha256_digest(payload) != reference.digest:
-            raise PayloadIntegrityError("the payload's digest is not the one that was published", **context)
+        payload = store.download_verified(reference.url, size=reference.size, digest=reference.digest)
         if reference.compression is not None:
             return offload_codecs.decompress(reference.compression, payload, self._max_bytes)
         return payload
@@ -270,7 +277,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         if store is None:
             raise UntrustedReferenceError(
                 "the reference is not followed: it belongs to none of the payload stores that are configured "
-                f"({', '.join(store.scheme for store in self._stores)})",
+                f"({', '.join(store.scheme for store in self._stores.all)})",
                 hint=f"If it is legitimate, add its store to {STORES.name}, or list its prefix in "
                 f"{PayloadStore.TRUSTED.name}",
                 reference=url[:500],
@@ -284,9 +291,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
 
     def _owner(self, url: str) -> PayloadStore | None:
         """The store that follows a reference, by its prefix; a single store raises its own refusal."""
-        if len(self._stores) == 1:
-            return self._stores[0]
-        return next((store for store in self._stores if store.owns(url)), None)
+        stores = self._stores
+        return stores.all[0] if len(stores.all) == 1 else stores.owner(url)
 
 
 class Download(Transfer[Buffer | StoredRecord]):

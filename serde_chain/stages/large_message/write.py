@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Self, cast
 
@@ -22,26 +22,22 @@ from serde_chain.record import Context, header_pairs, key_of, require_headers, t
 from serde_chain.stages.large_message import offload_codecs
 from serde_chain.stages.large_message.options import (
     AUTO,
-    BUFFER_BYTES,
     COMPRESSION,
     FORMAT,
     ID,
-    JOURNAL_FSYNC,
-    JOURNAL_PATH,
     KIP_THRESHOLD_BYTES,
     MURMUR3,
+    OF_WRITERS,
     STORE,
     THRESHOLD,
-    TIMEOUT,
     TTL,
-    UPLOADS_IN_FLIGHT,
-    LargeMessage,
     format_to_write,
     murmur3_digest,
     opt_out,
-    without_deadline,
     without_record,
 )
+from serde_chain.stages.large_message.routes import ByTopic, Route, routes_of
+from serde_chain.stages.large_message.stores import LargeMessage, without_deadline
 from serde_chain.stages.large_message.streams import HELD_BYTES, Source, source_of
 from serde_chain.telemetry import Observer, observer
 from serde_chain.transfer import Transfer, finish, then
@@ -57,22 +53,41 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     The last serializer of a chain, save for stages that declare their ``max_overhead``: the threshold is compared with
     the bytes that are about to be sent.
+
+    Attributes:
+        most_alone: Bytes of the largest payload that stays in the record, whatever else is in that; 0 if none does.
     """
 
     takes = Data.BYTES
     takes_streams = True
     gives = Data.BYTES
-    options = (
-        *(STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT),
-        # Of the producer around the chain.
-        *(UPLOADS_IN_FLIGHT, BUFFER_BYTES, JOURNAL_PATH, JOURNAL_FSYNC),
-    )
+    options = OF_WRITERS
     plain: Callable[[Any], Any] | None = None
     _limits: RecordLimits | None = None
+    _routes: ByTopic[LargeMessageSerializer] = ByTopic()
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the settings and open the payload store."""
+        """Read the settings and open the payload stores."""
         super().configure(config, is_key)
+        routes = routes_of(config)
+        self._begin_stores(config, routes)
+        try:
+            self._read(config, is_key)
+            # A route is the stage as it would be with the route's settings, and shares the stores.
+            stages: list[tuple[Route, LargeMessageSerializer]] = []
+            for route in routes:
+                with route.explained():
+                    stage = self._with()
+                    stage._read(route.config, is_key)  # noqa: SLF001, of this class
+                    stages.append((route, stage))
+        except BaseException:
+            self.close()
+            raise
+        self._routes = ByTopic(stages)
+        self.plain = _plain(self.most_alone, self._routes)
+
+    def _read(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read the settings for the topics of one route, or for all others."""
         threshold = THRESHOLD.read(config)
         self._set = threshold if isinstance(threshold, int) else None
         self._threshold = KIP_THRESHOLD_BYTES if self._set is None else self._set
@@ -87,44 +102,44 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         compression = COMPRESSION.read(config)
         self._compression = None if compression == "none" else compression
         self._compress = None if self._compression is None else offload_codecs.compressor(self._compression)
-        self._open(config, STORE.read(config))
-        (self._store,) = self._stores
+        self._store = self._stores.open(STORE.read(config), config)
         self._opt_out = opt_out(self._store)
         self._has_unique_ids = self._id_strategy == "random" and _makes_unique_ids(self._store)
         # hop's clients use the topic's limit, whatever threshold other formats have.
         self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
-        self.plain = self._inline_alone(self._threshold)
+        self.most_alone = 0 if self._format.marks_inline else self._threshold
 
     def _check_whole_record(self) -> None:
         name = FORMAT.name
-        problem = None
         if self._is_key:
-            problem = ConfigError(
+            raise ConfigError(
                 f"{name} stores whole records, which is for values only",
                 hint=f'Give the key chain another: {{"class": "large-message", "{name}": "kip1159"}}',
                 key=name,
             )
-        elif not isinstance(self._store, SupportsRecords):
-            problem = ConfigError(
+        if not isinstance(self._store, SupportsRecords):
+            raise ConfigError(
                 f"{name} needs a store that keeps whole records, which {self._store.scheme} does not",
                 hint=f"Set {STORE.name} = hop",
                 key=name,
             )
-        if problem is not None:
-            self.close()
-            raise problem
 
     @property
     def negotiates(self) -> bool:
-        """Whether the limit of the topic takes the place of a threshold that is not set."""
-        return self._negotiates
+        """Whether the limit of the topic takes the place of a threshold that is not set, for some topics at least."""
+        return self._negotiates or any(stage.negotiates for stage in self._routes)
 
     @property
     def limits_ttl_ms(self) -> int:
         """How long a topic's limit is remembered, in ms."""
         return self._limits_ttl_ms
+
+    @property
+    def store(self) -> PayloadStore:
+        """The store that is written to."""
+        return self._store
 
     def with_limits(self, limits: RecordLimits) -> Self:
         """The stage with a client's limits: it also offloads what the client would refuse to send.
@@ -140,12 +155,20 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
                 hint="Lower the threshold, leave it out, or raise that setting (and the topic's max.message.bytes)",
                 key=THRESHOLD.name,
             )
+        # What topics accept is asked for where some of them are to be negotiated with, and counts for those.
+        of_client = limits.of_client() if self.negotiates else limits
+        own = limits if self._negotiates else of_client
         threshold = sys.maxsize if self._negotiates and self._set is None else self._threshold
-        plain = self._inline_alone(min(threshold, limits.always))
-        return self._with(_limits=limits, _threshold=threshold, plain=plain)
+        routes = self._routes.map(lambda stage: stage.with_limits(limits if stage.negotiates else of_client))
+        most = 0 if self._format.marks_inline else min(threshold, own.always)
+        return self._with(
+            _limits=own, _threshold=threshold, most_alone=most, _routes=routes, plain=_plain(most, routes)
+        )
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
         """Whether the stage returned what it was given: neither a placeholder nor marked in its bytes."""
+        if (stage := self._for(ctx)) is not self:
+            return stage.is_inline(data, ctx)
         if self._format.in_band:
             return False
         content = self._format.read(data, ctx, is_key=self._is_key)
@@ -153,7 +176,10 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     def bind(self, before: object | None, after: object | None) -> Self:
         """Learn which stage comes before: formats may name its output in a header."""
-        return self._with_content(before.message_format if isinstance(before, Serializer) else None)
+        content = before.message_format if isinstance(before, Serializer) else None
+        if content == self._content:
+            return self
+        return self._with(_content=content, _routes=self._routes.map(lambda stage: stage.bind(before, after)))
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
         """Pass a small payload through; publish a large one."""
@@ -176,6 +202,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         if ctx is None:
             raise without_record(EncodeError)
         is_source = not isinstance(data, (bytes, bytearray, memoryview)) and is_stream(data)
+        if (stage := self._for(ctx)) is not self:
+            return stage.begin(data, ctx)
         limits = self._limits
         if limits is not None and (question := limits.ask(ctx)) is not None:
             question.size = HELD_BYTES if is_source else len(data)  # which is held until the answer is there
@@ -222,28 +250,25 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         Returns:
             A transfer that leads to the placeholder.
         """
+        if (stage := self._for(ctx)) is not self:
+            return stage.offload(data, ctx)
         return self._upload(data, ctx, None, optional=False)
 
     def owns(self, reference: str) -> bool:
-        """Whether a payload is in the stage's store, which can delete it."""
-        return isinstance(self._store, SupportsDelete) and self._store.owns(reference)
+        """Whether a payload is in one of the stage's stores, which can delete it."""
+        return isinstance(self._stores.owner(reference), SupportsDelete)
 
     def delete(self, reference: str) -> None:
         """Delete a payload to which no record refers."""
-        if isinstance(self._store, SupportsDelete):
-            self._store.delete(reference)
+        owner = self._stores.owner(reference)
+        if owner is not None and isinstance(owner, SupportsDelete):
+            owner.delete(reference)
 
-    def _inline_alone(self, most: int) -> Callable[[Any], Any] | None:
-        """Pass on payloads up to a size, whatever the record around them; None where the record matters."""
-        if self._format.marks_inline or most <= 0:
-            return None
-
-        def plain(data: Buffer) -> Buffer:
-            if len(data) > most:
-                raise MessageTooLargeError("the record has to be looked at")
-            return data
-
-        return plain
+    def _for(self, ctx: Context | None) -> LargeMessageSerializer:
+        """The stage as it is for the topic of a record."""
+        if not self._routes or ctx is None:
+            return self
+        return self._routes.find(str(ctx.topic)) or self
 
     def _upload(
         self, data: Buffer | Source, ctx: Context | None, denied: str | None, *, optional: bool = True
@@ -372,6 +397,20 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
                 f"{outcome.reason}"
             )
         return self._format.write_inline(data, ctx, is_key=self._is_key)
+
+
+def _plain(most: int, routes: Iterable[LargeMessageSerializer]) -> Callable[[Any], Any] | None:
+    """Pass on payloads up to a size, whatever the record around them; None where the record matters."""
+    most = min((most, *(stage.most_alone for stage in routes)))
+    if most <= 0:
+        return None
+
+    def plain(data: Buffer) -> Buffer:
+        if len(data) > most:
+            raise MessageTooLargeError("the record has to be looked at")
+        return data
+
+    return plain
 
 
 def _makes_unique_ids(store: PayloadStore) -> bool:

@@ -14,10 +14,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from serde_chain.clients.confluent.consumer import Consumer
 from serde_chain.clients.confluent.producer import Producer
+from serde_chain.stamp import stamp
 from serde_chain.testing.chaos.cluster import payload, payload_number
 from serde_chain.testing.chaos.points import interrupted, kill_at
 
-__all__ = ["consume_interrupted", "member", "produce", "produce_in_transactions", "produce_interrupted"]
+__all__ = ["consume_interrupted", "member", "produce", "produce_in_transactions", "produce_interrupted", "relay"]
 
 
 def produce(  # noqa: PLR0917  by position, as processes are started
@@ -130,6 +131,12 @@ def consume_interrupted(connection: Connection, config: dict[str, Any], topic: s
             (committed,) = consumer.committed([place], 30)
             connection.send(("committed", committed.offset))
     consumer.close()
+
+
+def relay(_connection: Connection, config: dict[str, Any], source: str, target: str, point: int) -> None:
+    """Relay a topic to its end, and be killed at a point."""
+    kill_at(point)
+    stamp(config, source, target, until_end=True)
 
 
 def member(  # noqa: PLR0917  as above

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import random
 import struct
@@ -153,7 +154,9 @@ class Child:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
         self._ours, theirs = context.Pipe(duplex=False)
-        self.process: ForkServerProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True)
+        self.process: ForkServerProcess = context.Process(
+            target=_quietly, args=(target, theirs, *arguments), daemon=True
+        )
         self.process.start()
         theirs.close()
         self.told: list[Any] = []
@@ -191,6 +194,12 @@ class Child:
     def was_killed(self) -> bool:
         """Whether it was killed, by itself or from outside."""
         return self.process.exitcode == -9
+
+
+def _quietly(target: Callable[..., None], *arguments: Any) -> None:
+    """Run a function without the warnings that its faults are worth elsewhere."""
+    logging.disable(logging.WARNING)
+    target(*arguments)
 
 
 class Broker(Protocol):
@@ -260,14 +269,20 @@ class Cluster:
             **more,
         }
 
-    def read(self, topic: str, partitions: int = 1) -> list[Record]:
+    def read(self, topic: str, partitions: int = 1, **more: Any) -> list[Record]:
         """Read a topic to its end; each payload has to be there, and whole.
+
+        Args:
+            topic: The topic.
+            partitions: How many it has.
+            **more: Further keys of the configuration.
 
         Raises:
             SerializationError: A record cannot be read.
             ChaosError: A value is damaged.
         """
-        config = self.config(topic, **{"group.id": f"{topic}-{uuid.uuid4()}", "enable.partition.eof": True})
+        more |= {"group.id": f"{topic}-{uuid.uuid4()}", "enable.partition.eof": True}
+        config = self.config(topic, **more)
         with Consumer(config) as consumer:
             consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
             return list(self._all(lambda: consumer.consume(100, 0.2), partitions))

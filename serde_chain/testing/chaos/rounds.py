@@ -9,8 +9,10 @@ from typing import Any, Final, TypeAlias
 
 from serde_chain.clients.confluent.producer import Producer
 from serde_chain.errors import SerializationError
+from serde_chain.stamp import check, stamp
 from serde_chain.testing.chaos import children
 from serde_chain.testing.chaos.cluster import SECONDS, ChaosError, Child, Cluster, Outcome, Record, payload
+from serde_chain.testing.services import OffloadServer
 
 __all__ = ["ROUNDS"]
 
@@ -20,6 +22,7 @@ Round: TypeAlias = Callable[[Cluster, int], Outcome]
 _PRODUCER_POINTS: Final = 12_000
 _TRANSACTION_POINTS: Final = 16_000
 _MEMBER_POINTS: Final = 6_000
+_RELAY_POINTS: Final = 6_000
 _NEVER: Final = 1 << 62
 _RECORDS: Final = 40
 
@@ -166,6 +169,63 @@ def _interrupted_consumer(cluster: Cluster, seed: int) -> Outcome:
     return Outcome(records=_RECORDS, acknowledged=len(handed_over))
 
 
+def _killed_relay(cluster: Cluster, seed: int) -> Outcome:
+    """A relay is killed; the next one goes on where its last transaction ended."""
+    source = random.Random(seed)
+    partitions = 2
+    topic, target = cluster.new_topic(partitions), cluster.new_topic(partitions)
+    numbers = _fill(cluster, topic, seed, _RECORDS, partitions=partitions)
+    child = Child(children.relay, {**cluster.client}, topic, target, source.randrange(1, _RELAY_POINTS))
+    child.end()
+    _check_ended(child)
+    stamp(cluster.client, topic, target, until_end=True)
+    report = check(cluster.client, target)
+    if report.counts or report.records != _RECORDS:
+        raise ChaosError(f"{report.records} of {_RECORDS} records were stamped: {dict(report.counts)}")
+    stamped: dict[str, Any] = {
+        "value.deserializers": "entry-metadata, large-message, bytes",
+        "local.path": cluster.config(topic)["local.path"],
+    }
+    records = cluster.read(target, partitions, **stamped)
+    for partition in range(partitions):
+        found = [record.number for record in records if record.place.partition == partition]
+        if found != [number for (place, _), number in sorted(numbers.items()) if place == partition]:
+            raise ChaosError(f"the records of partition {partition} came as {found}")
+    return Outcome(records=len(records), acknowledged=len(records), killed=child.was_killed)
+
+
+def _killed_offload_server(cluster: Cluster, seed: int) -> Outcome:
+    """An offload server is killed while payloads are on their way, and comes back."""
+    source = random.Random(seed)
+    topic = cluster.new_topic()
+    with OffloadServer() as server:
+        user, password = next(iter(server.users.items()))
+        hop: dict[str, Any] = {
+            "large.message.payload.store.class": "hop",
+            "hop.offload.url": server.url,
+            "hop.allow.http": True,
+            "hop.username": user,
+            "hop.password": password,
+            "large.message.store.timeout.ms": 10_000,
+        }
+        child = Child(children.produce, cluster.config(topic, **hop), topic, seed, _RECORDS, _NEVER)
+        child.listen(source.random() / 2)
+        server.kill()
+        child.listen(source.random() / 2)
+        server.restart()
+        told = Counter(child.end())
+        _check_ended(child)
+        if unclear := [number for number in range(_RECORDS) if told["delivered", number] + told["failed", number] != 1]:
+            raise ChaosError(f"records were not reported once: {unclear}")
+        records = cluster.read(topic, **hop)
+        stored = sum(path.is_file() for path in (server.folder / "payloads" / topic).rglob("*"))
+    _check_once_and_in_order(records)
+    delivered = {number for kind, number in told if kind == "delivered"}
+    if delivered != {record.number for record in records}:
+        raise ChaosError(f"{len(delivered)} records were delivered, and {len(records)} are in the topic")
+    return Outcome(records=len(records), acknowledged=len(delivered), leftovers=stored - len(cluster.references(topic)))
+
+
 def _group(cluster: Cluster, seed: int, *, kill: bool) -> Outcome:
     """Members of a group are killed or leave, and others take their partitions over."""
     source = random.Random(seed)
@@ -284,6 +344,8 @@ ROUNDS: Final[Mapping[str, Round]] = {
         "interrupted consumer": _interrupted_consumer,
         "changing limit": _changing_limit,
         "killed broker": _killed_broker,
+        "killed relay": _killed_relay,
+        "killed offload server": _killed_offload_server,
         "member leaves": lambda cluster, seed: _group(cluster, seed, kill=False),
         "member killed": lambda cluster, seed: _group(cluster, seed, kill=True),
     }.items()

@@ -10,6 +10,7 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import ProducerFenced
 from aiokafka.producer.transaction_manager import TransactionState
 
 from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError
@@ -18,6 +19,7 @@ from payload_stores.testing import FaultyStore
 from serde_chain import ConfigError, EncodeError
 from serde_chain.clients.aiokafka import Consumer, Producer, RecordDecoder
 from serde_chain.clients.journal import Journal
+from serde_chain.errors import DeadLetterError
 from serde_chain.testing.services import KafkaBroker
 
 SECONDS = 30.0
@@ -51,7 +53,10 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 def new_consumer(broker: KafkaBroker, topic: str, config: dict[str, Any], **more: Any) -> Consumer:
     settings = {"bootstrap_servers": broker.bootstrap_servers, "group_id": f"g-{uuid.uuid4()}", **more}
-    return Consumer(AIOKafkaConsumer(topic, auto_offset_reset="earliest", **settings), config)
+    dead_letters = settings.pop("dead_letters", None)
+    return Consumer(
+        AIOKafkaConsumer(topic, auto_offset_reset="earliest", **settings), config, dead_letters=dead_letters
+    )
 
 
 def new_producer(broker: KafkaBroker, config: dict[str, Any], **more: Any) -> Producer:
@@ -221,6 +226,26 @@ def test_a_commit_that_was_cancelled_keeps_its_payloads(
     run(main())
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_producer_that_is_fenced(config: dict[str, Any], broker: KafkaBroker, topic: str, *, commits: bool) -> None:
+    """Its payloads are deleted, unless they may have been committed."""
+    name = f"transaction-{uuid.uuid4()}"
+
+    async def main() -> None:
+        first = new_producer(broker, config, transactional_id=name)
+        await first.start()
+        await first.begin_transaction()
+        await first.send_and_wait(topic, LARGE)
+        async with new_producer(broker, config, transactional_id=name):
+            with pytest.raises(ProducerFenced):
+                await (first.commit_transaction() if commits else first.abort_transaction())
+        with suppress(ProducerFenced):
+            await first.stop()
+        assert len(list(_memory().list(topic))) == commits
+
+    run(main())
+
+
 def _memory() -> MemoryStore:
     store = MemoryStore()
     store.configure({})
@@ -260,6 +285,126 @@ def test_a_record_that_cannot_be_read_costs_no_other(  # noqa: PLR0917  fixtures
         missing = set(range(COUNT)) - set(numbers)
         assert len(missing) == len(errors) if is_own_fault else not missing
         assert numbers == sorted(set(numbers))
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["getone", "getmany"])
+@pytest.mark.parametrize("policy", ["skip", "dead-letter"])
+def test_records_are_passed_over_by_policy(  # noqa: PLR0917  fixtures
+    config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str, how: str, policy: str
+) -> None:
+    broker.create_topic(f"{topic}-dead")
+    settings = {**config, "serde.error.policy": policy, "serde.dead.letter.topic": f"{topic}-dead"}
+    dead_letters = None
+
+    async def main() -> None:
+        nonlocal dead_letters
+        async with new_producer(broker, config) as producer:
+            for number, value in enumerate(VALUES):
+                await producer.send(topic, value, key=b"%d" % number, headers=[("n", b"%d" % number)])
+        if policy == "dead-letter":
+            dead_letters = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all")
+        numbers: list[int] = []
+        async with new_consumer(broker, topic, settings, dead_letters=dead_letters) as consumer:
+            store.damage()
+            while len(numbers) < COUNT - 1:
+                if how == "getone":
+                    numbers.append(number_of(await consumer.getone()))
+                else:
+                    for records in (await consumer.getmany(timeout_ms=1000)).values():
+                        numbers += map(number_of, records)
+            assert consumer.skipped == 1
+        [missing] = set(range(COUNT)) - set(numbers)
+        assert numbers == sorted(numbers)
+        if policy == "skip":
+            return
+        async with AIOKafkaConsumer(
+            f"{topic}-dead", bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
+        ) as reader:
+            letter = await reader.getone()
+        said = dict(letter.headers)
+        assert (letter.key, said["n"], said["serde-chain-error-offset"]) == (b"%d" % missing,) * 3
+        assert said["serde-chain-error-kind"] == b"PayloadIntegrityError"
+        assert said["serde-chain-error-topic"] == topic.encode()
+        assert "large-message-size" in said  # still a reference
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["getone", "getmany"])
+def test_a_dead_letter_topic_that_is_not_there(
+    config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str, how: str
+) -> None:
+    """The consumer stays at the record until it is."""
+    settings = {**config, "serde.error.policy": "dead-letter", "serde.dead.letter.topic": f"{topic}-dead"}
+
+    async def main() -> None:
+        async with new_producer(broker, config) as producer:
+            for number in range(2):
+                await producer.send(topic, LARGE, headers=[("n", b"%d" % number)])
+        dead_letters = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+        async with new_consumer(broker, topic, settings, dead_letters=dead_letters) as consumer:
+            for _ in range(2):
+                store.damage()
+                with pytest.raises(DeadLetterError, match="no such topic") as refused:
+                    await (consumer.getone() if how == "getone" else consumer.getmany(timeout_ms=30_000))
+                assert (refused.value.offset, refused.value.dead_letter_topic) == (0, f"{topic}-dead")
+                assert consumer.skipped == 0
+            broker.create_topic(f"{topic}-dead")
+            store.damage()
+            assert number_of(await consumer.getone()) == 1
+            assert consumer.skipped == 1
+
+    run(main())
+
+
+def test_dead_letters_need_a_producer(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
+    settings = {**config, "serde.error.policy": "dead-letter", "serde.dead.letter.topic": f"{topic}-dead"}
+
+    async def main() -> None:
+        reader = AIOKafkaConsumer(topic, bootstrap_servers=broker.bootstrap_servers)
+        with pytest.raises(ConfigError, match="needs a producer"):
+            Consumer(reader, settings)
+        with pytest.raises(ConfigError, match="needs a topic"):
+            Consumer(reader, {**config, "serde.error.policy": "dead-letter"})
+        await reader.stop()
+
+    run(main())
+
+
+def test_a_batch_holds_no_more_payloads_than_allowed(
+    config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str
+) -> None:
+    settings = {**config, "large.message.downloads.max.bytes": 3 * len(LARGE)}
+
+    async def main() -> None:
+        async with new_producer(broker, config) as producer:
+            for number in range(10):
+                await producer.send_and_wait(topic, LARGE, headers=[("n", b"%d" % number)])
+        numbers: list[int] = []
+        sizes = []
+        async with new_consumer(broker, topic, settings) as consumer:
+            while len(numbers) < 10:
+                for records in (await consumer.getmany(timeout_ms=1000)).values():
+                    sizes.append(len(records))
+                    numbers += map(number_of, records)
+        assert numbers == [*range(10)]
+        assert max(sizes) == 3
+        assert store.calls.count("download") == 10
+
+    run(main())
+
+
+def test_keys_and_values_that_are_both_large(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
+    both = {"key.serializers": "bytes, large-message", "key.deserializers": "large-message"}
+
+    async def main() -> None:
+        async with new_producer(broker, {**config, **both}) as producer:
+            await producer.send_and_wait(topic, LARGE, key=LARGE + b"key")
+        async with new_consumer(broker, topic, {**config, **both}) as consumer:
+            record = await consumer.getone()
+        assert (record.key, record.value) == (LARGE + b"key", LARGE)
 
     run(main())
 
@@ -342,6 +487,6 @@ def test_a_policy_that_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -
     assert caplog.messages == []
     asyncio.run(make(**{"serde.error.policy": "skip"}))
     (told,) = caplog.messages
-    assert told.startswith("serde.error.policy = skip has no effect with aiokafka")
+    assert told.startswith("serde.error.policy = skip has no effect on single records")
     with pytest.raises(ConfigError, match="did you mean dead-letter"):
         asyncio.run(make(**{"serde.error.policy": "deadletter"}))

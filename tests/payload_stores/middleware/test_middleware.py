@@ -465,13 +465,30 @@ def test_no_attempt_begins_after_the_time_limit(faulty: FaultyStore) -> None:
     assert 1 < len(faulty.calls) < 1000
 
 
-def test_a_stream_is_not_read_twice(faulty: FaultyStore) -> None:
+class Pipe(io.BytesIO):
+    """A stream that can be read once."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+def test_a_stream_that_can_be_read_once_is_tried_once(faulty: FaultyStore) -> None:
     faulty.fail(AWAY)
     store = retry(faulty)
     assert isinstance(store, SupportsStreaming)
     with pytest.raises(PayloadStoreUnavailableError):
-        store.publish_stream("topic", io.BytesIO(b"data"))
+        store.publish_stream("topic", Pipe(b"data"))
     assert faulty.calls == ["publish_stream"]
+
+
+def test_a_stream_that_can_be_sought_is_read_again_from_where_it_was(faulty: FaultyStore) -> None:
+    faulty.fail(AWAY)
+    store = retry(faulty)
+    assert isinstance(store, SupportsStreaming)
+    reader = io.BytesIO(b"head|data")
+    reader.seek(5)
+    assert store.download(store.publish_stream("topic", reader)) == b"data"
+    assert faulty.calls == ["publish_stream", "publish_stream", "download"]
 
 
 def test_a_deadline_covers_all_attempts(faulty: FaultyStore) -> None:

@@ -1,0 +1,82 @@
+"""Puts records that cannot be read into a dead-letter topic, by aiokafka's producer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from serde_chain.clients.dead_letters import Origin, error_headers, not_taken
+from serde_chain.config import DEAD_LETTER, ERROR_POLICY
+from serde_chain.errors import ConfigError, SerializationError
+
+__all__ = ["DeadLetters"]
+
+_LONGEST_S: Final = 30.0
+
+
+class DeadLetters:
+    """A dead-letter topic, and the producer for it.
+
+    Attributes:
+        producer: As given.
+        topic: As given.
+
+    Args:
+        consumer: aiokafka's consumer: asked whether the topic is there, since a producer might create it.
+        producer: aiokafka's producer.
+        topic: The topic.
+
+    Raises:
+        ConfigError: There is no producer.
+    """
+
+    def __init__(self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer | None, topic: str) -> None:
+        if producer is None:
+            raise ConfigError(
+                f"{ERROR_POLICY.name} = {DEAD_LETTER} needs a producer for the dead letters",
+                hint="Consumer(consumer, config, dead_letters=AIOKafkaProducer(…))",
+                key=ERROR_POLICY.name,
+            )
+        self._consumer = consumer
+        self.producer = producer
+        self.topic = topic
+        self._is_there = False
+
+    async def put(self, record: Any, error: SerializationError) -> None:
+        """Put a record into the topic; returns when the broker has it.
+
+        Those of one partition go into one partition, in order.
+
+        Args:
+            record: aiokafka's record as it came.
+            error: Why it cannot be read.
+
+        Raises:
+            DeadLetterError: The topic is not there, or refuses it, or did not answer in time.
+        """
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                await self._put(record, error)
+        except (KafkaError, TimeoutError) as failure:
+            self._is_there = False
+            is_transient = isinstance(failure, TimeoutError) or bool(failure.retriable)
+            said = str(failure) or f"no answer within {_LONGEST_S:.0f} s"
+            raise not_taken(error, self.topic, said, transient=is_transient) from failure
+
+    async def _put(self, record: Any, error: SerializationError) -> None:
+        if not self._is_there and self.topic not in await self._consumer.topics():
+            raise not_taken(error, self.topic, "there is no such topic", transient=False) from error
+        self._is_there = True
+        has_time = record.timestamp is not None and record.timestamp >= 0
+        origin = Origin(record.topic, record.partition, record.offset, record.timestamp if has_time else None)
+        partitions = await self.producer.partitions_for(self.topic)
+        await self.producer.send_and_wait(
+            self.topic,
+            record.value,
+            record.key,
+            partition=origin.partition % len(partitions),
+            headers=[*record.headers, *error_headers(error, origin)],
+        )

@@ -1,0 +1,184 @@
+"""The payload stores of ``large-message``: opened once each, behind what the configuration puts around them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Final, Self
+from weakref import ref
+
+from payload_stores.base import PayloadStore
+from payload_stores.middleware import Cache, CachedPayloads, Deadline, Retry
+from payload_stores.options import Option
+from payload_stores.registry import StoreItem, open_store, store_class, store_options
+from serde_chain.base import Stage
+from serde_chain.errors import ConfigError
+from serde_chain.stages.large_message.options import CACHE, RETRIES, STORE, STORES, TIMEOUT
+from serde_chain.stages.large_message.routes import Route, route_options
+from serde_chain.telemetry import count_cache
+
+__all__ = ["LargeMessage", "Stores", "without_deadline"]
+
+
+class Stores:
+    """The stores of a stage. Those that are configured alike, by several routes for instance, are one.
+
+    Example:
+        >>> stores = Stores()
+        >>> first, second = (stores.open("memory", {"large.message.grace.ms": grace}) for grace in (1000, 1000))
+        >>> first is second
+        True
+    """
+
+    def __init__(self) -> None:
+        self.all: tuple[PayloadStore, ...] = ()
+        self._made_of: list[tuple[object, dict[str, object]]] = []
+
+    def open(self, spec: Any, config: Mapping[str, object]) -> PayloadStore:
+        """Open a store, behind its deadline, or return the one that is open already.
+
+        Args:
+            spec: Anything that :func:`payload_stores.open_store` takes.
+            config: Flat configuration.
+        """
+        made_of = _made_of(spec, config)
+        if made_of in self._made_of:
+            return self.all[self._made_of.index(made_of)]
+        timeout_ms = TIMEOUT.read(config)
+        store = open_store(spec, config)
+        try:
+            if (attempts := RETRIES.read(config)) > 1:
+                # The last attempt has its time as well, where the store knows how much that is.
+                time_ms = max(1, timeout_ms - (store.worst_case_ms() or 0))
+                store = Retry(store, attempts, timeout_ms=time_ms)
+            if most := CACHE.read(config):
+                store = Cache(store, most, payloads=_shared_payloads(store, made_of, config, most, timeout_ms))
+        except BaseException:
+            store.close()
+            raise
+        self.all += (Deadline(store, timeout_ms, setting=TIMEOUT.name),)
+        self._made_of.append(made_of)
+        return self.all[-1]
+
+    def owner(self, reference: str) -> PayloadStore | None:
+        """The store that follows a reference: the one with the longest prefix of it, the first of several such."""
+        owner: PayloadStore | None = None
+        most = 0
+        for store in self.all:
+            if (claim := store.claim(reference)) > most:
+                owner, most = store, claim
+        return owner
+
+    def close(self) -> None:
+        """Close all of them."""
+        for store in self.all:
+            store.close()
+
+
+def _made_of(spec: Any, config: Mapping[str, object]) -> tuple[object, dict[str, object]]:
+    """What a store is made of: its class or the instance, and its settings; equal ones make equal stores."""
+    item = StoreItem.of(spec)
+    options = (*store_options(spec), TIMEOUT, RETRIES, CACHE)
+    settings = {
+        key: value
+        for key, value in {**config, **item.options}.items()
+        if any(option.matches(key) for option in options)
+    }
+    return (item.target if isinstance(item.target, PayloadStore) else store_class(item.target)), settings
+
+
+_shared: Final[list[tuple[Any, ref[CachedPayloads]]]] = []
+_lock: Final = threading.Lock()
+
+
+def _shared_payloads(
+    store: PayloadStore, made_of: object, config: Mapping[str, object], most: int, timeout_ms: int
+) -> CachedPayloads:
+    """What the caches of one store hold in this process, for as long as one of them is there.
+
+    Of the same configuration throughout: what one user may read, another one's credentials may not open.
+    """
+    key = made_of, dict(config)
+    with _lock:
+        _shared[:] = [(other, payloads) for other, payloads in _shared if payloads() is not None]
+        shared = next((found for other, payloads in _shared if other == key and (found := payloads())), None)
+        if shared is None:
+            shared = CachedPayloads(most, patience_ms=timeout_ms, told=partial(count_cache, store.scheme))
+            _shared.append((key, ref(shared)))
+        return shared
+
+
+class LargeMessage(Stage):
+    """The base of both directions: stores behind a deadline."""
+
+    moves_payloads = True
+    _stores: Stores = Stores()
+    _content: str | None = None
+    """The format of the neighbour that makes or reads the payload, as headers name it."""
+
+    @classmethod
+    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+        """The stage's own keys, and those of the stores that the configuration names."""
+        routes = route_options(config, options_of_stores)
+        return (*cls.options, *PayloadStore.options, *options_of_stores(config), *routes)
+
+    def _with_content(self, content: str | None) -> Self:
+        """The stage beside a neighbour that makes or reads such payloads; it shares the stores."""
+        return self if content == self._content else self._with(_content=content)
+
+    def _with(self, **changes: object) -> Self:
+        # Not a copy as pickling makes it, which would open the stores anew.
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__, **changes)
+        return changed
+
+    @property
+    def timeout_ms(self) -> int:
+        """Deadline of one upload or download, in ms."""
+        return self._timeout_ms
+
+    @property
+    def worst_case_ms(self) -> int:
+        """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
+        return max((store.worst_case_ms() or 0 for store in self._stores.all), default=0)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the stores are closed."""
+        return self._closing.is_set()
+
+    def _begin_stores(self, config: Mapping[str, object], routes: Iterable[Route]) -> None:
+        """Begin with no stores open."""
+        configs = (config, *(route.config for route in routes))
+        self._timeout_ms = max(map(TIMEOUT.read, configs))
+        self._max_bytes = max(map(PayloadStore.MAX_PAYLOAD.read, configs))
+        self._stores = Stores()
+        self._closing = threading.Event()  # shared by the stage as it stands in several chains
+
+    def close(self) -> None:
+        """Close the stores."""
+        if self._stores.all:
+            self._closing.set()
+            self._stores.close()
+
+
+def options_of_stores(config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+    """The options of the stores that a configuration names."""
+    named = {STORE.name: (STORE.read({STORE.name: "memory", **config}),), STORES.name: STORES.read(config)}
+    of_stores = [_options(spec, key) for key, specs in named.items() for spec in specs if spec]
+    return tuple(option for options in of_stores for option in options)
+
+
+def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
+    """The options of a store, by the value of a key."""
+    try:
+        return store_options(spec)
+    except ConfigError as error:
+        error.add_context(key=key)
+        raise
+
+
+def without_deadline(store: PayloadStore) -> PayloadStore:
+    """A store as it was opened, for callers with one deadline for several calls."""
+    return store.store if isinstance(store, Deadline) else store
