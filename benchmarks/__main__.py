@@ -8,7 +8,7 @@ import importlib
 import sys
 
 NAMES = (
-    "chain", "clients", "pipeline", "event_loop", "avro", "formats", "arrow", "hop", "s3", "memory", "spark",
+    "chain", "clients", "pipeline", "event_loop", "avro", "formats", "arrow", "hop", "s3", "stores", "memory", "spark",
 )  # fmt: skip
 _LONGEST_SECONDS = 1800
 

@@ -108,6 +108,8 @@ class PayloadStore(ABC):
         trusted_references: Further reference prefixes that may be read (``large.message.trusted.references``).
         max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
         grace_ms: Age in ms from which a sweep may delete payloads without a record (``large.message.grace.ms``).
+        stable_references: Whether a payload that is published again with the same id gets the same reference. Where it
+            does not, each payload belongs to one record, and keys cannot be put there: equal keys have to stay equal.
 
     Example:
         >>> from payload_stores import open_store
@@ -141,6 +143,7 @@ class PayloadStore(ABC):
     trusted_references: tuple[str, ...] = ()
     max_payload_bytes: int = 1 << 30
     grace_ms: int = 86_400_000
+    stable_references: bool = True
 
     def configure(self, config: Mapping[str, object]) -> None:
         """Read the client's configuration.
@@ -630,23 +633,28 @@ class SupportsTopics(Protocol):
 class RecordWriter(Protocol):
     """A client's producer, for a store that writes into the same transaction.
 
+    Attributes:
+        max_record_bytes: Largest record that it sends, key, headers and their frame included.
+
     Example:
         >>> writer.write("alerts.payloads", 0, [(b"id/0", b"first", ()), (b"id/1", b"second", ())])  # doctest: +SKIP
         (17, 18)
     """
 
+    max_record_bytes: int
+
     def write(
         self,
         topic: str,
         partition: int,
-        records: Iterable[tuple[bytes, Buffer, tuple[tuple[str, bytes], ...]]],
+        records: Iterable[tuple[bytes, Buffer | None, tuple[tuple[str, bytes], ...]]],
     ) -> tuple[int, ...]:
         """Send records to one partition, in order, and wait until they are written.
 
         Args:
             topic: The topic.
             partition: The partition.
-            records: Key, value and headers of each.
+            records: Key, value and headers of each; a value of None makes a tombstone.
 
         Returns:
             The records' offsets, in order.

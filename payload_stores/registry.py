@@ -24,6 +24,7 @@ STORES: Final = Catalogue(
         "s3": "payload_stores.s3.store:S3Store",
         "objects": "payload_stores.objects.store:ObjectsStore",
         "hop": "payload_stores.hop.store:HopStore",
+        "kafka": "payload_stores.kafka.store:KafkaStore",
         "mirror": "payload_stores.mirror:MirrorStore",
     },
     aliases={_KIP + "S3PayloadStore": "s3", _KIP + "store.S3PayloadStore": "s3"},

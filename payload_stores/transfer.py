@@ -208,12 +208,13 @@ def slices(view: memoryview, most_parts: int) -> Iterator[memoryview]:
     return (view[start : start + step] for start in range(0, len(view), step))
 
 
-def read_parts(reader: BinaryIO, most_parts: int) -> Iterator[memoryview]:
+def read_parts(reader: BinaryIO, most_parts: int, part_bytes: int = PART_BYTES) -> Iterator[memoryview]:
     """Read a file in parts; raw files, sockets and pipes may return less at a time than they are asked for.
 
     Args:
         reader: The file.
         most_parts: The most parts that the store takes.
+        part_bytes: Size of all parts but the last, in bytes.
 
     Raises:
         PayloadStoreError: The file cannot be read; that is not the store's fault, and not a reason to try again.
@@ -222,18 +223,18 @@ def read_parts(reader: BinaryIO, most_parts: int) -> Iterator[memoryview]:
     for _ in range(most_parts):
         # At its full size at once, since a growing one is copied now and then; and in pages of its own, which go back
         # to the system with it: the allocator would keep holes of this size.
-        part, size = mmap.mmap(-1, PART_BYTES), 0
+        part, size = mmap.mmap(-1, part_bytes), 0
         try:
-            while size < PART_BYTES and (block := reader.read(min(_READ_BYTES, PART_BYTES - size))):
+            while size < part_bytes and (block := reader.read(min(_READ_BYTES, part_bytes - size))):
                 part[size : size + len(block)] = block
                 size += len(block)
         except (OSError, ValueError) as error:
             raise _unreadable(error) from error
         if size:
             yield memoryview(part)[:size]
-        if size < PART_BYTES:
+        if size < part_bytes:
             return
-    raise PayloadTooLargeError(f"the payload has more than {most_parts} parts of {PART_BYTES} bytes")
+    raise PayloadTooLargeError(f"the payload has more than {most_parts} parts of {part_bytes} bytes")
 
 
 def released(held: list[memoryview], parts: Iterator[memoryview]) -> Iterator[memoryview]:

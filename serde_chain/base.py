@@ -46,6 +46,7 @@ from serde_chain.transfer import Transfer
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from payload_stores.base import RecordWriter
     from serde_chain.arrow import BatchForm
 
 __all__ = [
@@ -415,6 +416,7 @@ class SupportsOffload(Protocol):
         limits_ttl_ms: How long the topic's limit is remembered, in ms.
         timeout_ms: Deadline of one upload in ms.
         worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
+        joins_transactions: Whether the stage's store can write in a client's transactions.
     """
 
     @property
@@ -426,11 +428,21 @@ class SupportsOffload(Protocol):
     @property
     def worst_case_ms(self) -> int: ...  # noqa: D102
 
+    @property
+    def joins_transactions(self) -> bool: ...  # noqa: D102
+
     def with_limits(self, limits: RecordLimits) -> Self:
         """The stage with a client's limits: it also offloads what the client would refuse to send.
 
         Raises:
             ConfigError: A threshold that was set is above what the client sends.
+        """
+
+    def within(self, writer: RecordWriter) -> Self:
+        """The stage, whose payloads belong to a client's transactions where its store can do that; otherwise itself.
+
+        Args:
+            writer: The client's transactional producer.
         """
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:

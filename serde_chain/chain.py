@@ -59,6 +59,7 @@ from serde_chain.transfer import Transfer, finish
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from payload_stores.base import RecordWriter
     from serde_chain.arrow import Batch, BatchForm, BatchResult
 
 __all__ = ["DeserializerChain", "SerializerChain", "close_all"]
@@ -411,12 +412,23 @@ class SerializerChain(_Chain, Serializer[Any]):
         Args:
             limits: The client's limits.
         """
-        limited = object.__new__(type(self))
-        limited.__dict__.update(self.__dict__)
-        limited._arrange(
-            tuple(stage.with_limits(limits) if isinstance(stage, SupportsOffload) else stage for stage in self._stages)
+        return self._with_offload(lambda stage: stage.with_limits(limits))
+
+    def within(self, writer: RecordWriter) -> Self:
+        """The chain, whose payloads belong to a client's transactions; it shares the stages without payloads.
+
+        Args:
+            writer: The client's transactional producer.
+        """
+        return self._with_offload(lambda stage: stage.within(writer))
+
+    def _with_offload(self, change: Callable[[SupportsOffload], Any]) -> Self:
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__)
+        changed._arrange(
+            tuple(change(stage) if isinstance(stage, SupportsOffload) else stage for stage in self._stages)
         )
-        return limited
+        return changed
 
     def _check_key(self) -> None:
         for stage, label in zip(self._stages, self._labels, strict=True):

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from payload_stores.connection import connection_settings
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 from payload_stores.plugins import require
 from payload_stores.references import Location
@@ -24,7 +25,6 @@ __all__ = [
     "METADATA_TOPIC",
     "Endpoint",
     "Unsupported",
-    "can_discover",
     "discover",
     "is_message",
     "last_record",
@@ -40,10 +40,6 @@ _URL: Final = re.compile(
 )
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _PORTS: Final = {"http": 80, "https": 443}
-
-# Settings that a consumer needs to connect as the client itself does.
-_CONNECTION: Final = ("bootstrap.servers", "metadata.broker.list", "client.id", "oauth_cb", "broker.address.family")
-_CONNECTION_PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.ssl.", "socket.", "https.", "client.dns.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +150,6 @@ class Unsupported(str):  # noqa: SLOT000  one object for the time of a client
     """The reason why a broker has no endpoint for this client."""
 
 
-def can_discover(config: Mapping[str, object]) -> bool:
-    """Whether a configuration says how to reach a broker."""
-    return bool(config.get("bootstrap.servers") or config.get("metadata.broker.list"))
-
-
 def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupported:
     """Ask the broker for its endpoint.
 
@@ -177,13 +168,10 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
     """
     kafka: Any = require("confluent_kafka", "kafka")
     until = time.monotonic() + timeout_ms / 1000
-    settings = {
-        key: value for key, value in config.items() if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
-    }
     group = f"{config.get('sasl.username') or 'serde-chain'}-{uuid.uuid4().hex[:10]}"
     own = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
     try:
-        consumer = kafka.Consumer({**settings, **own})
+        consumer = kafka.Consumer({**connection_settings(config), **own})
     except (kafka.KafkaException, TypeError, ValueError) as error:
         raise ConfigError(f"the client cannot ask the broker for its offload endpoint: {error}") from error
     try:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext, StoredRecord
 from payload_stores.buffers import checked_range
+from payload_stores.connection import can_connect
 from payload_stores.errors import ConfigError, PayloadStoreError, PayloadTooLargeError
-from payload_stores.hop.endpoint import Endpoint, Unsupported, can_discover, discover, is_message
+from payload_stores.hop.endpoint import Endpoint, Unsupported, discover, is_message
 from payload_stores.hop.settings import switch
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
 from payload_stores.options import Option, boolean, choice, integer, text
@@ -128,7 +129,7 @@ class HopStore(PayloadStore):
             if why_not := self._refuse(endpoint):
                 raise ConfigError(f"{self.URL.name} is {why_not}", key=self.URL.name)
             self._accept(endpoint)
-        elif not can_discover(config):
+        elif not can_connect(config):
             raise ConfigError(
                 f"the hop store needs {self.URL.name}, or bootstrap.servers to ask the broker for it",
                 key=self.URL.name,

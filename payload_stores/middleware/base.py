@@ -64,6 +64,7 @@ class Middleware(PayloadStore):
     trusted_references: tuple[str, ...] = _of_inner("trusted_references")
     max_payload_bytes: int = _of_inner("max_payload_bytes")
     grace_ms: int = _of_inner("grace_ms")
+    stable_references: bool = _of_inner("stable_references")
 
     def __init__(self, store: PayloadStore) -> None:
         self.store = store

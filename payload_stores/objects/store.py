@@ -124,7 +124,7 @@ class ObjectsStore(PayloadStore):
             {
                 name: value
                 for name, value in self.OBSTORE.select(config).items()
-                if f"objects.{name}" not in own and value not in {None, ""}
+                if f"objects.{name}" not in own and value not in (None, "")
             },
             known=own,
             provider=self._read_provider(config),

@@ -19,6 +19,7 @@ from serde_chain.record import KEY, VALUE
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from payload_stores.base import RecordWriter
     from serde_chain.clients.journal import Journal
 
 __all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "delete_payload", "error_policy", "for_producer"]
@@ -173,6 +174,20 @@ class ClientSetup(Generic[ChainT]):
                 overhead = sum(other.max_overhead or 0 for other in later)
                 limited[field_] = chain.with_limits(limits(stage, overhead, field_ == KEY))
         return replace(self, key=limited.get(KEY, self.key), value=limited.get(VALUE, self.value))
+
+    @property
+    def joins_transactions(self) -> bool:
+        """Whether payloads can belong to a client's transactions."""
+        return any(stage.joins_transactions for stage in self.offloading)
+
+    def within(self: ClientSetup[SerializerChain], writer: RecordWriter) -> ClientSetup[SerializerChain]:
+        """The setup, whose payloads belong to a client's transactions where their store can do that.
+
+        Args:
+            writer: The client's transactional producer.
+        """
+        key, value = (None if chain is None else chain.within(writer) for chain in (self.key, self.value))
+        return replace(self, key=key, value=value)
 
     @property
     def _moving(self) -> list[SupportsOffload | SupportsFetch]:

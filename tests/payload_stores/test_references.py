@@ -62,6 +62,23 @@ OWN: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
             f"http://h:8080/v1/topic/{ID}", "https://old/xy/z", "https://old/x",
         ],
     ),
+    "kafka": (
+        {
+            "bootstrap.servers": "127.0.0.1:1", "kafka.cluster.id": "C",
+            "large.message.trusted.references": "kafka://C/old.x/",
+        },
+        ["kafka://C/t.payloads/0/1-1/t/1", "kafka://C/t.payloads/11/0-9/t/a/b", "kafka://C/old.x/0/1-2/t/1"],
+        [
+            "kafka://D/t.payloads/0/1-1/t/1", "kafka://C/u.payloads/0/1-1/t/1", "kafka://C/t/0/1-1/t/1",
+            "kafka://C/t.payloads/0/1-1/t", "kafka://C/t.payloads/0/1-1", "kafka://C/t.payloads/t/1", "kafka://C/t",
+            "kafka://C/t.payloads/0/2-1/t/1", "kafka://C/t.payloads/-1/1-1/t/1", "kafka://C/t.payloads/0/-1-1/t/1",
+            "kafka://C/t.payloads/0/01-1/t/1", "kafka://C/t.payloads/00/1-1/t/1", "kafka://C/t.payloads/0/1/t/1",
+            "kafka://C/t.payloads/0/0-99999999999/t/1", "kafka://C/t.payloads/4294967296/0-0/t/1",
+            "kafka://C/t.payloads/0/9223372036854775808-9223372036854775808/t/1", "kafka://C/old.xx/0/1-2/t/1",
+            "kafka://C/t.payloads/0/1-1/../1", "kafka://C/t.payloads/0/1-1/t/%2e%2e", "kafka://C/t.payloads/0/1%EF%BC%91-99/t/1",
+            "kafka://C/a b.payloads/0/1-1/a b/1", f"kafka://C/t.payloads/0/1-1/t/{'1' * 1023}",
+        ],
+    ),
     "mirror": (
         {
             "mirror.primary": {"class": "local", "local.path": "/srv/new"},

@@ -13,6 +13,7 @@ SUITES = {
     "s3": "s3.test_s3:TestS3Store",
     "objects": "objects.test_objects:TestObjectsStore",
     "hop": "hop.test_hop:TestHopStore",
+    "kafka": "kafka.test_kafka:TestKafkaStore",
     "mirror": "test_mirror:TestMirrorStore",
 }
 

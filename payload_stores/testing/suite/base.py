@@ -32,11 +32,14 @@ class StoreTests:
         large_bytes: Size of a large payload in bytes; choose it so that the store treats it as large.
         extra_memory: How many payloads of memory a publish may take beyond the payload itself; None where that cannot
             be measured, because the store keeps payloads in this process's memory.
+        deletes_later: Whether the server removes a deleted payload some time afterwards, so that only listings show at
+            once that it is gone.
     """
 
     store_class: ClassVar[str | type[PayloadStore]]
     large_bytes: ClassVar[int] = 3 << 20
     extra_memory: ClassVar[float | None] = 0.2
+    deletes_later: ClassVar[bool] = False
 
     topic = "conformance"
 

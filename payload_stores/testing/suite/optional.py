@@ -40,8 +40,11 @@ class OptionalTests(StoreTests):
         gone, kept = (store.publish(self.topic, b"data") for _ in range(2))
         store.delete(gone)
         store.delete(gone)
-        with pytest.raises(PayloadNotFoundError):
-            store.download(gone)
+        if isinstance(store, SupportsList):
+            assert [info.reference for info in store.list(self.topic)] == [kept]
+        if not self.deletes_later:
+            with pytest.raises(PayloadNotFoundError):
+                store.download(gone)
         assert store.download(kept) == b"data"
 
     def test_delete_follows_no_foreign_reference(self, store: PayloadStore) -> None:
@@ -103,6 +106,8 @@ class OptionalTests(StoreTests):
     ) -> None:
         if not isinstance(store, SupportsList):
             pytest.skip("the store cannot list, so that no sweep deletes what is old")
+        if not store.stable_references:
+            pytest.skip("each payload of the store belongs to one record (stable_references)")
         data = payload(self.large_bytes if size is None else size)
         young, old = (
             open_store(self.store_class, {**config, PayloadStore.GRACE.name: grace}) for grace in (86_400_000, 0)
@@ -147,7 +152,7 @@ class OptionalTests(StoreTests):
             for at in (len(data) // 2, 0, len(data)) if file.seekable() else ():
                 assert file.seek(at) == file.tell() == at
                 assert file.read(10) == data[at : at + 10]
-        if strategy == "content":
+        if strategy == "content" and store.stable_references:
             assert store.publish(self.topic, data, context) == reference
 
     @pytest.mark.parametrize("size", [0, 1000, None], ids=["at once", "early", "late"])
@@ -171,6 +176,8 @@ class OptionalTests(StoreTests):
     def test_a_deleted_payload_is_not_kept(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsDelete):
             pytest.skip("the store cannot delete")
+        if self.deletes_later:
+            pytest.skip("the store's server removes payloads later (deletes_later)")
         reference = store.publish(self.topic, b"data")
         assert self.raw_read(reference) == b"data"
         store.delete(reference)

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from payload_stores.options import Option, integer
+from payload_stores.options import Option, boolean, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
-from serde_chain.clients.confluent.transactions import Transactions
+from serde_chain.clients.confluent.transactions import NO_PAYLOADS, TransactionPayloads, Transactions
 from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
 from serde_chain.config import load
+from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
 from serde_chain.transfer import Transfer, finish
 
@@ -38,6 +39,9 @@ __all__ = ["Producer", "limited"]
 _MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _QUEUE_MESSAGES: Final = Option("queue.buffering.max.messages", integer(0), 100_000)
+_TRANSACTIONAL_ID: Final = "transactional.id"
+_TRANSACTION_MS: Final = Option("transaction.timeout.ms", integer(1), 60_000)
+_ERRORS_ONLY: Final = Option("delivery.report.only.error", boolean, False)
 _DESCRIBE_MS: Final = 10_000
 # How long the client is waited for before the sender is looked at again.
 _POLL_SECONDS: Final = 0.02
@@ -97,6 +101,7 @@ class Producer:
             self._journal = setup.open_journal()
             self._producer = confluent_kafka.Producer(setup.client)
             self._send = produce_of(self._producer)
+            setup, self._payloads = _with_payloads(setup, self._producer)
             setup.tell_cluster(self._producer.cluster_id)
         except BaseException:
             if self._journal is not None:
@@ -122,7 +127,9 @@ class Producer:
         if self._journal is not None and (left := self._journal.left):
             _log.info("deleting %d payloads that a killed producer had uploaded and not sent", len(left))
             self._sender.discard(left)
-        self._transactions = Transactions(self._producer, self._sender, self._outbox, setup.for_readers, self._wait)
+        self._transactions = Transactions(
+            self._producer, self._sender, self._outbox, setup.for_readers, self._wait, payloads=self._payloads
+        )
         # Payloads are not uploaded for records for which the client has no room.
         self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
         if type(self).produce is Producer.produce and not self._negotiates:
@@ -185,7 +192,8 @@ class Producer:
             record = Outgoing(topic, bare_key, value, partition, timestamp, encoded, callback)
             if not isinstance(value, Transfer) and self._sender.enter(record) and self._outbox.send_now(record):
                 return
-            self._sender.put(record, while_waiting=self._serve if self._negotiates else None)
+            is_served = self._negotiates or self._payloads is not NO_PAYLOADS
+            self._sender.put(record, while_waiting=self._serve if is_served else None)
             return
         # By position: keywords would cost as much again as the chain of a small record.
         self._send(topic, value, key, partition, callback, None, timestamp, encoded or None)
@@ -285,8 +293,8 @@ class Producer:
     def _wait(self, seconds: float) -> None:
         """Wait for a moment until the sender is further, serving the client's callbacks."""
         moment = min(_POLL_SECONDS, seconds)
-        if self._negotiates:
-            self._producer.poll(moment)  # the next record may be waiting for a delivery
+        if self._negotiates or self._payloads.is_waiting:
+            self._producer.poll(moment)  # the next record, or its payload, may be waiting for a delivery
         else:
             self._sender.wait(moment)
             self._producer.poll(0)
@@ -396,6 +404,24 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _with_payloads(
+    setup: ClientSetup[SerializerChain], producer: confluent_kafka.Producer
+) -> tuple[ClientSetup[SerializerChain], TransactionPayloads]:
+    """The setup, whose payloads belong to the producer's transactions if it has some and the store can do that."""
+    if _TRANSACTIONAL_ID not in setup.client or not setup.joins_transactions:
+        return setup, NO_PAYLOADS
+    if _ERRORS_ONLY.read(setup.config):
+        raise ConfigError(
+            f"{_ERRORS_ONLY.name} keeps the payload store from learning where it has written",
+            hint="Leave it out, or use a store outside of Kafka",
+            key=_ERRORS_ONLY.name,
+        )
+    from serde_chain.clients.confluent.payload_writer import PayloadWriter
+
+    writer = PayloadWriter(producer, _MESSAGE_MAX.read(setup.config), _TRANSACTION_MS.read(setup.config) / 1000)
+    return setup.within(writer), writer
 
 
 def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:

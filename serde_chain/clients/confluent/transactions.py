@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -14,10 +14,44 @@ from serde_chain.clients.confluent.outbox import NotSentError, Outbox, purged
 from serde_chain.clients.confluent.outcome import was_aborted
 from serde_chain.clients.sender import Sender
 
-__all__ = ["Transactions"]
+__all__ = ["NO_PAYLOADS", "TransactionPayloads", "Transactions"]
 
 # How long the log is looked into after a commit by a producer that was fenced.
 _LOOK_SECONDS: Final = 10.0
+
+
+class TransactionPayloads(Protocol):
+    """What belongs to a transaction beside its records.
+
+    Attributes:
+        is_waiting: Whether payloads wait for delivery reports, which come when the producer is polled.
+    """
+
+    @property
+    def is_waiting(self) -> bool: ...  # noqa: D102  described above
+
+    def begin(self) -> None:
+        """A transaction has begun."""
+
+    def end(self) -> None:
+        """It is over: nothing more is written for it, from now on."""
+
+
+class _NoPayloads:
+    """:class:`TransactionPayloads` of a producer whose payloads are in no transaction."""
+
+    @property
+    def is_waiting(self) -> bool:
+        return False
+
+    def begin(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+NO_PAYLOADS: Final[TransactionPayloads] = _NoPayloads()
 
 
 class Transactions:
@@ -29,6 +63,7 @@ class Transactions:
         outbox: What is between both, which notes where records of a transaction are.
         client: Settings of the producer that readers have as well.
         wait: Waits for a moment, of at most some seconds, until the sender is further.
+        payloads: What belongs to a transaction beside its records.
     """
 
     def __init__(
@@ -38,12 +73,15 @@ class Transactions:
         outbox: Outbox,
         client: Mapping[str, Any],
         wait: Callable[[float], None],
+        *,
+        payloads: TransactionPayloads = NO_PAYLOADS,
     ) -> None:
         self._producer = producer
         self._sender = sender
         self._outbox = outbox
         self._client = client
         self._wait = wait
+        self._payloads = payloads
         self._may_be_committed = False
 
     def begin(self) -> None:
@@ -51,6 +89,7 @@ class Transactions:
         self._producer.begin_transaction()
         # Not before: where it cannot begin, the one before is not over.
         self._sender.begin()
+        self._payloads.begin()
         self._outbox.position = None
         self._may_be_committed = False
 
@@ -75,12 +114,14 @@ class Transactions:
                 is_over = position is not None and was_aborted(self._client, position, _LOOK_SECONDS)
                 self._sender.end(delete=is_over)
             raise
+        self._payloads.end()
         self._sender.end(delete=False)
 
     def abort(self, timeout: float) -> None:
         """Abort it. See ``Producer.abort_transaction``."""
         until = _deadline(timeout)
         self._sender.purge(purged())
+        self._payloads.end()
         self._send_all(until)
         try:
             self._producer.abort_transaction(_left(until))

@@ -10,10 +10,12 @@ from typing import Any, BinaryIO, Final, Self, cast
 from payload_stores.base import (
     PayloadStore,
     PublishContext,
+    RecordWriter,
     StoredRecord,
     SupportsDelete,
     SupportsRecords,
     SupportsStreaming,
+    SupportsTransactions,
 )
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
 from serde_chain.base import Buffer, Data, RecordLimits, Serializer, is_stream
@@ -64,6 +66,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     options = OF_WRITERS
     plain: Callable[[Any], Any] | None = None
     _limits: RecordLimits | None = None
+    _is_in_transactions = False
     _routes: ByTopic[LargeMessageSerializer] = ByTopic()
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -109,6 +112,12 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
+        if is_key and not self._store.stable_references:
+            raise ConfigError(
+                f"equal keys would get different references in the store {self._store.scheme}, and be different keys",
+                hint=f'Give the key chain another store: {{"class": "large-message", "{STORE.name}": "local", …}}',
+                key=STORE.name,
+            )
         self.most_alone = 0 if self._format.marks_inline else self._threshold
 
     def _check_whole_record(self) -> None:
@@ -164,6 +173,18 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return self._with(
             _limits=own, _threshold=threshold, most_alone=most, _routes=routes, plain=_plain(most, routes)
         )
+
+    @property
+    def joins_transactions(self) -> bool:
+        """Whether payloads can be written in a client's transactions, of some topics at least."""
+        return isinstance(self._store, SupportsTransactions) or any(stage.joins_transactions for stage in self._routes)
+
+    def within(self, writer: RecordWriter) -> Self:
+        """The stage, whose payloads belong to a client's transactions where their store can do that."""
+        changes: dict[str, object] = {"_routes": self._routes.map(lambda stage: stage.within(writer))}
+        if isinstance(self._store, SupportsTransactions):
+            changes |= {"_store": self._store.within(writer), "_is_in_transactions": True}
+        return self._with(**changes)
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
         """Whether the stage returned what it was given: neither a placeholder nor marked in its bytes."""
@@ -310,7 +331,9 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     def is_alone(self, order: _Order) -> bool:
         """Whether a payload belongs to its record alone and can be deleted; for the stage's own transfer."""
-        return order.strategy == "random" and self._has_unique_ids and isinstance(self._store, SupportsDelete)
+        if self._is_in_transactions or not isinstance(self._store, SupportsDelete):
+            return False
+        return not self._store.stable_references or (order.strategy == "random" and self._has_unique_ids)
 
     def _why_not(self, order: _Order) -> str | None:
         return (self._opt_out.why_not() or order.denied) if order.is_optional else None

@@ -1,0 +1,31 @@
+"""The settings with which a Kafka client reaches its broker and logs in, out of a client's whole configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["can_connect", "connection_settings"]
+
+_NAMES: Final = ("bootstrap.servers", "metadata.broker.list", "client.id", "oauth_cb", "broker.address.family")
+_PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.ssl.", "socket.", "https.", "client.dns.")
+
+
+def can_connect(config: Mapping[str, object]) -> bool:
+    """Whether a configuration says how to reach a broker.
+
+    Example:
+        >>> can_connect({"bootstrap.servers": "localhost:9092"}), can_connect({"sasl.username": "alice"})
+        (True, False)
+    """
+    return bool(config.get("bootstrap.servers") or config.get("metadata.broker.list"))
+
+
+def connection_settings(config: Mapping[str, object]) -> dict[str, object]:
+    """What a further client needs to connect as the configured one does; secrets are among it.
+
+    Example:
+        >>> connection_settings({"bootstrap.servers": "localhost:9092", "acks": "all"})
+        {'bootstrap.servers': 'localhost:9092'}
+    """
+    return {key: value for key, value in config.items() if key in _NAMES or key.startswith(_PREFIXES)}

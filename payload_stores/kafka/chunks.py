@@ -1,0 +1,161 @@
+"""The layout of a payload in its topic: one record for each chunk.
+
+====== ================================================================================================
+key    ``<topic>/<id>/<publication>/<index>``; a publication has 16 random hexadecimal digits
+value  the bytes; all chunks but the last have the same size, an empty payload has one empty chunk
+header ``payload-chunk-bytes``: size of all chunks but the last
+header ``payload-chunks``, ``payload-size``: how many, and bytes in all; of a stream, in its last chunk only
+header ``payload-digest``: ``sha256:<hex>``, in the last chunk, where it is known before the payload was read
+====== ================================================================================================
+
+Two publications of the same id have different keys, so that the compaction of one never removes chunks of the other. A
+tombstone of each key removes a payload.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from payload_stores.buffers import Buffer
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+__all__ = ["MOST_PATH_BYTES", "ROOM", "Chunk", "Publication", "Record", "cut"]
+
+Record: TypeAlias = tuple[bytes, Buffer | None, tuple[tuple[str, bytes], ...]]
+
+MOST_PATH_BYTES: Final = 1024
+"""Longest path of a payload: topic and id."""
+ROOM: Final = 4096
+"""What a chunk leaves of a topic's ``max.message.bytes`` and a client's ``message.max.bytes`` for all but its bytes.
+
+That is its key of at most 1052 bytes, its headers of at most 200 and the frame of a batch of one record, which is less
+than 100. The rest would be 0.2 % of a chunk.
+"""
+
+_BLOCK: Final = "payload-chunk-bytes"
+_COUNT: Final = "payload-chunks"
+_SIZE: Final = "payload-size"
+_DIGEST: Final = "payload-digest"
+_KEY: Final = re.compile(rb"(.+)/([0-9a-f]{16})/(0|[1-9]\d{0,9})", re.DOTALL)
+_NUMBER: Final = re.compile(rb"\d{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What a record of a payload topic says of itself; not to be trusted.
+
+    Attributes:
+        path: Topic and id of the payload.
+        publication: Tells publications of the same id apart.
+        index: Its place in the payload, from 0 on.
+        block_bytes: Size of all chunks but the last.
+        count: How many there are; None where the writer did not know it yet.
+        size: Size of the payload in bytes; likewise.
+    """
+
+    path: str
+    publication: str
+    index: int
+    block_bytes: int
+    count: int | None
+    size: int | None
+
+    @classmethod
+    def of(cls, message: Message) -> Self | None:
+        """Read a record's key and headers; None if it is not a chunk."""
+        match = _KEY.fullmatch(message.key() or b"")
+        if match is None:
+            return None
+        path, publication, index = match.groups()
+        headers: Any = message.headers() or ()
+        numbers = {name: int(value) for name, value in headers if value and _NUMBER.fullmatch(value)}
+        try:
+            return cls(
+                path.decode(), publication.decode(), int(index), numbers.get(_BLOCK, 0), numbers.get(_COUNT),
+                numbers.get(_SIZE),
+            )  # fmt: skip
+        except UnicodeDecodeError:
+            return None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the last of its payload."""
+        return self.count is not None and self.index == self.count - 1
+
+    def fits(self, length: int) -> bool:
+        """Whether what it says of the payload goes together, with the bytes that it has."""
+        if self.count is None or self.size is None:
+            return self.count is self.size and length == self.block_bytes > 0
+        if not (0 <= self.index < self.count and self.block_bytes > 0):
+            return False
+        end = self.size - self.block_bytes * (self.count - 1)  # bytes of the last chunk
+        return (0 < end <= self.block_bytes or end == self.size == 0) and length == (
+            end if self.is_last else self.block_bytes
+        )
+
+
+@dataclass
+class Publication:
+    """Makes the records of one payload.
+
+    Attributes:
+        path: Topic and id of the payload.
+        block_bytes: Size of its chunks.
+        name: Tells it from other publications of the same id.
+        begun: Of how many chunks a record was made.
+    """
+
+    path: str
+    block_bytes: int
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
+    begun: int = 0
+
+    def key(self, index: int) -> bytes:
+        """The key of a chunk."""
+        return f"{self.path}/{self.name}/{index}".encode()
+
+    def records(self, blocks: Iterable[Buffer], size: int | None = None, digest: str | None = None) -> Iterator[Record]:
+        """The records of the chunks, one at a time.
+
+        Args:
+            blocks: The payload, in pieces of the chunks' size, and at least one; only the last may be shorter.
+            size: Size of the payload in bytes, if it is known yet.
+            digest: ``sha256:<hex>`` of the payload, likewise.
+        """
+        total = 0
+        count = None if size is None else max(1, -(-size // self.block_bytes))
+        for block, after in pairwise(chain(blocks, (None,))):
+            assert block is not None  # noqa: S101  None is behind the last
+            total += len(block)
+            index, self.begun = self.begun, self.begun + 1
+            facts: list[tuple[str, object]] = [(_BLOCK, self.block_bytes)]
+            if after is None:
+                count, size = self.begun, total
+            if count is not None:
+                facts += [(_COUNT, count), (_SIZE, size)]
+            if after is None and digest is not None:
+                facts.append((_DIGEST, digest))
+            yield self.key(index), block, tuple((name, str(value).encode()) for name, value in facts)
+
+    def tombstones(self, indexes: Iterable[int]) -> Iterator[Record]:
+        """The records that delete chunks; the first chunk goes last: while it is there, it can be done again."""
+        return ((self.key(index), None, ()) for index in sorted(indexes, reverse=True))
+
+
+def cut(view: memoryview, block_bytes: int) -> Iterator[memoryview]:
+    """Cut a payload into blocks, without copying it; an empty one has an empty block.
+
+    Example:
+        >>> [bytes(block) for block in cut(memoryview(b"12345"), 2)]
+        [b'12', b'34', b'5']
+        >>> [bytes(block) for block in cut(memoryview(b""), 2)]
+        [b'']
+    """
+    return (view[at : at + block_bytes] for at in range(0, max(1, len(view)), block_bytes))

@@ -1,0 +1,97 @@
+"""Kafka's errors as a payload store's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError, PayloadStoreUnavailableError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+__all__ = ["STORE", "denied", "missing_topic", "translated", "unavailable"]
+
+STORE: Final = "kafka"
+
+# By name: importing them would import confluent_kafka, whose lack is to be reported by `require`.
+_DENIED: Final = frozenset({
+    "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION",
+})  # fmt: skip
+_TRANSIENT: Final = frozenset({
+    "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE", "_WAIT_COORD",
+    "_QUEUE_FULL", "_INTR", "_STATE", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "_FATAL", "_DESTROY",
+    "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION",
+    "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE",
+    "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "NOT_CONTROLLER",
+    "KAFKA_STORAGE_ERROR", "THROTTLING_QUOTA_EXCEEDED", "UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH",
+    "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "REBOOTSTRAP_REQUIRED",
+})  # fmt: skip
+
+
+def translated(error: KafkaError, doing: str, **where: str) -> PayloadStoreError:
+    """An error of Kafka's as one of ours; it has no cause, as its text is all that it has.
+
+    Args:
+        error: Kafka's error.
+        doing: What was being done, such as ``write to the topic images.payloads``.
+        **where: ``topic`` or ``reference``.
+    """
+    name = error.name()
+    message = f"Kafka refused to {doing}: {error.str()}"
+    if name in _DENIED:
+        return PayloadAccessDeniedError(message, hint=_permission(name), store=STORE, **where)
+    if name == "MSG_SIZE_TOO_LARGE":
+        return PayloadStoreError(
+            message,
+            hint="Raise the topic's max.message.bytes, or lower batch.size and message.max.bytes of the producer",
+            store=STORE,
+            **where,
+        )
+    if name in _TRANSIENT or error.retriable():
+        return unavailable(f"Kafka could not {doing}: {error.str()}", **where)
+    return PayloadStoreError(message, store=STORE, **where)
+
+
+def _permission(name: str) -> str:
+    if name.startswith("TOPIC"):
+        return (
+            "Allow it with kafka-acls.sh: writers need WRITE, DESCRIBE_CONFIGS and, for new topics, CREATE on the "
+            "payload topic, readers need READ"
+        )
+    return "Check the credentials (sasl.*, ssl.*) and the permissions of this user"
+
+
+def unavailable(message: str, **where: str) -> PayloadStoreUnavailableError:
+    """The error of a broker that is away, or too slow."""
+    return PayloadStoreUnavailableError(
+        message, hint="Check that the broker is running and can be reached (bootstrap.servers)", store=STORE, **where
+    )
+
+
+def denied(topic: str, operation: str, resource: str, why: str) -> PayloadAccessDeniedError:
+    """The error of a user without a permission, with the command that gives it.
+
+    Args:
+        topic: The data topic.
+        operation: Kafka's name of it, such as ``Create``.
+        resource: The topic that it is about.
+        why: What it is needed for.
+    """
+    return PayloadAccessDeniedError(
+        f"this user may not {why} the payload topic {resource} ({operation})",
+        hint=f"Run kafka-acls.sh --add --allow-principal User:<user> --operation {operation} --topic {resource}, or "
+        "have an administrator create the topic",
+        store=STORE,
+        topic=topic,
+    )
+
+
+def missing_topic(name: str, **where: str) -> PayloadStoreError:
+    """The error of a payload topic that is not there: a fault of the world, not of the record that refers to it."""
+    return PayloadStoreError(
+        f"the payload topic {name} does not exist",
+        hint="If it was deleted, its payloads are gone; otherwise check bootstrap.servers and kafka.payload.topic",
+        store=STORE,
+        **where,
+    )

@@ -1,0 +1,175 @@
+"""Reads a payload: its chunks between those of others, in order, and none but these."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Generator
+from contextlib import closing
+
+from payload_stores.errors import PayloadIntegrityError, PayloadNotFoundError, PayloadStoreError
+from payload_stores.kafka.broker import Broker
+from payload_stores.kafka.chunks import Chunk
+from payload_stores.kafka.errors import STORE, missing_topic
+from payload_stores.kafka.place import Place
+
+__all__ = ["Payload"]
+
+
+class Payload:
+    """One payload in its topic.
+
+    Its chunks are numbered, and a publication has a name that no other has; so what is missing, doubled or another's
+    is noticed. Kafka's own checksums tell damaged bytes. The payload's digest is not computed here: that of the record
+    that refers to it is compared by whoever reads the record.
+
+    Args:
+        broker: The store's clients.
+        place: Where it lies.
+        reference: The reference, for errors.
+        check_size: Refuses a payload that has too many bytes.
+        most_bytes: How many bytes of other payloads are read between its chunks.
+    """
+
+    def __init__(
+        self, broker: Broker, place: Place, reference: str, check_size: Callable[[int], object], most_bytes: int
+    ) -> None:
+        self._broker = broker
+        self._place = place
+        self._reference = reference
+        self._check_size = check_size
+        self._most_bytes = most_bytes
+        self._publication: str | None = None
+        # Offsets of chunks that were seen.
+        self._offsets: dict[int, int] = {0: place.first}
+
+    def check(self) -> None:
+        """See whether topic and partition exist.
+
+        Raises:
+            PayloadStoreError: There is no such topic.
+            PayloadNotFoundError: It has no such partition.
+        """
+        place = self._place
+        topic = self._broker.topic(place.topic, reference=self._reference)
+        if 0 < topic.partitions <= place.partition:
+            self._broker.forget(place.topic)  # partitions may have been added
+            topic = self._broker.topic(place.topic, reference=self._reference)
+        if not topic.partitions:
+            raise missing_topic(place.topic, reference=self._reference)
+        if topic.partitions <= place.partition:
+            raise self._gone(f"the topic {place.topic} has {topic.partitions} partitions")
+
+    def read(self) -> bytes:
+        """All of it."""
+        # It grows in place, and gives its bytes away without a copy.
+        parts, size = io.BytesIO(), 0
+        with closing(self._chunks(0)) as chunks:
+            for chunk, value in chunks:
+                size += len(value)
+                self._check_size(size if chunk.size is None else chunk.size)
+                if chunk.count == 1:
+                    return value
+                parts.write(value)
+        return parts.getvalue()
+
+    def measure(self) -> Chunk:
+        """Its last chunk, which knows size and number of all."""
+        place = self._place
+        with closing(self._messages(place.last)) as messages:
+            for offset, chunk, value in messages:
+                if offset != place.last or chunk is None or value is None or not self._is_own(chunk):
+                    break
+                self._check(chunk, value, offset)
+                if not chunk.is_last:
+                    raise self._damaged("its last offset is not that of its last chunk")
+                self._offsets[chunk.index] = offset
+                assert chunk.size is not None  # noqa: S101  the last one has it
+                self._check_size(chunk.size)
+                return chunk
+        raise self._gone("its last chunk is not there any more")
+
+    def fill(self, whole: Chunk, view: memoryview, start: int) -> None:
+        """Read a part of it.
+
+        Args:
+            whole: What :meth:`measure` returned.
+            view: Where to; it lies within the payload.
+            start: Where the part begins.
+        """
+        index, skip = divmod(start, whole.block_bytes)
+        done = 0
+        with closing(self._chunks(index)) as chunks:
+            while done < len(view):
+                _chunk, value = next(chunks)
+                part = memoryview(value)[skip : skip + len(view) - done]
+                view[done : done + len(part)] = part
+                done, skip = done + len(part), 0
+
+    def first(self) -> Chunk:
+        """Its first chunk."""
+        with closing(self._chunks(0)) as chunks:
+            chunk, _value = next(chunks)
+            return chunk
+
+    def _chunks(self, index: int) -> Generator[tuple[Chunk, bytes]]:
+        """Its chunks from one on, to the last."""
+        known = max(each for each in self._offsets if each <= index)
+        others = 0
+        # Every chunk takes an offset, so that it cannot lie before this one.
+        with closing(self._messages(self._offsets[known] + index - known)) as messages:
+            for offset, chunk, value in messages:
+                if offset > self._place.last:
+                    break
+                is_first = self._publication is None
+                if chunk is None or not self._is_own(chunk):
+                    if is_first:
+                        raise self._gone("another payload is in its place")
+                    others += len(value or b"")
+                    if others > self._most_bytes:
+                        raise self._damaged(f"more than {self._most_bytes} bytes of others lie between its chunks")
+                    continue
+                if is_first and (offset != self._place.first or chunk.index):
+                    raise self._gone("its first chunk is not there any more")
+                self._publication = chunk.publication
+                if chunk.index < index:
+                    continue
+                if chunk.index > index or value is None:
+                    break
+                self._check(chunk, value, offset)
+                self._offsets[index] = offset
+                yield chunk, value
+                if chunk.is_last:
+                    return
+                index += 1
+        raise self._gone(f"its chunk {index} is not there any more")
+
+    def _messages(self, offset: int) -> Generator[tuple[int, Chunk | None, bytes | None]]:
+        place = self._place
+        with closing(self._broker.read(place.topic, place.partition, offset, reference=self._reference)) as messages:
+            for message in messages:
+                chunk = Chunk.of(message)
+                yield message.offset() or 0, chunk, message.value()
+
+    def _is_own(self, chunk: Chunk) -> bool:
+        return chunk.path == self._place.key and self._publication in {None, chunk.publication}
+
+    def _check(self, chunk: Chunk, value: bytes, offset: int) -> None:
+        place = self._place
+        if not chunk.fits(len(value)):
+            raise self._damaged(f"its chunk {chunk.index} has {len(value)} bytes, which does not go with its headers")
+        if chunk.count is not None and chunk.count > place.last - place.first + 1:
+            raise self._damaged(f"its {chunk.count} chunks cannot lie between its offsets")
+        if chunk.is_last and offset != place.last:
+            raise self._damaged("its last chunk is not at its last offset")
+        self._publication = chunk.publication
+
+    def _gone(self, why: str) -> PayloadNotFoundError:
+        return PayloadNotFoundError(
+            f"the payload is gone: {why}",
+            hint="Compare the retention of the payload topic with that of the records' topic",
+            store=STORE,
+            reference=self._reference,
+        )
+
+    def _damaged(self, why: str) -> PayloadStoreError:
+        return PayloadIntegrityError(f"the payload is not whole: {why}", store=STORE, reference=self._reference)

@@ -1,0 +1,194 @@
+"""Writes records to one partition, and waits until they are there: with a producer of the store's own, or another."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from payload_stores.elsewhere import run_elsewhere
+from payload_stores.errors import PayloadStoreError
+from payload_stores.kafka.broker import Broker
+from payload_stores.kafka.chunks import Record
+from payload_stores.kafka.errors import translated, unavailable
+from payload_stores.plugins import require
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+__all__ = ["OwnWriter", "Writer"]
+
+# Records of one payload under way at once, of up to 1 MiB; a producer has five requests under way.
+_AHEAD: Final = 6
+_PUMP_SECONDS: Final = 0.1
+_FULL_SECONDS: Final = 0.05
+_PRODUCER: Final[dict[str, Any]] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 0,
+    # One chunk is one batch: librdkafka would not split a batch that is larger than a topic's max.message.bytes, which
+    # is at least twice as much.
+    "batch.size": 16_384,
+    "message.max.bytes": 1 << 20,
+    "log_level": 4,
+}
+
+
+class Writer:
+    """A :class:`~payload_stores.RecordWriter` around a producer of confluent_kafka's.
+
+    Args:
+        produce: The producer's ``produce``.
+        max_record_bytes: Its ``message.max.bytes``.
+        timeout_s: Longest time in seconds until the next of the records is written.
+    """
+
+    def __init__(self, produce: Callable[..., None], max_record_bytes: int, timeout_s: float) -> None:
+        self._produce = produce
+        self.max_record_bytes = max_record_bytes
+        self._timeout_s = timeout_s
+
+    def write(self, topic: str, partition: int, records: Iterable[Record]) -> tuple[int, ...]:
+        """Send records to one partition. See :meth:`payload_stores.RecordWriter.write`.
+
+        Each value is copied when it is sent, since confluent_kafka takes ``bytes`` alone; a few at a time.
+        """
+        admission = self.admission()
+        running: deque[Future[int]] = deque()
+        offsets: list[int] = []
+        for record in records:
+            if len(running) >= _AHEAD:
+                offsets.append(self.wait(running.popleft(), topic))
+            running.append(self._send(admission, topic, partition, record))
+        while running:
+            offsets.append(self.wait(running.popleft(), topic))
+        if -1 in offsets or any(after <= before for before, after in pairwise(offsets)):
+            raise unavailable(f"Kafka has written to {topic}, and not told where", topic=topic)
+        return tuple(offsets)
+
+    def admission(self) -> AbstractContextManager[object]:
+        """What one call of :meth:`write` holds whenever it hands over a record; raises where it may not any more."""
+        return nullcontext()
+
+    def failed(self, error: KafkaError) -> None:
+        """Look at an error of the producer's."""
+
+    def wait(self, report: Future[int], topic: str) -> int:
+        """Wait for a record's offset.
+
+        Args:
+            report: Has it once the producer has reported.
+            topic: The topic, for errors.
+
+        Raises:
+            PayloadStoreError: The record was not written, or not in time.
+        """
+        try:
+            return report.result(self._timeout_s)
+        except TimeoutError:
+            raise unavailable(f"nothing was written to {topic} within {self._timeout_s:g} s", topic=topic) from None
+
+    def _send(
+        self, admission: AbstractContextManager[object], topic: str, partition: int, record: Record
+    ) -> Future[int]:
+        kafka = require("confluent_kafka", "kafka")
+        key, value, headers = record
+        report: Future[int] = Future()
+        arguments = (
+            *(topic, None if value is None else bytes(value), key, partition),
+            *(partial(self._reported, report, topic), None, 0, list(headers)),
+        )
+        until = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                with admission:
+                    self._produce(*arguments)
+            except BufferError:
+                if time.monotonic() >= until:
+                    raise unavailable(f"the producer has had no room for {self._timeout_s:g} s", topic=topic) from None
+                time.sleep(_FULL_SECONDS)  # until deliveries, of whatever records, have made room
+            except kafka.KafkaException as error:
+                self.failed(error.args[0])
+                raise translated(error.args[0], f"write to the topic {topic}", topic=topic) from None
+            else:
+                return report
+
+    def _reported(self, report: Future[int], topic: str, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            offset = message.offset()
+            report.set_result(-1 if offset is None or offset < 0 else offset)
+        else:
+            self.failed(error)
+            report.set_exception(translated(error, f"write to the topic {topic}", topic=topic))
+
+
+class OwnWriter(Writer):
+    """Writes with an idempotent producer of its own, which is made when it is first needed.
+
+    Args:
+        broker: Makes clients.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(self._produce_own, _PRODUCER["message.max.bytes"], broker.timeout_s)
+        self._broker = broker
+        self._lock = threading.Lock()
+        self._producer: Any = None
+        self._pid = os.getpid()
+        self._forked: list[object] = []
+        self._is_pumping = False
+        self._is_closed = False
+
+    def _produce_own(self, *arguments: Any) -> None:
+        with self._lock:
+            if self._pid != os.getpid():
+                self._forked.append(self._producer)  # its threads are the parent's: it cannot be ended here
+                self._pid, self._producer, self._is_pumping = os.getpid(), None, False
+            if self._producer is None:
+                if self._is_closed:
+                    raise PayloadStoreError("the store is closed", store="kafka")
+                self._producer = self._make()
+            self._producer.produce(*arguments)
+            if self._is_pumping:
+                return
+            self._is_pumping = True
+        run_elsewhere(partial(self._pump, self._producer))
+
+    def _make(self) -> Any:
+        timeout_ms = int(self._broker.timeout_s * 1000)
+        own = {**_PRODUCER, "delivery.timeout.ms": timeout_ms, "request.timeout.ms": min(timeout_ms, 30_000)}
+        with self._broker.errors("connect"):
+            return require("confluent_kafka", "kafka").Producer(self._broker.settings(own))
+
+    def _pump(self, producer: Any) -> None:
+        """Let the producer report, while there is something to report."""
+        while True:
+            producer.poll(_PUMP_SECONDS)
+            with self._lock:
+                if not len(producer):
+                    self._is_pumping = False
+                    return
+
+    def failed(self, error: KafkaError) -> None:
+        """Make another producer, where this one cannot go on."""
+        if error.fatal() or error.name() == "_FATAL":
+            self._producer = None
+
+    def close(self) -> None:
+        """Drop what is under way, and end the producer."""
+        self._is_closed = True
+        if self._pid != os.getpid():
+            return
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(Exception):  # it has failed for good, and says so once more
+                producer.purge()
+                producer.poll(0)
+            producer.close()

@@ -1,0 +1,59 @@
+"""The kafka store, on a real broker."""
+
+import uuid
+from collections.abc import Mapping
+
+import confluent_kafka
+import pytest
+
+from payload_stores.testing import PayloadStoreTests
+from serde_chain.testing.services import KafkaBroker
+
+
+def chunks_of(broker: KafkaBroker, reference: str) -> list[confluent_kafka.Message]:
+    """The chunks of a payload, by a plain consumer that knows nothing of the store's code."""
+    _, topic, partition, offsets, path = reference.removeprefix("kafka://").split("/", 4)
+    first, last = map(int, offsets.split("-"))
+    consumer = confluent_kafka.Consumer(
+        {**broker.client_config(), "group.id": str(uuid.uuid4()), "enable.partition.eof": True}
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, int(partition), first)])
+        chunks = []
+        while True:
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                break
+            if (message.key() or b"").startswith(f"{path}/".encode()):
+                chunks.append(message)
+            if (message.offset() or 0) >= last:
+                break
+        return chunks
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def config(broker: KafkaBroker) -> Mapping[str, object]:
+    """Of a store that is empty: with payload topics that no other test has."""
+    return {**broker.client_config(), "kafka.payload.topic": f"payloads-{uuid.uuid4().hex[:12]}.{{topic}}"}
+
+
+class TestKafkaStore(PayloadStoreTests):
+    store_class = "kafka"
+    deletes_later = True
+
+    @pytest.fixture
+    def config(self, config: Mapping[str, object]) -> Mapping[str, object]:
+        return config
+
+    @pytest.fixture(autouse=True)
+    def _reader(self, broker: KafkaBroker) -> None:
+        self.broker = broker
+
+    def raw_read(self, reference: str) -> bytes:
+        chunks = chunks_of(self.broker, reference)
+        assert chunks
+        assert all(chunk.value() is not None for chunk in chunks)
+        return b"".join(chunk.value() or b"" for chunk in chunks)
