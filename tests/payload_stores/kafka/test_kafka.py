@@ -43,6 +43,7 @@ def config(broker: KafkaBroker) -> Mapping[str, object]:
 class TestKafkaStore(PayloadStoreTests):
     store_class = "kafka"
     deletes_later = True
+    machine_examples = 4  # each opens clients anew, which takes a second
 
     @pytest.fixture
     def config(self, config: Mapping[str, object]) -> Mapping[str, object]:
