@@ -415,10 +415,13 @@ class SupportsOffload(Protocol):
         limits_ttl_ms: How long the topic's limit is remembered, in ms.
         timeout_ms: Deadline of one upload in ms.
         worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
+        most_alone: Bytes of the largest payload that stays in its record, whatever else is in that; 0 if none does.
     """
 
     @property
-    def negotiates(self) -> bool: ...  # noqa: D102  described above, as the others are
+    def most_alone(self) -> int: ...  # noqa: D102  described above, as the others are
+    @property
+    def negotiates(self) -> bool: ...  # noqa: D102
     @property
     def limits_ttl_ms(self) -> int: ...  # noqa: D102
     @property

@@ -1,31 +1,15 @@
 """The store of objects by URL, on servers that are as strict as the clouds they stand for."""
 
-import multiprocessing
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-import uuid
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import unquote
 
 import pytest
 
 from payload_stores import (
-    PayloadAccessDeniedError,
-    PayloadNotFoundError,
-    PayloadStoreError,
-    PayloadTooLargeError,
     PublishContext,
-    UntrustedReferenceError,
-    open_store,
 )
-from payload_stores.objects import ObjectsStore
 from payload_stores.testing import PayloadStoreTests
 from tests.servers.azurite import Azurite
-from tests.servers.fake_gcs import FakeGcs
 from tests.servers.minio import MinioServer
 from tests.servers.versitygw import VersityGateway
 
