@@ -106,6 +106,17 @@ class Headers(Setter[list[Any]]):
         carrier.append((key, value.encode()))
 
 
+def cache(_tracer: trace.Tracer, *_: str) -> dict[str, Any]:
+    """A payload is read three times, by way of a cache."""
+    config = {**settings("memory"), "large.message.store.cache.bytes": 10_000_000}
+    writer, reader = SerializerChain.from_config(config), DeserializerChain.from_config(config)
+    ctx = RecordContext("alerts", "value", [])
+    value = writer(LARGE, ctx)
+    for _ in range(3):
+        reader(value, RecordContext("alerts", "value", list(header_pairs(ctx))))
+    return {}
+
+
 def calls(_tracer: trace.Tracer, *_: str) -> dict[str, Any]:
     """What a client tells of its records."""
     client = client_telemetry()
