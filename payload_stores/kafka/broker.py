@@ -199,6 +199,8 @@ class Broker:
             if error.code() in {errors.UNKNOWN_TOPIC_OR_PART, errors._UNKNOWN_TOPIC}:  # noqa: SLF001
                 self.forget(name)
                 raise missing_topic(name, **where)
+            if error.code() == errors.GROUP_AUTHORIZATION_FAILED:
+                continue  # librdkafka looks for the coordinator of a group that is not used
             failure = translated(error, f"read the topic {name}", **where)
             if not failure.transient or error.fatal():
                 raise failure
