@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Comparison", "measure", "print_table"]
+__all__ = ["Comparison", "Transfers", "measure", "print_table"]
 
 _ROUNDS = 41
 _SECONDS_PER_TURN = 0.02
@@ -48,6 +49,37 @@ class Result:
     def ratio(self) -> float:
         """Ours over theirs."""
         return self.ours / self.theirs
+
+
+@dataclass
+class Transfers:
+    """Turns in which payloads are moved, by the clock and by the CPU of this process.
+
+    Attributes:
+        total_bytes: What is moved in one turn.
+        wall: Seconds of each turn.
+        cpu: Seconds of CPU of each turn.
+    """
+
+    total_bytes: int
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Measure a turn."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        yield
+        self.wall.append(time.perf_counter() - wall)
+        self.cpu.append(time.process_time() - cpu)
+
+    def rate(self) -> float:
+        """MB a second, by the median."""
+        return self.total_bytes / 1e6 / statistics.median(self.wall)
+
+    def cpu_per_gb(self) -> float:
+        """Seconds of CPU a GB, by the median."""
+        return statistics.median(self.cpu) / (self.total_bytes / 1e9)
 
 
 def measure(comparison: Comparison, rounds: int = _ROUNDS) -> Result:

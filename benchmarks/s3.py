@@ -11,12 +11,11 @@ time of a download. So downloads are measured against boto3 with the same hash; 
 from __future__ import annotations
 
 import os
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from confluent_kafka import TopicPartition
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import Transfers
 from benchmarks.s3_peers import kaf_s3_connector, obstore
 from payload_stores.ids import sha256_digest
 from serde_chain import Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
@@ -69,30 +69,6 @@ class Contender:
     has_target: bool = True
 
 
-@dataclass
-class Times:
-    """Seconds of each turn, by the clock and of CPU."""
-
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Measure a turn."""
-        cpu, wall = time.process_time(), time.perf_counter()
-        yield
-        self.wall.append(time.perf_counter() - wall)
-        self.cpu.append(time.process_time() - cpu)
-
-    def rate(self) -> float:
-        """MB a second, by the median."""
-        return PAYLOADS * PAYLOAD_BYTES / 1e6 / statistics.median(self.wall)
-
-    def cpu_per_gb(self) -> float:
-        """Seconds of CPU a GB, by the median."""
-        return statistics.median(self.cpu) / (PAYLOADS * PAYLOAD_BYTES / 1e9)
-
-
 def run() -> bool:
     """Print the table; returns whether the targets are reached."""
     payloads = [os.urandom(PAYLOAD_BYTES) for _ in range(PAYLOADS)]
@@ -102,10 +78,10 @@ def run() -> bool:
         stack.enter_context(proxy.toxic("latency", latency=LATENCY_MS))
         config = {**server.store_config(server.create_bucket()), "s3.endpoint.url": f"http://{proxy.address}"}
         contenders = _contenders(config, stack)
-        times = {(each.name, way): Times() for each in contenders for way in _WANTED}
+        times = {(each.name, way): Transfers(PAYLOADS * PAYLOAD_BYTES) for each in contenders for way in _WANTED}
         for number in range(ROUNDS + 1):
             for each in contenders[:: -1 if number % 2 else 1]:
-                up, down = Times(), Times()
+                up, down = Transfers(PAYLOADS * PAYLOAD_BYTES), Transfers(PAYLOADS * PAYLOAD_BYTES)
                 with up.turn():
                     made = each.up(payloads)
                 with down.turn():
@@ -236,7 +212,7 @@ def _client(config: dict[str, str]) -> Any:
     )
 
 
-def _print(contenders: list[Contender], times: dict[tuple[str, str], Times]) -> bool:
+def _print(contenders: list[Contender], times: dict[tuple[str, str], Transfers]) -> bool:
     reached = True
     table = Table(
         title=f"S3: {PAYLOADS} payloads of {PAYLOAD_BYTES // 10**6} MB, {LATENCY_MS} ms of latency",

@@ -1,6 +1,7 @@
-"""Peers of the S3 benchmark, where they are installed: ``pip install obstore kaf-s3-connector``.
+"""Peers of the benchmarks of object stores.
 
-They are in no requirements file of this project: a table without them is complete, only less telling.
+kaf-s3-connector is in no requirements file of this project (``pip install kaf-s3-connector``): a table without it is
+complete, only less telling.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Peer", "kaf_s3_connector", "obstore"]
+__all__ = ["Peer", "kaf_s3_connector", "obstore", "obstore_client"]
 
 _DEADLINE_SECONDS: Final = 120
 
@@ -32,12 +33,11 @@ class Peer(NamedTuple):
     down: Callable[[Any], list[Any]]
 
 
-def obstore(config: Mapping[str, str], threads: Executor, count: int) -> Peer | None:
-    """Obstore's blocking calls, in threads; None if it is not installed."""
-    library, stores = _found("obstore"), _found("obstore.store")
-    if library is None or stores is None:
-        return None
-    store = stores.S3Store(
+def obstore_client(config: Mapping[str, str]) -> Any:
+    """Obstore's own client for a bucket, by the configuration of the store ``s3``."""
+    from obstore.store import S3Store
+
+    return S3Store(
         config["s3.bucket"],
         endpoint=config["s3.endpoint.url"],
         access_key_id=config["s3.access.key"],
@@ -47,12 +47,17 @@ def obstore(config: Mapping[str, str], threads: Executor, count: int) -> Peer | 
         client_options={"allow_http": True},
     )
 
+
+def obstore(config: Mapping[str, str], threads: Executor, count: int) -> Peer:
+    """Obstore's blocking calls, in threads."""
+    store = obstore_client(config)
+
     def put(number: int, data: bytes) -> str:
-        library.put(store, f"obstore/{number}", data)
+        store.put(f"obstore/{number}", data)
         return f"obstore/{number}"
 
     def get(key: str) -> bytes:
-        return bytes(library.get(store, key).bytes())
+        return bytes(store.get(key).bytes())
 
     return Peer(
         f"obstore, {count} threads",

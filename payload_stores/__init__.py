@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         PayloadTooLargeError,
         UntrustedReferenceError,
     )
+    from payload_stores.expiration import propose_expiration
     from payload_stores.registry import open_store
 
 __all__ = [
@@ -65,9 +66,13 @@ __all__ = [
     "SupportsTransactions",
     "UntrustedReferenceError",
     "open_store",
+    "propose_expiration",
 ]
 
-_ERRORS = frozenset(name for name in __all__ if name.endswith("Error"))
+_MODULES = {name: "errors" for name in __all__ if name.endswith("Error")} | {
+    "open_store": "registry",
+    "propose_expiration": "expiration",
+}
 
 
 if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of these
@@ -75,8 +80,7 @@ if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of t
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = "errors" if name in _ERRORS else "registry" if name == "open_store" else "base"
-        return getattr(import_module(f"{__name__}.{module}"), name)
+        return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'base')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -148,19 +148,31 @@ class OwnWriter(Writer):
         self._fatal: KafkaError | None = None
 
     def _produce_own(self, *arguments: Any) -> None:
+        kafka = require("confluent_kafka", "kafka")
         with self._lock:
             if self._pid != os.getpid():
                 self._forked.append(self._producer)  # its threads are the parent's: it cannot be ended here
                 self._pid, self._producer, self._is_pumping = os.getpid(), None, False
-            if self._producer is None:
-                if self._is_closed:
-                    raise PayloadStoreError("the store is closed", store="kafka")
-                self._producer, self._fatal = self._make(), None
-            self._producer.produce(*arguments)
+            try:
+                self._living().produce(*arguments)
+            except kafka.KafkaException as error:
+                if error.args[0].code() != kafka.KafkaError._FATAL:  # noqa: SLF001, its documented name
+                    raise
+                # What was fatal is told to others, and may be over; a new one tells it again if it is not.
+                self._producer = None
+                self._living().produce(*arguments)
             if self._is_pumping:
                 return
             self._is_pumping = True
         run_elsewhere(partial(self._pump, self._producer))
+
+    def _living(self) -> Any:
+        """The producer; another one, if that cannot go on."""
+        if self._producer is None:
+            if self._is_closed:
+                raise PayloadStoreError("the store is closed", store="kafka")
+            self._producer, self._fatal, self._is_pumping = self._make(), None, False
+        return self._producer
 
     def _make(self) -> Any:
         timeout_ms = int(self._broker.timeout_s * 1000)
@@ -179,7 +191,8 @@ class OwnWriter(Writer):
                 producer.purge()
             with self._lock:
                 if not len(producer):
-                    self._is_pumping = False
+                    if producer is self._producer:
+                        self._is_pumping = False
                     return
 
     def failed(self, error: KafkaError) -> KafkaError:

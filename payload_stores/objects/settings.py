@@ -182,22 +182,24 @@ class Clients:
         try:
             client: Client = self._make(bucket, config=self._config, **self._options)
         except (BaseError, ValueError, TypeError) as error:
-            message = self.errors.message(error)
-            error.args = (message,)
-            raise self._explained(message) from error
+            explained = self._explained(str(error), self.errors.message(error))
+            error.args = (explained.message,)  # it is the cause, and may repeat a value
+            raise explained from error
         return client
 
-    def _explained(self, message: str) -> ConfigError:
-        """The error for what obstore does not take."""
-        for name in self._config | self._options["client_options"]:
-            if f"key: '{name}'" in message or f"key: {name}." in message:
+    def _explained(self, said: str, message: str) -> ConfigError:
+        """The error for what obstore does not take, by what it said, and that without secrets."""
+        for name, value in (self._config | self._options["client_options"]).items():
+            if f'"{value}"' in said:
+                return ConfigError(f"objects.{name}: {message}", key=f"objects.{name}")
+            if f"key: '{name}'" in said or f"key: {name}." in said:
                 near = nearest(f"objects.{name}", self._known)
                 return ConfigError(
                     f"objects.{name} is no option of obstore's {self._provider.store}",
                     hint=f"Did you mean {near}?" if near else None,
                     key=f"objects.{name}",
                 )
-        return ConfigError(f"obstore takes these settings not: {message}", key="objects.url")
+        return ConfigError(f"obstore does not take these settings: {message}", key="objects.url")
 
     def _refuse_ours(self, name: str) -> None:
         key = f"objects.{name}"

@@ -124,7 +124,7 @@ class ObjectsStore(PayloadStore):
             {
                 name: value
                 for name, value in self.OBSTORE.select(config).items()
-                if f"objects.{name}" not in own and value not in {None, ""}
+                if f"objects.{name}" not in own and value not in (None, "")
             },
             known=own,
             provider=self._read_provider(config),
@@ -165,6 +165,10 @@ class ObjectsStore(PayloadStore):
     def owns(self, reference: str) -> bool:
         """See :meth:`PayloadStore.owns`."""
         return self._roots.owns(reference)
+
+    def claim(self, reference: str) -> int:
+        """See :meth:`PayloadStore.claim`."""
+        return self._roots.claim(reference)
 
     def download(self, reference: str) -> bytes:
         """Download a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""

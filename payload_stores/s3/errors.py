@@ -24,6 +24,7 @@ __all__ = [
     "FORBIDDEN",
     "MISSING",
     "NOT_IMPLEMENTED",
+    "NO_RULES",
     "NO_UPLOAD",
     "error_code",
     "field",
@@ -35,9 +36,9 @@ __all__ = [
 MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 FORBIDDEN: Final = frozenset(
     {
-        "403", "401", "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed",
-        "ExpiredToken", "ExpiredTokenException", "Forbidden", "InvalidAccessKeyId", "InvalidSecurity", "InvalidToken",
-        "InvalidObjectState", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "TokenRefreshRequired", "Unauthorized",
+        "403", "401", "AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken",
+        "ExpiredTokenException", "Forbidden", "InvalidAccessKeyId", "InvalidSecurity", "InvalidToken",
+        "InvalidObjectState", "SignatureDoesNotMatch", "TokenRefreshRequired", "Unauthorized",
     }
 )  # fmt: skip
 THROTTLED: Final = frozenset(
@@ -56,6 +57,11 @@ EXISTS: Final = frozenset({"PreconditionFailed", "412"})
 CONFLICT: Final = frozenset({"ConditionalRequestConflict", "409"})
 NOT_IMPLEMENTED: Final = frozenset({"NotImplemented", "501"})
 NO_UPLOAD: Final = frozenset({"NoSuchUpload"})
+NO_RULES: Final = frozenset({"NoSuchLifecycleConfiguration"})
+FULL: Final = frozenset({"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "InsufficientCapacity"})
+ELSEWHERE: Final = frozenset(
+    {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
+)
 EMPTY: Final = frozenset({"InvalidRange", "416", "RequestedRangeNotSatisfiable"})
 
 _CREDENTIALS: Final = "Check s3.access.key, s3.secret.key, s3.session.token, or boto3's other sources of credentials"
@@ -116,10 +122,17 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
         PayloadAccessDeniedError,
         f"{_CREDENTIALS}, and their permissions. Without s3:ListBucket, S3 also answers this for deleted objects",
     ),
+    (
+        frozenset({"RequestTimeTooSkewed"}),
+        PayloadAccessDeniedError,
+        "Set the clock of this machine: signatures are valid for 15 minutes",
+    ),
+    (ELSEWHERE, PayloadStoreError, "The bucket is in another region than requests are made for; set s3.region"),
     (ODD_KEY, UntrustedReferenceError, "No payload can lie there; if it was to be published, shorten s3.prefix"),
     (TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
     (EXISTS, PayloadIntegrityError, "The object was replaced while it was read"),
     (THROTTLED | CONFLICT | DAMAGED, PayloadStoreUnavailableError, None),
+    (FULL, PayloadStoreUnavailableError, "The server has no space left"),
     (NOT_IMPLEMENTED, PayloadStoreError, "s3.checksum.calculation = when_required may help with this server"),
 )
 

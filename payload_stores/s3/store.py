@@ -10,19 +10,30 @@ than Kafka's default ``max.block.ms`` (KIP-1159).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
 from payload_stores.buffers import checked_range
-from payload_stores.errors import ConfigError
+from payload_stores.errors import ConfigError, PayloadStoreError
 from payload_stores.ids import sha256_digest
 from payload_stores.options import Option, boolean, choice, integer, text
 from payload_stores.plugins import require
 from payload_stores.s3.download import S3Object
-from payload_stores.s3.errors import CONFLICT, EXISTS, FORBIDDEN, NOT_IMPLEMENTED, error_code, field, translated
+from payload_stores.s3.errors import (
+    CONFLICT,
+    EXISTS,
+    FORBIDDEN,
+    NO_RULES,
+    NOT_IMPLEMENTED,
+    error_code,
+    field,
+    translated,
+)
+from payload_stores.s3.lifecycle import earliest_expiration, with_expiration
 from payload_stores.s3.upload import Target, Uploads
 from payload_stores.transfer import (
     MAX_PARTS,
@@ -57,6 +68,8 @@ _CONNECTIONS: Final = 64
 _STREAM_AHEAD: Final = 2
 # "Naming Amazon S3 objects" in its User Guide: in UTF-8.
 _MAX_KEY_BYTES: Final = 1024
+# "Sharing objects with presigned URLs" there.
+_MAX_LINK_SECONDS: Final = 7 * 86_400
 
 
 class S3Store(PayloadStore):
@@ -106,9 +119,12 @@ class S3Store(PayloadStore):
         "s3.server.side.encryption", choice(*_ENCRYPTION), "", doc="encryption of payloads; default: the bucket's own"
     )
     KMS_KEY: ClassVar[Option[str]] = Option("s3.kms.key.id", text, "", doc="implies aws:kms")
+    OWNER: ClassVar[Option[str]] = Option(
+        "s3.expected.bucket.owner", text, "", doc="account that must own the bucket; others' are refused"
+    )
     options = (
         BUCKET, PREFIX, ENDPOINT, REGION, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, PATH_STYLE, ATTEMPTS, CONNECT_MS,
-        REQUEST_MS, THRESHOLD, CHECKSUMS, ENCRYPTION, KMS_KEY,
+        REQUEST_MS, THRESHOLD, CHECKSUMS, ENCRYPTION, KMS_KEY, OWNER,
     )  # fmt: skip
 
     def configure(self, config: Mapping[str, object]) -> None:
@@ -122,6 +138,8 @@ class S3Store(PayloadStore):
         checksums = self.CHECKSUMS.read(config) == "when_supported"
         create = self._encryption(config)
         self._client = self._make_client(config)
+        if owner := self.OWNER.read(config):
+            self._expect_owner(owner)
         self._threads = DaemonPool(PARALLEL)
         self._uploads = Uploads(self._client, self._threads, create=create, checksums=checksums)
         self._downloads = Downloads(self._threads)
@@ -194,6 +212,52 @@ class S3Store(PayloadStore):
         source = self._object(reference)
         with source.errors():
             return self._downloads.open(source, lambda size: self.check_size(size, reference))
+
+    def link(self, reference: str, seconds: int = 3600) -> str:
+        """Presign a link. See :class:`~payload_stores.SupportsLinks`.
+
+        It ends with the credentials too, where those are temporary.
+        """
+        if not 1 <= seconds <= _MAX_LINK_SECONDS:
+            raise PayloadStoreError(
+                f"S3 takes links that are valid for 1 to {_MAX_LINK_SECONDS} seconds, not {seconds}",
+                store=self.scheme,
+                reference=reference,
+            )
+        target = self._locate(reference)
+        with translated(reference=reference):
+            return self._client.generate_presigned_url("get_object", Params=target, ExpiresIn=seconds)
+
+    def expiration(self, topic: str) -> timedelta | None:
+        """Read the bucket's lifecycle rules. See :class:`~payload_stores.SupportsExpiration`.
+
+        Rules for tags do not count, since payloads have none. It takes ``s3:GetLifecycleConfiguration``.
+        """
+        folder = self._folder(topic)
+        with self._about_rules(topic):
+            return earliest_expiration(self._rules()["Rules"], folder, datetime.now(UTC))
+
+    def set_expiration(self, topic: str, age: timedelta | None) -> None:
+        """Add, change or remove a lifecycle rule of the topic's own. See :class:`~payload_stores.SupportsExpiration`.
+
+        Its name is ``serde-chain-<s3.prefix><topic>``.
+
+        S3 takes all rules of a bucket at once: what another program changes between the reading and the writing is
+        lost. It takes ``s3:GetLifecycleConfiguration`` and ``s3:PutLifecycleConfiguration``.
+        """
+        folder = self._folder(topic)
+        with self._about_rules(topic):
+            found = self._rules()
+            rules = with_expiration(found["Rules"], folder, age)
+            if rules == found["Rules"]:
+                return
+            if not rules:
+                self._client.delete_bucket_lifecycle(Bucket=self._bucket)
+                return
+            # Left out, it would go back to its default.
+            kept = {name: found[name] for name in ("TransitionDefaultMinimumObjectSize",) if name in found}
+            put: Any = self._client.put_bucket_lifecycle_configuration
+            put(Bucket=self._bucket, LifecycleConfiguration={"Rules": rules}, **kept)
 
     def delete(self, reference: str) -> None:
         """Delete a payload of the store's own. See :class:`~payload_stores.SupportsDelete`."""
@@ -289,6 +353,39 @@ class S3Store(PayloadStore):
         if len(key.encode()) > _MAX_KEY_BYTES:
             raise self.untrusted(reference, f"its path has more than the {_MAX_KEY_BYTES} bytes of S3's keys")
         return {"Bucket": root.host, "Key": key}
+
+    def _folder(self, topic: str) -> str:
+        return "".join(f"{segment}/" for segment in (*self._roots.own.segments, self.check_topic(topic)))
+
+    def _rules(self) -> Mapping[str, Any]:
+        try:
+            return cast("Mapping[str, Any]", self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket))
+        except Exception as error:
+            if error_code(error) not in NO_RULES:
+                raise
+        return {"Rules": []}
+
+    @contextmanager
+    def _about_rules(self, topic: str) -> Iterator[None]:
+        with translated(topic=topic):
+            try:
+                yield
+            except Exception as error:
+                if error_code(error) not in NOT_IMPLEMENTED:
+                    raise
+                raise PayloadStoreError("the server has no lifecycle rules, or not this one") from error
+
+    def _expect_owner(self, owner: str) -> None:
+        """Have S3 refuse requests if the bucket is not an account's: its name may be another's by now.
+
+        Trusted references may lie in buckets of others. Whoever follows a link could not send the header.
+        """
+
+        def expect(params: dict[str, Any], context: Mapping[str, Any], **_: object) -> None:
+            if params.get("Bucket") == self._bucket and not context.get("is_presign_request"):
+                params["ExpectedBucketOwner"] = owner
+
+        self._client.meta.events.register("before-parameter-build.s3", expect)
 
     def _object(self, reference: str) -> S3Object:
         return S3Object(self._client, self._locate(reference), reference, attempts=self._attempts)

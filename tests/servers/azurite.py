@@ -33,9 +33,14 @@ class Azurite(Service):
     key = base64.b64encode(b"a key of an account that lives for one test run").decode()
 
     @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"{HOST}:{self._port()}"
+
+    @property
     def url(self) -> str:
         """The account's address."""
-        return f"http://{HOST}:{self._port()}/{self.account}"
+        return f"http://{self.address}/{self.account}"
 
     def objects_config(self, container: str, folder: str = "") -> dict[str, str]:
         """Configuration of the payload store ``objects`` for a folder in a container of this service."""

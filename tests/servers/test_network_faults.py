@@ -7,6 +7,7 @@ import pytest
 
 from payload_stores.testing import PayloadStoreFaultTests
 from serde_chain.testing.services import OffloadServer
+from tests.servers.azurite import Azurite
 from tests.servers.toxiproxy import Proxy, Toxiproxy
 from tests.servers.versitygw import VersityGateway
 
@@ -32,6 +33,44 @@ class TestS3StoreOnABadDay(PayloadStoreFaultTests):
             "s3.retry.attempts": 2,
             "s3.connection.timeout.ms": 1000,
             "s3.request.timeout.ms": 500,
+        }
+
+
+class TestObjectsStoreOnABadDay(PayloadStoreFaultTests):
+    store_class = "objects"
+
+    @pytest.fixture
+    def network(self, versity_proxy: Proxy) -> Proxy:
+        return versity_proxy
+
+    @pytest.fixture
+    def config(self, versity: VersityGateway, versity_bucket: str, network: Proxy) -> Mapping[str, object]:
+        return {
+            **versity.objects_config(versity_bucket),
+            "objects.endpoint": f"http://{network.address}",
+            "objects.retry.attempts": 2,
+            "objects.connection.timeout.ms": 500,
+            "objects.request.timeout.ms": 500,
+        }
+
+
+class TestObjectsOnAzureOnABadDay(PayloadStoreFaultTests):
+    store_class = "objects"
+
+    @pytest.fixture
+    def network(self, azurite: Azurite, toxiproxy: Toxiproxy) -> Iterator[Proxy]:
+        proxy = toxiproxy.proxy(f"azurite-{uuid.uuid4().hex[:8]}", azurite.address)
+        yield proxy
+        proxy.remove()
+
+    @pytest.fixture
+    def config(self, azurite: Azurite, container: str, network: Proxy) -> Mapping[str, object]:
+        return {
+            **azurite.objects_config(container),
+            "objects.endpoint": f"http://{network.address}/{azurite.account}",
+            "objects.retry.attempts": 2,
+            "objects.connection.timeout.ms": 500,
+            "objects.request.timeout.ms": 500,
         }
 
 

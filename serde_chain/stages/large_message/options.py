@@ -37,7 +37,7 @@ STORE: Final = Option(
     _store,
     None,
     required=True,
-    doc='payload store: memory, local, s3, objects, hop, or a class; or {"class": "s3", …} with options of its own',
+    doc='Name a payload store: memory, local, s3, objects, kafka, hop; or a class; or {"class": "s3", …}, with options',
 )
 STORES: Final[Option[tuple[Any, ...]]] = Option(
     "large.message.payload.store.classes",

@@ -1,11 +1,32 @@
 """The store of objects by URL, on a lenient S3 server; strict ones and other clouds are in tests/servers."""
 
+import pickle
+import re
+import sys
+import traceback
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from obstore.exceptions import GenericError
 
+from payload_stores import (
+    ConfigError,
+    PayloadAccessDeniedError,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+    PayloadTooLargeError,
+    PublishContext,
+    UntrustedReferenceError,
+    open_store,
+)
+from payload_stores.objects import ObjectsStore
+from payload_stores.objects.errors import Errors
 from payload_stores.testing import PayloadStoreTests
+from serde_chain.config import is_secret
 from serde_chain.testing.services import S3Server
 
 LARGE = 17 << 20
@@ -24,3 +45,199 @@ class TestObjectsStore(PayloadStoreTests):
     def raw_read(self, reference: str) -> bytes:
         _, _, bucket, key = unquote(reference).split("/", 3)
         return self.client.get_object(Bucket=bucket, Key=key)["Body"].read()
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    ("config", "message", "hint"),
+    [
+        ({}, r"objects\.url is required", None),
+        ({"objects.url": "bucket/folder"}, r"begins with none of s3://, gs://, az://", "the store local"),
+        ({"objects.url": "gcs://b/"}, r"begins with none of", "Did you mean gs://"),
+        ({"objects.url": "abfss://c@a.dfs.core.windows.net/"}, r"begins with none of", "Did you mean az://"),
+        ({"objects.url": "az://container@account/"}, r"names no bucket or container", r"objects\.account_name"),
+        ({"objects.url": "s3:///folder"}, r"names no bucket", None),
+        ({"objects.url": "s3://b/a/../c"}, r"objects\.url has", None),
+        ({"objects.url": "s3://b/?versionId=1"}, r"objects\.url has", None),
+        (
+            {"objects.url": "s3://b", "objects.regoin": "x"},
+            r"objects\.regoin is no option",
+            r"Did you mean objects\.region",
+        ),
+        (
+            {"objects.url": "s3://b", "objects.alow_http": "x"},
+            r"objects\.alow_http is no",
+            r"Did you mean objects\.allow_h",
+        ),
+        ({"objects.url": "s3://b", "objects.part.byte": "9"}, r"objects\.part\.byte is no", r"objects\.part\.bytes"),
+        ({"objects.url": "gs://b", "objects.region": "x"}, r"objects\.region is no option of obstore's GCSStore", None),
+        ({"objects.url": "s3://b", "objects.bucket": "c"}, r"is a part of objects\.url", None),
+        ({"objects.url": "s3://b", "objects.timeout": "30s"}, r"is set by objects\.request\.timeout\.ms", None),
+        ({"objects.url": "s3://b", "objects.allow_http": "perhaps"}, r"objects\.allow_http: .*boolean", None),
+        ({"objects.url": "s3://b", "objects.default_headers": {"a": "hush"}}, "expected text", None),
+        ({"objects.url": "s3://b", "objects.part.bytes": "1000"}, r"objects\.part\.bytes", None),
+        ({"objects.url": "s3://b", "objects.retry.attempts": 0}, r"objects\.retry\.attempts", None),
+        (
+            {"objects.url": "gs://b", "objects.service_account_key": '{"private_key": "hush-hush"}'},
+            "does not take",
+            None,
+        ),
+        ({"objects.url": "s3://b", "objects.credential.provider.class": "no.such.Class"}, "cannot be imported", None),
+        ({"objects.url": "s3://b", "objects.credential.provider.class": 5}, "dotted path", None),
+    ],
+)
+def test_a_wrong_configuration(config: dict[str, object], message: str, hint: str | None) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        open_store("objects", config)
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+    if hint is not None:
+        assert re.search(hint, caught.value.hint or "")
+
+
+def test_what_may_be_shown() -> None:
+    hidden = ["secret_access_key", "session_token", "account_key", "sas_key", "service_account_key", "proxy_url", "new"]
+    shown = ["url", "endpoint", "region", "access_key_id", "account_name", "part.bytes"]
+    assert all(is_secret(f"objects.{name}", ObjectsStore.options) for name in hidden)
+    assert not any(is_secret(f"objects.{name}", ObjectsStore.options) for name in shown)
+
+
+def test_the_worst_case_by_default_is_below_max_block_ms() -> None:
+    store = opened({"objects.url": "s3://b"})
+    assert store.worst_case_ms() == 3 * 18_000 + 2 * 1_000 < 60_000
+    assert opened({"objects.url": "s3://b", "objects.retry.attempts": 1}).worst_case_ms() == 18_000
+
+
+@pytest.mark.parametrize(
+    ("url", "reference"),
+    [
+        ("s3://b", "s3://b/t/1"),
+        ("gs://b/", "gs://b/t/1"),
+        ("az://c/one/t%20wo", "az://c/one/t%20wo/t/1"),
+        ("s3://b/one/two/", "s3://b/one/two/t/1"),
+    ],
+)
+def test_references_have_the_scheme_of_the_url(url: str, reference: str) -> None:
+    store = opened({"objects.url": url, "objects.account_name": "a"} if url[0] == "a" else {"objects.url": url})
+    assert store.reference("t", "1") == reference
+    assert store.owns(reference)
+    assert store.scheme == url[:2]
+    with pytest.raises(PayloadStoreError) as caught:
+        store.publish("no topic", b"")
+    assert caught.value.store == url[:2]
+
+
+def test_trusted_references_are_read_but_not_deleted(s3_server: S3Server, bucket: str) -> None:
+    other = s3_server.create_bucket()
+    theirs = opened(s3_server.objects_config(other, "x/"))
+    reference = theirs.publish("topic", b"data")
+    store = opened({**s3_server.objects_config(bucket), "large.message.trusted.references": f"s3://{other}/x/"})
+    assert store.download(reference) == b"data"
+    with pytest.raises(UntrustedReferenceError):
+        store.delete(reference)
+    with pytest.raises(UntrustedReferenceError):
+        store.download(reference.replace("/x/", "/y/"))
+
+
+class Credentials:
+    """A provider of a user's own."""
+
+    asked = 0
+
+    def __call__(self) -> dict[str, Any]:
+        type(self).asked += 1
+        return {"access_key_id": "a", "secret_access_key": "b", "token": None, "expires_at": None}
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_credentials_of_a_class_of_the_users_own(
+    s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, is_named: bool
+) -> None:
+    config = s3_server.objects_config(bucket)
+    for name in ("access_key_id", "secret_access_key"):
+        del config[f"objects.{name}"]
+    monkeypatch.setitem(sys.modules, "credentials_of_a_user", SimpleNamespace(Credentials=Credentials))
+    monkeypatch.setattr(Credentials, "asked", 0)
+    given = "credentials_of_a_user.Credentials" if is_named else Credentials()
+    store = opened({**config, "objects.credential.provider.class": given})
+    assert store.download(store.publish("topic", b"data")) == b"data"
+    assert Credentials.asked
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("said", "expected", "transient", "hint"),
+    [
+        ("status code: 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>", PayloadStoreError, False, "bucket"),
+        ("status code: 404 Not Found: <Error><Code>ContainerNotFound</Code></Error>", PayloadStoreError, False, None),
+        ("status code: 403 Forbidden: <Code>RequestTimeTooSkewed</Code>", PayloadAccessDeniedError, False, "clock"),
+        ("status code: 401 Unauthorized: ", PayloadAccessDeniedError, False, None),
+        ("status code: 400 Bad Request: <Code>KeyTooLongError</Code>", UntrustedReferenceError, False, None),
+        ("status code: 413 Payload Too Large", PayloadTooLargeError, False, None),
+        ("status code: 400 x: <Code>XMinioStorageFull</Code>", PayloadStoreUnavailableError, True, "space"),
+        ("status code: 507 x", PayloadStoreUnavailableError, True, "space"),
+        ("status code: 429 Too Many Requests", PayloadStoreUnavailableError, True, None),
+        ("status code: 503 Slow Down", PayloadStoreUnavailableError, True, None),
+        ("status code: 301 x: <Code>PermanentRedirect</Code><Endpoint>b.s3.eu-west-1.amazonaws.com</Endpoint>",
+         PayloadStoreError, False, "b.s3.eu-west-1.amazonaws.com"),
+        ("status code: 400 x: <Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region>",
+         PayloadStoreError, False, "in eu-west-1: set objects.region"),
+        ("Received redirect without LOCATION, this normally indicates", PayloadStoreError, False, "objects.region"),
+        ("Error performing PUT http://169.254.169.254/latest", PayloadAccessDeniedError, False, "No cred"),
+        ("HTTP error: error sending request", PayloadStoreUnavailableError, True, None),
+        ("status code: 418 I'm a teapot", PayloadStoreError, False, None),
+        ("Could not parse path", UntrustedReferenceError, False, None),
+    ],
+)  # fmt: skip
+def test_errors_of_obstore_are_typed(
+    said: str, expected: type[PayloadStoreError], transient: bool, hint: str | None
+) -> None:
+    with pytest.raises(PayloadStoreError) as caught, Errors("s3", ["a-secret"]).translated(reference="s3://b/t/1"):
+        raise GenericError(
+            f"Generic S3 error: {said} a-secret http://h/x?sig=a-signature\n\nDebug source:\nsig=a-signature"
+        )
+    error = caught.value
+    assert type(error) is expected
+    assert error.transient == transient
+    assert error.reference == "s3://b/t/1"
+    assert hint is None or hint in (error.hint or "")
+    shown = "".join(traceback.format_exception(pickle.loads(pickle.dumps(error))))  # noqa: S301  our own
+    assert "a-signature" not in shown
+    assert "a-secret" not in shown
+
+
+def test_a_key_in_an_address_is_not_shown(serve: Any) -> None:
+    def refuse(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(403)
+        request.send_header("Content-Length", "0")
+        request.end_headers()
+
+    with serve(refuse) as url:
+        config = {"objects.url": "az://c/", "objects.account_name": "acct", "objects.endpoint": url}
+        sas = "sv=2024-01-01&sig=c2lnbmF0dXJl%3D"
+        store = opened({**config, "objects.allow_http": "true", "objects.sas_key": sas, "objects.retry.attempts": 1})
+        with pytest.raises(PayloadAccessDeniedError) as caught:
+            store.download("az://c/topic/id")
+        assert "c2lnbmF0dXJl" not in "".join(traceback.format_exception(caught.value))
+
+
+# Lists
+
+
+@pytest.mark.parametrize("prefix", ["", "a", "ab", "ab/", "ab/0", "-", "~", "A", "zz"])
+def test_the_server_passes_over_what_comes_before(s3_server: S3Server, bucket: str, prefix: str) -> None:
+    store = opened(s3_server.objects_config(bucket))
+    ids = ["-1", "0", "A", "_", "a", "a-", "a.", "ab/-", "ab/0", "ab/1", "ab~", "ac", "z", "~", "~~"]
+    for one in ids:
+        store.publish("topic", b"", PublishContext(payload_id=one))
+    listed = [info.reference.split("/topic/")[1] for info in store.list("topic", prefix=prefix)]
+    assert sorted(listed) == sorted(one for one in ids if one.startswith(prefix))
+
+
+def opened(config: Mapping[str, object]) -> ObjectsStore:
+    store = open_store("objects", config)
+    assert isinstance(store, ObjectsStore)
+    return store

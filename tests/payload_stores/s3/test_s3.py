@@ -423,3 +423,33 @@ def test_memory_in_a_process_of_its_own(s3_server: S3Server, bucket: str, thresh
     assert extra["stream"]["resident"] <= 32 * mib
     assert extra["download"]["traced"] <= 1.1 * payload
     assert extra["download"]["resident"] <= 1.1 * payload
+
+
+# The bucket's owner
+
+
+def test_the_owner_is_expected_in_every_request(config: dict[str, object]) -> None:
+    more = {"s3.multipart.threshold.bytes": LARGE, "large.message.trusted.references": "s3://another/"}
+    store = opened(config, **{"s3.expected.bucket.owner": "123456789012", **more})
+    asked: dict[str, Any] = {}
+    store._client.meta.events.register(
+        "before-call.s3",
+        lambda model, params, **_: asked.update({model.name: params["headers"].get("x-amz-expected-bucket-owner")}),
+    )
+    reference = store.publish("topic", bytes(LARGE + 1))
+    store.publish("topic", b"data", CONTENT)
+    store.publish("topic", b"data", CONTENT)
+    store.download(reference)
+    store.open(reference).close()
+    list(store.list("topic"))
+    store.remove_leftovers()
+    store.expiration("topic")
+    store.delete(reference)
+    assert len(asked) >= 9
+    assert set(asked.values()) == {"123456789012"}
+    # Browsers do not send the header, and foreign buckets may be another account's.
+    assert "owner" not in store.link(reference)
+    with pytest.raises(PayloadStoreError):
+        store.download("s3://another/topic/id")
+    assert asked["GetObject"] is None
+    store.close()

@@ -1,0 +1,187 @@
+"""The payload stores side by side, one payload after the other, of 1, 20 and 200 MB; boto3 and obstore by themselves.
+
+Within a payload, stores and peers are as parallel as they like. The S3 server is a strict one, built with Go; it runs
+on the same cores, and so do the broker and the offload server. Contenders take turns.
+
+The SHA-256 of each payload is computed on its way up, and again on its way down: records carry it, whatever the store.
+So do the peers here, which would not by themselves: boto3's upload_fileobj and download_fileobj, obstore's put and get.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import Transfers
+from benchmarks.s3_peers import obstore_client
+from payload_stores import PublishContext, open_store
+from payload_stores.ids import sha256_digest
+from payload_stores.registry import STORES
+from serde_chain.testing.services import KafkaBroker, OffloadServer
+from tests.servers.versitygw import VersityGateway
+
+# Size of payloads in MB, and how many a turn has.
+SIZES: Final = {1: 40, 20: 6, 200: 1}
+ROUNDS: Final = 5
+
+_TOPIC: Final = "benchmark"
+_BOTO3, _OBSTORE = "boto3 alone", "obstore alone"
+# Least rate of each store against its library alone, for payloads that have parts; most CPU of `objects` against `s3`,
+# all rows together: some are as cheap as the system's copies allow, in both.
+_WANTED_RATE: Final = 0.9
+_WANTED_CPU: Final = 0.8
+_LARGE_MB: Final = 20
+_WAYS: Final = ("up", "down")
+
+Times: TypeAlias = dict[tuple[str, int, str], Transfers]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to move payloads.
+
+    Attributes:
+        name: Its row.
+        up: Uploads a payload; returns what `down` needs.
+        down: Downloads it.
+    """
+
+    name: str
+    up: Callable[[bytes], Any]
+    down: Callable[[Any], bytes]
+
+
+def run() -> bool:
+    """Print the table; returns whether the targets are reached."""
+    times: Times = {}
+    with ExitStack() as stack:
+        contenders = _contenders(stack)
+        for size, count in SIZES.items():
+            payloads = [os.urandom(size * 10**6) for _ in range(count)]
+            for number in range(ROUNDS + 1):
+                for each in contenders[:: -1 if number % 2 else 1]:
+                    _turn(each, size, payloads, times if number else {})  # the first round loads what is loaded once
+    return _print(contenders, times)
+
+
+def _turn(contender: Contender, size: int, payloads: list[bytes], times: Times) -> None:
+    total = sum(map(len, payloads))
+    up, down = (times.setdefault((contender.name, size, way), Transfers(total)) for way in _WAYS)
+    with up.turn():
+        made = [contender.up(data) for data in payloads]
+    with down.turn():
+        came = [contender.down(reference) for reference in made]
+    if came[-1] != payloads[-1]:
+        raise AssertionError(f"{contender.name}: what came back is not what was sent")
+
+
+def _contenders(stack: ExitStack) -> list[Contender]:
+    """All stores that there are, and two libraries by themselves."""
+    server = stack.enter_context(VersityGateway())
+    bucket = server.create_bucket()
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    configurations: dict[str, dict[str, Any]] = {
+        "memory": {},
+        "local": {"local.path": folder},
+        "s3": server.store_config(bucket),
+        "objects": server.objects_config(bucket),
+    }
+    if "kafka" in STORES.builtins:
+        configurations["kafka"] = {**stack.enter_context(KafkaBroker()).client_config()}
+    offload = stack.enter_context(OffloadServer(users={"alice": "alice-secret"}))
+    configurations["hop"] = {
+        "hop.offload.url": offload.url,
+        "hop.username": "alice",
+        "hop.password": "alice-secret",
+        "hop.scram.mechanism": "SCRAM-SHA-256",
+    }
+    stores = [_store(name, config, stack) for name, config in configurations.items()]
+    return [*stores, *_peers(server, bucket)]
+
+
+def _store(name: str, config: dict[str, Any], stack: ExitStack) -> Contender:
+    store = open_store(name, config)
+    stack.callback(store.close)
+
+    def up(data: bytes) -> str:
+        return store.publish(_TOPIC, data, PublishContext(digest=sha256_digest(data)))
+
+    def down(reference: str) -> bytes:
+        data = store.download(reference)
+        sha256_digest(data)
+        return data
+
+    return Contender(name, up, down)
+
+
+def _peers(server: VersityGateway, bucket: str) -> list[Contender]:
+    boto3, obstore = server.client(), obstore_client(server.store_config(bucket))
+
+    def boto3_up(data: bytes) -> None:
+        sha256_digest(data)
+        boto3.upload_fileobj(io.BytesIO(data), bucket, "peers/boto3")
+
+    def boto3_down(_: None) -> bytes:
+        file = io.BytesIO()
+        boto3.download_fileobj(bucket, "peers/boto3", file)
+        data = file.getvalue()
+        sha256_digest(data)
+        return data
+
+    def obstore_up(data: bytes) -> None:
+        sha256_digest(data)
+        obstore.put("peers/obstore", data)
+
+    def obstore_down(_: None) -> bytes:
+        data = bytes(obstore.get("peers/obstore").bytes())
+        sha256_digest(data)
+        return data
+
+    return [Contender(_BOTO3, boto3_up, boto3_down), Contender(_OBSTORE, obstore_up, obstore_down)]
+
+
+def _print(contenders: list[Contender], times: Times) -> bool:
+    table = Table(title="Payload stores, one payload after the other", title_justify="left")
+    for heading in ("MB", "", "up, MB/s", "down, MB/s", "up, CPU s/GB", "down, CPU s/GB", "of its library", "wanted"):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    reached = True
+    for size in SIZES:
+        for each in contenders:
+            up, down = times[each.name, size, "up"], times[each.name, size, "down"]
+            against, is_good = _against_library(each.name, size, times)
+            reached &= is_good
+            table.add_row(
+                str(size),
+                each.name,
+                *(f"{way.rate():.0f}" for way in (up, down)),
+                *(f"{way.cpu_per_gb():.2f}" for way in (up, down)),
+                f"[{'green' if is_good else 'bold red'}]{against}[/]",
+                f"≥ {_WANTED_RATE:.2f}" if against else "",
+            )
+        table.add_section()
+    console = Console()
+    console.print(table)
+    cpu = _cpu("objects", times) / _cpu("s3", times)
+    console.print(f"CPU of objects against s3, all rows: {cpu:.2f}, wanted ≤ {_WANTED_CPU:.2f}")
+    return reached and cpu <= _WANTED_CPU
+
+
+def _against_library(name: str, size: int, times: Times) -> tuple[str, bool]:
+    """The rates up and down against those of the store's library, and whether they are as wanted."""
+    library = {"s3": _BOTO3, "objects": _OBSTORE}.get(name)
+    if library is None or size < _LARGE_MB:
+        return "", True
+    ratios = [times[name, size, way].rate() / times[library, size, way].rate() for way in _WAYS]
+    return " ".join(f"{ratio:.2f}" for ratio in ratios), min(ratios) >= _WANTED_RATE
+
+
+def _cpu(name: str, times: Times) -> float:
+    return sum(times[name, size, way].cpu_per_gb() for size in SIZES for way in _WAYS)
