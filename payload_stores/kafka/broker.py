@@ -30,6 +30,9 @@ _QUEUED_KBYTES: Final = 8 << 10
 # How long nothing comes until the topic is looked up: librdkafka waits without a word for one that is missing.
 _PATIENCE_S: Final = 1.0
 
+_LEAST_TIMEOUT_MS: Final = 1_000
+_RECONNECT_MS: Final = 500
+
 _READER: Final[Mapping[str, object]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -72,7 +75,13 @@ class Broker:
     """
 
     def __init__(self, settings: Mapping[str, object], timeout_ms: int) -> None:
-        self._settings = {**settings, "logger": _log}
+        # A connection that hangs is given up in time, and one that was lost is soon tried again.
+        own = {
+            "socket.timeout.ms": max(timeout_ms, _LEAST_TIMEOUT_MS),
+            "socket.connection.setup.timeout.ms": max(timeout_ms, _LEAST_TIMEOUT_MS),
+            "reconnect.backoff.max.ms": _RECONNECT_MS,
+        }
+        self._settings = {**settings, **own, "logger": _log}
         self.timeout_s = timeout_ms / 1000
         self._topics: dict[str, Topic] = {}
         self._forked: list[object] = []
