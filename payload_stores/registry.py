@@ -25,6 +25,7 @@ STORES: Final = Catalogue(
         "objects": "payload_stores.objects.store:ObjectsStore",
         "hop": "payload_stores.hop.store:HopStore",
         "kafka": "payload_stores.kafka.store:KafkaStore",
+        "mirror": "payload_stores.mirror:MirrorStore",
     },
     aliases={_KIP + "S3PayloadStore": "s3", _KIP + "store.S3PayloadStore": "s3"},
 )

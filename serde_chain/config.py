@@ -90,7 +90,7 @@ _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
 # Keys whose value is one stage or store, which may be a mapping with its own options.
 _ROUTES: Final = "large.message.route."
-_ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class")
+_ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class", "mirror.primary", "mirror.secondary")
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[st
 
 
 def _is_item(name: str) -> bool:
-    return name in _ITEMS or (name.startswith(_ROUTES) and name.endswith(".payload.store.class"))
+    return name in _ITEMS or (name.startswith(_ROUTES) and name.endswith((".payload.store.class", *_ITEMS[-2:])))
 
 
 def _flat_item(item: object) -> object:

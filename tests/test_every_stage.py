@@ -133,6 +133,10 @@ def stores(s3_server: S3Server, bucket: str, tmp_path: Path) -> Iterator[dict[st
         "s3": s3_server.store_config(bucket),
         "objects": objects,
         "kafka": {},
+        "mirror": {
+            "mirror.primary": {"class": "local", "local.path": str(tmp_path / "mirrored")},
+            "mirror.secondary": "memory",
+        },
     }
     MemoryStore.clear()
 

@@ -70,8 +70,11 @@ class Middleware(PayloadStore):
         self.store = store
         self.options = store.options  # type: ignore[misc]  # of this one, whose class knows of no store
         # A protocol's isinstance looks for the names in the class, and this one would have all of them.
-        capabilities = tuple(protocol for protocol in CAPABILITIES if isinstance(store, protocol))
-        self.__class__ = _with_capabilities(type(self), capabilities)
+        self.__class__ = _with_capabilities(type(self), self.capabilities())
+
+    def capabilities(self) -> tuple[type, ...]:
+        """The protocols that the store has beyond :class:`PayloadStore`: those of the inner one."""
+        return tuple(protocol for protocol in CAPABILITIES if isinstance(self.store, protocol))
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation of the inner store.

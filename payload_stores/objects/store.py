@@ -166,6 +166,10 @@ class ObjectsStore(PayloadStore):
         """See :meth:`PayloadStore.owns`."""
         return self._roots.owns(reference)
 
+    def claim(self, reference: str) -> int:
+        """See :meth:`PayloadStore.claim`."""
+        return self._roots.claim(reference)
+
     def download(self, reference: str) -> bytes:
         """Download a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
         source = self._object(reference)

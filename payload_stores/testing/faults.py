@@ -1,39 +1,135 @@
-"""A payload store that fails on demand."""
+"""A payload store that fails on demand, or by chance."""
 
 from __future__ import annotations
 
+import io
+import random
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, BinaryIO, Final, Literal, TypeVar, cast
 
-from payload_stores.base import PayloadStore
+from payload_stores.base import PayloadInfo, PayloadStore, PublishContext, StoredRecord, SupportsList, SupportsStreaming
+from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.middleware import Middleware
 
-__all__ = ["FaultyStore"]
+__all__ = ["FaultyStore", "Toxic"]
 
 T = TypeVar("T")
+Kind = Literal["latency", "transient", "permanent", "cut", "corrupt", "hang", "error after success"]
+
+# What a store returns of payloads, which can be damaged.
+_READS: Final = frozenset({"download", "download_record", "read_range", "open"})
+_CUTS: Final = _READS | {"publish", "publish_stream", "publish_record", "list"}
+_AFTER_SUCCESS: Final = frozenset({"publish", "publish_stream", "publish_record", "delete"})
+
+
+@dataclass(frozen=True)
+class Toxic:
+    """A fault, and the calls that it befalls.
+
+    ==========================  ========================================================================================
+    ``latency``                 the call takes ``seconds`` longer, at most
+    ``transient``               the store is away: PayloadStoreUnavailableError, and nothing is done
+    ``permanent``               the store refuses: PayloadStoreError, and nothing is done
+    ``cut``                     the connection ends in the middle: what is read is too short, as is what a listing
+                                yields before it fails; what is uploaded is not there
+    ``corrupt``                 what is read has one bit changed
+    ``hang``                    no answer comes for ``seconds``, or until :meth:`FaultyStore.release`
+    ``error after success``     the call is done, and its answer is lost: PayloadStoreUnavailableError
+    ==========================  ========================================================================================
+
+    Attributes:
+        kind: What happens.
+        operations: Names of the store's methods that it befalls; empty for all.
+        path: A glob of the topics and references that it befalls.
+        probability: Of a call that it may befall.
+        seconds: Of ``latency`` and ``hang``.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = FaultyStore(open_store("memory", {}))
+        >>> store.add(Toxic("transient", operations=("publish",), path="images-*"))
+        >>> store.publish("alerts", b"payload") is None
+        False
+    """
+
+    kind: Kind
+    operations: tuple[str, ...] = ()
+    path: str = "*"
+    probability: float = 1.0
+    seconds: float = 3600.0
+
+    def befalls(self, operation: str, path: str) -> bool:
+        """Whether it may befall a call; the kinds that change an answer befall those that have one.
+
+        Args:
+            operation: Name of the method.
+            path: The topic or the reference.
+        """
+        can_have = {"cut": _CUTS, "corrupt": _READS, "error after success": _AFTER_SUCCESS}.get(self.kind)
+        return (
+            (not self.operations or operation in self.operations)
+            and (can_have is None or operation in can_have)
+            and fnmatchcase(path, self.path)
+        )
 
 
 class FaultyStore(Middleware):
     """A store that fails on request, for tests of the layers above a store.
 
+    Single calls fail by :meth:`fail`, :meth:`damage` and their like; by :meth:`add`, any number does, by chance. The
+    chance is that of a seed, so that a failure can be repeated, as far as threads do the same again.
+
     Args:
         store: The store that does the work.
+        seed: Of the chance.
 
     Attributes:
         calls: Names of the operations that were asked for, in order.
+        injected: How many faults were injected, by kind.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = FaultyStore(open_store("memory", {}), seed=7)
+        >>> store.add(Toxic("corrupt", probability=0.5))
+        >>> reference = store.publish("alerts", b"payload")
+        >>> downloads = [store.download(reference) for _ in range(100)]
+        >>> store.injected["corrupt"] == sum(data != b"payload" for data in downloads) > 0
+        True
     """
 
-    wrapped = frozenset({"delete", "publish_stream", "open", "list"})
+    wrapped = frozenset({"delete", "read_range", "publish_record", "download_record"})
 
-    def __init__(self, store: PayloadStore) -> None:
+    def __init__(self, store: PayloadStore, *, seed: int = 0) -> None:
         super().__init__(store)
         self.calls: list[str] = []
+        self.injected: Counter[str] = Counter()
+        self._toxics: tuple[Toxic, ...] = ()
+        self._random = random.Random(seed)  # noqa: S311  which is to be the same for the same seed
+        self._lock = threading.Lock()
+        self._released = threading.Event()
         self._errors: list[BaseException] = []
         self._changes: list[Callable[[bytes], bytes]] = []
         self._open = threading.Event()
         self._open.set()
+
+    def add(self, *toxics: Toxic) -> None:
+        """Let calls from now on have these faults too; one call may have several."""
+        self._toxics += toxics
+
+    def heal(self) -> None:
+        """Let calls from now on have no faults, and those that hang go on."""
+        self._toxics = ()
+        self.release()
+
+    def release(self) -> None:
+        """Let the calls go on that hang."""
+        self._released.set()
+        self._released = threading.Event()
 
     def fail(self, error: BaseException, times: int = 1) -> None:
         """Let the next operations raise an error instead of doing anything.
@@ -71,13 +167,99 @@ class FaultyStore(Middleware):
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Do what the test asked for, then call the real store."""
-        self.calls.append(operation.__name__)
-        self._open.wait()
-        if self._errors:
-            raise self._errors.pop(0)
-        return operation(*args)
+        name = operation.__name__
+        toxics = self._begin(name, str(args[0]))
+        if "cut" in toxics and name not in _READS:
+            raise self._away("the connection was cut")
+        result = operation(*args)
+        if name in _READS:
+            result = self._damaged(result, toxics)
+        if "error after success" in toxics:
+            raise self._away("the answer was lost")
+        return result
 
     def download(self, reference: str) -> bytes:
         """Download, perhaps damaged."""
         data = super().download(reference)
         return self._changes.pop(0)(data) if self._changes else data
+
+    def around_open(self, reference: str) -> BinaryIO:
+        """Open a payload, perhaps a damaged one."""
+        toxics = self._begin("open", reference)
+        file = cast("SupportsStreaming", self.store).open(reference)
+        if toxics.isdisjoint({"cut", "corrupt"}):
+            return file
+        with file:
+            return io.BytesIO(self._damaged(file.read(), toxics))
+
+    def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Publish a stream; a cut is in the middle of it."""
+        toxics = self._begin("publish_stream", topic)
+        if "cut" in toxics:
+            reader.read(1)
+            raise self._away("the connection was cut")
+        reference = cast("SupportsStreaming", self.store).publish_stream(topic, reader, context)
+        if "error after success" in toxics:
+            raise self._away("the answer was lost")
+        return reference
+
+    def around_list(self, topic: str, **options: Any) -> Iterator[PayloadInfo]:
+        """List a topic's payloads; a cut is in the middle of the list."""
+        toxics = self._begin("list", topic)
+        listed: Iterable[PayloadInfo] = cast("SupportsList", self.store).list(topic, **options)
+        if "cut" not in toxics:
+            return iter(listed)
+        return self._cut_list([*listed])
+
+    def _cut_list(self, listed: list[PayloadInfo]) -> Iterator[PayloadInfo]:
+        yield from listed[: len(listed) // 2]
+        raise self._away("the listing was cut")
+
+    def _begin(self, operation: str, path: str) -> frozenset[str]:
+        """Do what befalls a call before it begins.
+
+        Returns:
+            The kinds of faults that befall what comes after.
+        """
+        self.calls.append(operation)
+        self._open.wait()
+        if self._errors:
+            raise self._errors.pop(0)
+        released = self._released
+        with self._lock:
+            drawn = [
+                toxic
+                for toxic in self._toxics
+                if toxic.befalls(operation, path) and self._random.random() < toxic.probability
+            ]
+            wait = sum(toxic.seconds * self._random.random() for toxic in drawn if toxic.kind == "latency")
+            kinds = frozenset(toxic.kind for toxic in drawn)
+            # The first that ends the call is the only one; the others befall what it would have returned.
+            for ending in ("transient", "permanent"):
+                if ending in kinds:
+                    kinds = kinds & {"latency", "hang", ending}
+            self.injected.update(kinds)
+        for toxic in drawn:
+            if toxic.kind == "hang":
+                released.wait(toxic.seconds)
+        if wait:
+            released.wait(wait)
+        if "transient" in kinds:
+            raise self._away("it was away")
+        if "permanent" in kinds:
+            raise PayloadStoreError("a fault was injected: the store refuses", store=self.scheme)
+        return kinds
+
+    def _damaged(self, result: Any, toxics: frozenset[str]) -> Any:
+        if isinstance(result, StoredRecord):
+            return replace(result, value=self._damaged(bytes(result.value), toxics))
+        if "cut" in toxics:
+            result = result[: len(result) // 2]
+        if "corrupt" in toxics and result:
+            with self._lock:
+                at = self._random.randrange(len(result))
+            result = result[:at] + bytes([result[at] ^ 1]) + result[at + 1 :]
+        return result
+
+    def _away(self, what: str) -> PayloadStoreUnavailableError:
+        return PayloadStoreUnavailableError(f"a fault was injected: {what}", store=self.scheme)

@@ -79,6 +79,14 @@ OWN: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
             "kafka://C/a b.payloads/0/1-1/a b/1", f"kafka://C/t.payloads/0/1-1/t/{'1' * 1023}",
         ],
     ),
+    "mirror": (
+        {
+            "mirror.primary": {"class": "local", "local.path": "/srv/new"},
+            "mirror.secondary": {"class": "s3", "s3.bucket": "b", "s3.region": "eu-west-1"},
+        },
+        ["file:///srv/new/t/1", "s3://b/t/1"],
+        ["file:///srv/new", "file:///srv/t/1", "s3://c/t/1", "memory:///t/1"],
+    ),
 }  # fmt: skip
 NOBODY = [
     "",

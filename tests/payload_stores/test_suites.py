@@ -14,6 +14,7 @@ SUITES = {
     "objects": "objects.test_objects:TestObjectsStore",
     "hop": "hop.test_hop:TestHopStore",
     "kafka": "kafka.test_kafka:TestKafkaStore",
+    "mirror": "test_mirror:TestMirrorStore",
 }
 
 

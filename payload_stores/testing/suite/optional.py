@@ -147,6 +147,11 @@ class OptionalTests(StoreTests):
         with store.open(reference) as file:
             start = file.read(10)
             assert start + b"".join(iter(lambda: file.read(70_000), b"")) == data
+            if isinstance(store, SupportsRanges):  # otherwise, to seek may mean to read all that comes before
+                assert file.seekable()
+            for at in (len(data) // 2, 0, len(data)) if file.seekable() else ():
+                assert file.seek(at) == file.tell() == at
+                assert file.read(10) == data[at : at + 10]
         if strategy == "content" and store.stable_references:
             assert store.publish(self.topic, data, context) == reference
 

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import pytest
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext
-from payload_stores.errors import PayloadNotFoundError, PayloadTooLargeError
+from payload_stores.errors import PayloadIntegrityError, PayloadNotFoundError, PayloadTooLargeError
+from payload_stores.ids import sha256_digest
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
 
@@ -68,6 +69,17 @@ class PayloadTests(StoreTests):
         reader = open_store(self.store_class, config)
         assert reader.download(reference) == b"shared"
         reader.close()
+
+    def test_a_payload_is_compared_with_what_was_published(self, store: PayloadStore) -> None:
+        data = payload(1000)
+        reference, digest = store.publish(self.topic, data), sha256_digest(data)
+        assert store.download_verified(reference, size=1000, digest=digest) == data
+        assert store.download_verified(reference) == data
+        for wrong in ({"size": 999}, {"digest": sha256_digest(b"")}, {"size": 1001, "digest": digest}):
+            with pytest.raises(PayloadIntegrityError) as caught:
+                store.download_verified(reference, **wrong)
+            assert caught.value.about_record
+            assert caught.value.reference == reference
 
     # Missing and oversized payloads.
 

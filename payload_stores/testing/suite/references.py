@@ -36,9 +36,11 @@ class ReferenceTests(StoreTests):
         reference = store.publish(self.topic, b"data")
         reader = open_store(self.store_class, config)
         assert reader.owns(reference)
+        assert reader.claim(reference) > 0
         reader.close()
         for foreign in (f"other{reference}", reference.partition("://")[2], "other://host/topic/1", "", "\0", "\ud800"):
             assert not store.owns(foreign)
+            assert store.claim(foreign) == 0
 
     def test_a_reference_tells_its_topic(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsTopics):

@@ -1,0 +1,60 @@
+"""The store ``mirror``: every payload in two stores, both named by the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from payload_stores.middleware import Middleware, Mirror
+from payload_stores.options import Option
+from payload_stores.registry import open_store
+
+__all__ = ["MirrorStore"]
+
+
+class MirrorStore(Middleware):
+    """:class:`~payload_stores.middleware.Mirror` by configuration.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from payload_stores import open_store
+        >>> with TemporaryDirectory() as folder:
+        ...     old = {"class": "local", "local.path": folder + "/old"}
+        ...     new = {"class": "local", "local.path": folder + "/new"}
+        ...     store = open_store({"class": "mirror", "mirror.primary": new, "mirror.secondary": old}, {})
+        ...     store.download(store.publish("alerts", b"payload"))
+        b'payload'
+    """
+
+    PRIMARY: ClassVar[Option[Any]] = Option(
+        "mirror.primary",
+        lambda value: value,
+        None,
+        required=True,
+        doc='the store whose references are written, named as a store is: s3, or {"class": "s3", …}',
+    )
+    SECONDARY: ClassVar[Option[Any]] = Option(
+        "mirror.secondary",
+        lambda value: value,
+        None,
+        required=True,
+        doc="the store that has all payloads too, likewise",
+    )
+    options = (PRIMARY, SECONDARY)
+
+    def __init__(self) -> None:
+        """There are no stores before :meth:`configure`."""
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        """Open both stores. See :meth:`PayloadStore.configure`."""
+        primary = open_store(self.PRIMARY.read(config), config)
+        try:
+            secondary = open_store(self.SECONDARY.read(config), config)
+            try:
+                super().__init__(Mirror(primary, secondary))
+            except BaseException:
+                secondary.close()
+                raise
+        except BaseException:
+            primary.close()
+            raise
