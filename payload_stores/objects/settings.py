@@ -133,7 +133,7 @@ class Clients:
         stores = require("obstore.store", "objects")
         self._provider = PROVIDERS[scheme]
         self._known = (*known, *(f"objects.{name}" for name in (*self._provider.options, *_CLIENT)))
-        texts = {name: _text(name, value) for name, value in settings.items()}
+        texts = {name: _text(name, value) for name, value in settings.items() if not self._is_of_another(name)}
         for name in texts:
             self._refuse_ours(name)
         self.errors = Errors(
@@ -200,6 +200,11 @@ class Clients:
                     key=f"objects.{name}",
                 )
         return ConfigError(f"obstore does not take these settings: {message}", key="objects.url")
+
+    def _is_of_another(self, name: str) -> bool:
+        """Whether only other clouds have an option: routes to several share one configuration."""
+        own = name in self._provider.options or name in _CLIENT
+        return not own and any(name in provider.options for provider in PROVIDERS.values())
 
     def _refuse_ours(self, name: str) -> None:
         key = f"objects.{name}"

@@ -72,7 +72,7 @@ class TestObjectsStore(PayloadStoreTests):
             r"Did you mean objects\.allow_h",
         ),
         ({"objects.url": "s3://b", "objects.part.byte": "9"}, r"objects\.part\.byte is no", r"objects\.part\.bytes"),
-        ({"objects.url": "gs://b", "objects.region": "x"}, r"objects\.region is no option of obstore's GCSStore", None),
+        ({"objects.url": "gs://b", "objects.regoin": "x"}, r"objects\.regoin is no option of obstore's GCSStore", None),
         ({"objects.url": "s3://b", "objects.bucket": "c"}, r"is a part of objects\.url", None),
         ({"objects.url": "s3://b", "objects.timeout": "30s"}, r"is set by objects\.request\.timeout\.ms", None),
         ({"objects.url": "s3://b", "objects.allow_http": "perhaps"}, r"objects\.allow_http: .*boolean", None),
@@ -94,6 +94,13 @@ def test_a_wrong_configuration(config: dict[str, object], message: str, hint: st
     assert "hush" not in "".join(traceback.format_exception(caught.value))
     if hint is not None:
         assert re.search(hint, caught.value.hint or "")
+
+
+def test_options_of_other_clouds_are_ignored() -> None:
+    """As those of other stores: routes to several clouds share one configuration."""
+    config = {"objects.region": "eu-west-1", "objects.account_name": "a", "objects.service_account": "no.such.file"}
+    for url in ("s3://b", "az://c"):
+        assert opened({**config, "objects.url": url}).reference("t", "1") == f"{url}/t/1"
 
 
 def test_what_may_be_shown() -> None:
