@@ -231,6 +231,20 @@ def test_a_key_in_an_address_is_not_shown(serve: Any) -> None:
         assert "c2lnbmF0dXJl" not in "".join(traceback.format_exception(caught.value))
 
 
+def test_one_object_is_deleted_by_a_request_that_every_server_knows(serve: Any) -> None:
+    asked: list[str] = []
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.requestline)
+        request.send_response(204)
+        request.end_headers()
+
+    with serve(answer) as url:
+        config = {"objects.url": "s3://b/", "objects.endpoint": url, "objects.allow_http": "true"}
+        opened({**config, "objects.access_key_id": "a", "objects.secret_access_key": "b"}).delete("s3://b/t/1")
+    assert asked == ["DELETE /b/t/1 HTTP/1.1"]
+
+
 # Lists
 
 
