@@ -137,14 +137,14 @@ class UnderWay:
     @contextmanager
     def one_more(self) -> Iterator[int]:
         """Count a transfer for the time of a ``with`` block, which gets how many there are with this one."""
-        with self._lock:
-            self._count += 1
-            count = self._count
+        count = 0
         try:
+            with self._lock:
+                self._count = count = self._count + 1
             yield count
         finally:
             with self._lock:
-                self._count -= 1
+                self._count -= bool(count)  # Ctrl-C may have come before it was counted
 
 
 def settle(running: Iterable[Future[Any]]) -> None:

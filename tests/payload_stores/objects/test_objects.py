@@ -72,7 +72,7 @@ class TestObjectsStore(PayloadStoreTests):
             r"Did you mean objects\.allow_h",
         ),
         ({"objects.url": "s3://b", "objects.part.byte": "9"}, r"objects\.part\.byte is no", r"objects\.part\.bytes"),
-        ({"objects.url": "gs://b", "objects.region": "x"}, r"objects\.region is no option of obstore's GCSStore", None),
+        ({"objects.url": "gs://b", "objects.regoin": "x"}, r"objects\.regoin is no option of obstore's GCSStore", None),
         ({"objects.url": "s3://b", "objects.bucket": "c"}, r"is a part of objects\.url", None),
         ({"objects.url": "s3://b", "objects.timeout": "30s"}, r"is set by objects\.request\.timeout\.ms", None),
         ({"objects.url": "s3://b", "objects.allow_http": "perhaps"}, r"objects\.allow_http: .*boolean", None),
@@ -94,6 +94,13 @@ def test_a_wrong_configuration(config: dict[str, object], message: str, hint: st
     assert "hush" not in "".join(traceback.format_exception(caught.value))
     if hint is not None:
         assert re.search(hint, caught.value.hint or "")
+
+
+def test_options_of_other_clouds_are_ignored() -> None:
+    """As those of other stores: routes to several clouds share one configuration."""
+    config = {"objects.region": "eu-west-1", "objects.account_name": "a", "objects.service_account": "no.such.file"}
+    for url in ("s3://b", "az://c"):
+        assert opened({**config, "objects.url": url}).reference("t", "1") == f"{url}/t/1"
 
 
 def test_what_may_be_shown() -> None:
@@ -222,6 +229,20 @@ def test_a_key_in_an_address_is_not_shown(serve: Any) -> None:
         with pytest.raises(PayloadAccessDeniedError) as caught:
             store.download("az://c/topic/id")
         assert "c2lnbmF0dXJl" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_one_object_is_deleted_by_a_request_that_every_server_knows(serve: Any) -> None:
+    asked: list[str] = []
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.requestline)
+        request.send_response(204)
+        request.end_headers()
+
+    with serve(answer) as url:
+        config = {"objects.url": "s3://b/", "objects.endpoint": url, "objects.allow_http": "true"}
+        opened({**config, "objects.access_key_id": "a", "objects.secret_access_key": "b"}).delete("s3://b/t/1")
+    assert asked == ["DELETE /b/t/1 HTTP/1.1"]
 
 
 # Lists
