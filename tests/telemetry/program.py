@@ -112,7 +112,7 @@ def cache(_tracer: trace.Tracer, *_: str) -> dict[str, Any]:
     writer, reader = SerializerChain.from_config(config), DeserializerChain.from_config(config)
     ctx = RecordContext("alerts", "value", [])
     value = writer(LARGE, ctx)
-    for _ in range(3):
+    for _time in range(3):
         reader(value, RecordContext("alerts", "value", list(header_pairs(ctx))))
     return {}
 
@@ -266,7 +266,8 @@ def collected() -> Mapping[str, Any]:
 
 def main(name: str, *arguments: str) -> None:
     programs = {
-        each.__name__: each for each in (chains, calls, clients, instrumented, proxied, beside_aiokafkas, troubles)
+        each.__name__: each
+        for each in (cache, chains, calls, clients, instrumented, proxied, beside_aiokafkas, troubles)
     }
     facts = programs[name](set_up(), *arguments)
     print(json.dumps({**facts, "spans": [plain(span) for span in SPANS.get_finished_spans()], "metrics": collected()}))  # noqa: T201
