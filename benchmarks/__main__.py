@@ -8,7 +8,8 @@ import importlib
 import sys
 
 NAMES = (
-    "chain", "clients", "pipeline", "event_loop", "avro", "formats", "arrow", "hop", "s3", "stores", "memory", "spark",
+    "chain", "clients", "pipeline", "event_loop", "avro", "formats", "arrow", "hop", "s3", "stores", "kafka_store",
+    "memory", "spark",
 )  # fmt: skip
 _LONGEST_SECONDS = 1800
 

@@ -138,6 +138,13 @@ def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Pat
     assert [path.stat().st_size for path in (tmp_path / "store" / topic).iterdir()] == [5_000_000]
 
 
+def test_payloads_in_kafka(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "stores" / "kafka.md").read_text(encoding="utf-8")
+    (code,) = python_blocks(page)
+    code = substituted(code, broker, tmp_path).replace('"plates"', f'"{topic}"')
+    assert installed(install_line(page)).run(code, tmp_path) == "b'M 51' 20000000\n"
+
+
 def test_integrations(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     blocks = python_blocks(PAGES["integrations.md"])
     assert len(blocks) == 4

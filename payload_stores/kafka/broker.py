@@ -30,6 +30,9 @@ _QUEUED_KBYTES: Final = 8 << 10
 # How long nothing comes until the topic is looked up: librdkafka waits without a word for one that is missing.
 _PATIENCE_S: Final = 1.0
 
+_LEAST_TIMEOUT_MS: Final = 1_000
+_RECONNECT_MS: Final = 500
+
 _READER: Final[Mapping[str, object]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -72,7 +75,13 @@ class Broker:
     """
 
     def __init__(self, settings: Mapping[str, object], timeout_ms: int) -> None:
-        self._settings = {**settings, "logger": _log}
+        # A connection that hangs is given up in time, and one that was lost is soon tried again.
+        own = {
+            "socket.timeout.ms": max(timeout_ms, _LEAST_TIMEOUT_MS),
+            "socket.connection.setup.timeout.ms": max(timeout_ms, _LEAST_TIMEOUT_MS),
+            "reconnect.backoff.max.ms": _RECONNECT_MS,
+        }
+        self._settings = {**settings, **own, "logger": _log}
         self.timeout_s = timeout_ms / 1000
         self._topics: dict[str, Topic] = {}
         self._forked: list[object] = []
@@ -199,6 +208,8 @@ class Broker:
             if error.code() in {errors.UNKNOWN_TOPIC_OR_PART, errors._UNKNOWN_TOPIC}:  # noqa: SLF001
                 self.forget(name)
                 raise missing_topic(name, **where)
+            if error.code() == errors.GROUP_AUTHORIZATION_FAILED:
+                continue  # librdkafka looks for the coordinator of a group that is not used
             failure = translated(error, f"read the topic {name}", **where)
             if not failure.transient or error.fatal():
                 raise failure

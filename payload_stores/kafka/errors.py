@@ -18,6 +18,10 @@ _DENIED: Final = frozenset({
     "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION",
 })  # fmt: skip
+_PERMISSIONS: Final = (
+    "Check the credentials (sasl.*, ssl.*), and the permissions of this user: kafka-acls.sh --add --allow-principal "
+    "User:<user> --operation Write (for writers, Read for readers) --topic <payload topic>"
+)
 _TRANSIENT: Final = frozenset({
     "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE", "_WAIT_COORD",
     "_QUEUE_FULL", "_INTR", "_STATE", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "_FATAL", "_DESTROY",
@@ -40,7 +44,7 @@ def translated(error: KafkaError, doing: str, **where: str) -> PayloadStoreError
     name = error.name()
     message = f"Kafka refused to {doing}: {error.str()}"
     if name in _DENIED:
-        return PayloadAccessDeniedError(message, hint=_permission(name), store=STORE, **where)
+        return PayloadAccessDeniedError(message, hint=_PERMISSIONS, store=STORE, **where)
     if name == "MSG_SIZE_TOO_LARGE":
         return PayloadStoreError(
             message,
@@ -51,15 +55,6 @@ def translated(error: KafkaError, doing: str, **where: str) -> PayloadStoreError
     if name in _TRANSIENT or error.retriable():
         return unavailable(f"Kafka could not {doing}: {error.str()}", **where)
     return PayloadStoreError(message, store=STORE, **where)
-
-
-def _permission(name: str) -> str:
-    if name.startswith("TOPIC"):
-        return (
-            "Allow it with kafka-acls.sh: writers need WRITE, DESCRIBE_CONFIGS and, for new topics, CREATE on the "
-            "payload topic, readers need READ"
-        )
-    return "Check the credentials (sasl.*, ssl.*) and the permissions of this user"
 
 
 def unavailable(message: str, **where: str) -> PayloadStoreUnavailableError:

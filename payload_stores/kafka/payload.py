@@ -80,8 +80,6 @@ class Payload:
                 if offset != place.last or chunk is None or value is None or not self._is_own(chunk):
                     break
                 self._check(chunk, value, offset)
-                if not chunk.is_last:
-                    raise self._damaged("its last offset is not that of its last chunk")
                 self._offsets[chunk.index] = offset
                 assert chunk.size is not None  # noqa: S101  the last one has it
                 self._check_size(chunk.size)
@@ -159,8 +157,8 @@ class Payload:
             raise self._damaged(f"its chunk {chunk.index} has {len(value)} bytes, which does not go with its headers")
         if chunk.count is not None and chunk.count > place.last - place.first + 1:
             raise self._damaged(f"its {chunk.count} chunks cannot lie between its offsets")
-        if chunk.is_last and offset != place.last:
-            raise self._damaged("its last chunk is not at its last offset")
+        if (chunk.index == 0) != (offset == place.first) or chunk.is_last != (offset == place.last):
+            raise self._damaged(f"its chunk {chunk.index} is not where its reference says")
         self._publication = chunk.publication
 
     def _gone(self, why: str) -> PayloadNotFoundError:

@@ -29,6 +29,7 @@ __all__ = ["OwnWriter", "Writer"]
 _AHEAD: Final = 6
 _PUMP_SECONDS: Final = 0.1
 _FULL_SECONDS: Final = 0.05
+_PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 _PRODUCER: Final[dict[str, Any]] = {
     "enable.idempotence": True,
     "acks": "all",
@@ -77,8 +78,9 @@ class Writer:
         """What one call of :meth:`write` holds whenever it hands over a record; raises where it may not any more."""
         return nullcontext()
 
-    def failed(self, error: KafkaError) -> None:
-        """Look at an error of the producer's."""
+    def failed(self, error: KafkaError) -> KafkaError:
+        """Look at an error of the producer's; returns what it comes from, where that is known."""
+        return error
 
     def wait(self, report: Future[int], topic: str) -> int:
         """Wait for a record's offset.
@@ -115,8 +117,7 @@ class Writer:
                     raise unavailable(f"the producer has had no room for {self._timeout_s:g} s", topic=topic) from None
                 time.sleep(_FULL_SECONDS)  # until deliveries, of whatever records, have made room
             except kafka.KafkaException as error:
-                self.failed(error.args[0])
-                raise translated(error.args[0], f"write to the topic {topic}", topic=topic) from None
+                raise translated(self.failed(error.args[0]), f"write to the topic {topic}", topic=topic) from None
             else:
                 return report
 
@@ -125,8 +126,7 @@ class Writer:
             offset = message.offset()
             report.set_result(-1 if offset is None or offset < 0 else offset)
         else:
-            self.failed(error)
-            report.set_exception(translated(error, f"write to the topic {topic}", topic=topic))
+            report.set_exception(translated(self.failed(error), f"write to the topic {topic}", topic=topic))
 
 
 class OwnWriter(Writer):
@@ -145,21 +145,34 @@ class OwnWriter(Writer):
         self._forked: list[object] = []
         self._is_pumping = False
         self._is_closed = False
+        self._fatal: KafkaError | None = None
 
     def _produce_own(self, *arguments: Any) -> None:
+        kafka = require("confluent_kafka", "kafka")
         with self._lock:
             if self._pid != os.getpid():
                 self._forked.append(self._producer)  # its threads are the parent's: it cannot be ended here
                 self._pid, self._producer, self._is_pumping = os.getpid(), None, False
-            if self._producer is None:
-                if self._is_closed:
-                    raise PayloadStoreError("the store is closed", store="kafka")
-                self._producer = self._make()
-            self._producer.produce(*arguments)
+            try:
+                self._living().produce(*arguments)
+            except kafka.KafkaException as error:
+                if error.args[0].code() != kafka.KafkaError._FATAL:  # noqa: SLF001, its documented name
+                    raise
+                # What was fatal is told to others, and may be over; a new one tells it again if it is not.
+                self._producer = None
+                self._living().produce(*arguments)
             if self._is_pumping:
                 return
             self._is_pumping = True
         run_elsewhere(partial(self._pump, self._producer))
+
+    def _living(self) -> Any:
+        """The producer; another one, if that cannot go on."""
+        if self._producer is None:
+            if self._is_closed:
+                raise PayloadStoreError("the store is closed", store="kafka")
+            self._producer, self._fatal, self._is_pumping = self._make(), None, False
+        return self._producer
 
     def _make(self) -> Any:
         timeout_ms = int(self._broker.timeout_s * 1000)
@@ -169,17 +182,26 @@ class OwnWriter(Writer):
 
     def _pump(self, producer: Any) -> None:
         """Let the producer report, while there is something to report."""
+        kafka = require("confluent_kafka", "kafka")
         while True:
-            producer.poll(_PUMP_SECONDS)
+            try:
+                producer.poll(_PUMP_SECONDS)
+            except kafka.KafkaException as error:  # it cannot go on
+                self._fatal = self.failed(error.args[0])
+                producer.purge()
             with self._lock:
                 if not len(producer):
-                    self._is_pumping = False
+                    if producer is self._producer:
+                        self._is_pumping = False
                     return
 
-    def failed(self, error: KafkaError) -> None:
-        """Make another producer, where this one cannot go on."""
+    def failed(self, error: KafkaError) -> KafkaError:
+        """Make another producer the next time, where this one cannot go on."""
+        if error.name() in _PURGED and self._fatal is not None:
+            return self._fatal
         if error.fatal() or error.name() == "_FATAL":
             self._producer = None
+        return error
 
     def close(self) -> None:
         """Drop what is under way, and end the producer."""

@@ -23,11 +23,18 @@ def commands() -> None:
 
 @commands.command()
 @click.option("--records", default=300, show_default=True, type=click.IntRange(1, 5000), help="Number of alerts.")
-@click.option("--keep", is_flag=True, help="Keep the payloads and show where they are.")
+@click.option("--keep", is_flag=True, help="Keep the payloads and show where they are; of a folder.")
+@click.option(
+    "--store",
+    default="local",
+    show_default=True,
+    type=click.Choice(["local", "kafka"]),
+    help="Where the payloads go: a folder, or Kafka itself.",
+)
 @click.option(
     "--hop", is_flag=True, help="Instead: messages of hop, through a broker with users and an offload server."
 )
-def demo(records: int, keep: bool, hop: bool) -> None:
+def demo(records: int, keep: bool, store: str, hop: bool) -> None:
     """Run records through a real broker, a payload store and Spark."""
     if hop:
         from serde_chain.cli.demo_hop import run_hop_demo
@@ -35,7 +42,7 @@ def demo(records: int, keep: bool, hop: bool) -> None:
         return run_hop_demo()
     from serde_chain.cli.demo import run_demo
 
-    return run_demo(records, keep=keep)
+    return run_demo(records, keep=keep, store=store)
 
 
 @commands.command("check-config")

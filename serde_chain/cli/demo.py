@@ -51,12 +51,13 @@ class _Digests:
     sizes: dict[int, int] = field(default_factory=dict)
 
 
-def run_demo(records: int, *, keep: bool = False) -> None:
+def run_demo(records: int, *, keep: bool = False, store: str = "local") -> None:
     """Run the demo; leaves nothing running, and nothing on disk unless asked to.
 
     Args:
         records: How many alerts.
-        keep: Keep the payloads.
+        keep: Keep the payloads, if they are in a folder.
+        store: The payload store: ``local`` or ``kafka``.
 
     Raises:
         DemoError: A record was lost or changed on the way.
@@ -69,8 +70,9 @@ def run_demo(records: int, *, keep: bool = False) -> None:
     logging.getLogger("serde_chain").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="serde-chain-demo-"))
-    payloads = folder / "payloads"
-    payloads.mkdir()
+    payloads = folder / "payloads" if store == "local" else None
+    if payloads is not None:
+        payloads.mkdir()
     try:
         console.print("Starting a Kafka broker (fetched once, about a minute the first time) …")
         with KafkaBroker() as broker:
@@ -80,8 +82,8 @@ def run_demo(records: int, *, keep: bool = False) -> None:
                 "value.serializers": "avro, zstd, large-message",
                 "value.deserializers": "large-message, zstd, avro",
                 "avro.schema": ALERT_SCHEMA,
-                "large.message.payload.store.class": "local",
-                "local.path": str(payloads),
+                "large.message.payload.store.class": store,
+                **({} if payloads is None else {"local.path": str(payloads)}),
             }
             title = f"The configuration, of producer, consumer and Spark (broker {broker.bootstrap_servers})"
             console.print(config_table(title, config))
@@ -95,9 +97,9 @@ def run_demo(records: int, *, keep: bool = False) -> None:
             "(digests compared). The broker and Spark are stopped."
         )
         where = f"{payloads} (remove it when you have looked)" if keep else "removed; keep them with --keep"
-        console.print(f"Payloads: {where}", soft_wrap=True)
+        console.print(f"Payloads: {where if payloads else 'gone with the broker'}", soft_wrap=True)
     finally:
-        if not keep:
+        if not (keep and payloads):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -193,8 +195,8 @@ def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, s
     return table
 
 
-def _report(console: Console, config: dict[str, Any], payloads: Path) -> None:
-    """Show the records as they are stored in Kafka, and the store's folder."""
+def _report(console: Console, config: dict[str, Any], payloads: Path | None) -> None:
+    """Show the records as they are stored in Kafka, and where the payloads are."""
     seen = [inspect.describe(message) for message in raw_records(config, TOPIC, group="demo-inspect")]
     offloaded = [record for record in seen if "reference" in record["value"]]
     inline = [record for record in seen if "reference" not in record["value"]]
@@ -206,8 +208,12 @@ def _report(console: Console, config: dict[str, Any], payloads: Path) -> None:
     )
     console.print(table)
     if offloaded:
-        files = sum(1 for path in payloads.rglob("*") if path.is_file())
-        console.print(f"The payloads are in {payloads}: {files} files.", soft_wrap=True)
+        if payloads is not None:
+            files = sum(1 for path in payloads.rglob("*") if path.is_file())
+            console.print(f"The payloads are in {payloads}: {files} files.", soft_wrap=True)
+        else:
+            chunks = sum(1 for _ in raw_records(config, f"{TOPIC}.payloads", group="demo-chunks"))
+            console.print(f"The payloads are in the topic {TOPIC}.payloads: {chunks} chunks.", soft_wrap=True)
         console.print("The largest record as `serde-chain inspect` shows it:")
         console.print(inspect.table(max(offloaded, key=lambda record: record["value"]["payload bytes"])))
 

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from serde_chain.spark.metadata import entry_metadata
     from serde_chain.spark.references import resolve, resolve_record
     from serde_chain.spark.sink import encode, offload, serialize, serialize_udf
+    from serde_chain.spark.sql import register
+    from serde_chain.spark.unreadable import dead_letters
 
 __all__ = [
+    "dead_letters",
     "decode",
     "deserialize",
     "deserialize_udf",
@@ -23,6 +26,7 @@ __all__ = [
     "explain",
     "offload",
     "packages",
+    "register",
     "resolve",
     "resolve_record",
     "serialize",
@@ -30,6 +34,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "dead_letters": "unreadable",
     "decode": "dataframes",
     "deserialize": "columns",
     "deserialize_udf": "columns",
@@ -38,6 +43,7 @@ _MODULES = {
     "explain": "explanation",
     "offload": "sink",
     "packages": "connectors",
+    "register": "sql",
     "resolve": "references",
     "resolve_record": "references",
     "serialize": "sink",

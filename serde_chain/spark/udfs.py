@@ -19,9 +19,9 @@ from serde_chain.spark.plan.plan import FieldPlan, Plan, pickled
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.spark.plan.writing import WritePlan
 
-__all__ = ["make_function", "make_udf", "run_in_workers"]
+__all__ = ["DECODE", "make_function", "make_udf", "plain_udf", "result_type", "run_in_workers"]
 
-_DECODE: Final = "serde_chain.spark.worker.decode:decode_batches"
+DECODE: Final = "serde_chain.spark.worker.decode:decode_batches"
 
 
 def run_in_workers(
@@ -76,7 +76,7 @@ def make_function(name: str, plan: Plan) -> Callable[..., Any]:
     Raises:
         ConfigError: Something in the configuration cannot be pickled.
     """
-    return make_udf(name, _DECODE, plan, _result_type(plan))
+    return make_udf(name, DECODE, plan, result_type(plan))
 
 
 def make_udf(name: str, work: str, plan: Plan | WritePlan, returns: DataType) -> Callable[..., Any]:
@@ -95,11 +95,17 @@ def make_udf(name: str, work: str, plan: Plan | WritePlan, returns: DataType) ->
     Raises:
         ConfigError: Something in the configuration cannot be pickled.
     """
-    function = _make(name, work, plan, returns)
-    return lambda *columns: function(*map(_without_null, plan.columns, columns))
+    function, field = plain_udf(name, work, plan, returns)
+
+    def call(*columns: ColumnOrName) -> Column:
+        result: Column = function(*map(_without_null, plan.columns, columns))
+        return result if field is None else result.getField(field)
+
+    return call
 
 
-def _result_type(plan: Plan) -> DataType:
+def result_type(plan: Plan) -> DataType:
+    """The type of the column that a plan makes."""
     types = {**KAFKA, "error": StringType()}
     for name, field in ((KEY, plan.key), (VALUE, plan.value)):
         if field is not None:
@@ -117,13 +123,22 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
     return functions.coalesce(as_column(column), functions.array().cast(HEADERS)) if name == "headers" else column
 
 
-def _make(name: str, work: str, plan: Plan | WritePlan, returns: DataType) -> Callable[..., Any]:
+def plain_udf(name: str, work: str, plan: Plan | WritePlan, returns: DataType) -> tuple[Callable[..., Any], str | None]:
+    """As :func:`make_udf`, for those who call it in their own way.
+
+    Returns:
+        The user-defined function, whose headers must not be null, and the field of its result that is meant; None for
+        the result itself.
+
+    Raises:
+        ConfigError: Something in the configuration cannot be pickled.
+    """
     spark: Any = functions  # its attributes depend on the version
     shipped = pickled(plan)
     if hasattr(spark, "arrow_udf"):
         array = require("pyarrow", "spark").Array
         run = _arrow_function(_InWorkers(work, plan.python, "pyarrow"), shipped)
-        return _once(spark.arrow_udf, _named(run, name, array, array), returns)
+        return _once(spark.arrow_udf, _named(run, name, array, array), returns), None
     pandas: Any = require("pandas", "spark")
     run = _arrow_function(_InWorkers(work, plan.python, "pyarrow", "pandas"), shipped)
     # In a struct, since a pandas.DataFrame, which stands for a struct, cannot express that a whole row is null.
@@ -132,7 +147,7 @@ def _make(name: str, work: str, plan: Plan | WritePlan, returns: DataType) -> Ca
         _named(_pandas_function(run, plan.columns), name, pandas.Series, pandas.DataFrame),
         StructType([StructField("result", returns)]),
     )
-    return lambda *columns: function(*columns).getField("result")
+    return function, "result"
 
 
 def _named(run: Callable[..., Any], name: str, takes: Any, gives: Any) -> Callable[..., Any]:

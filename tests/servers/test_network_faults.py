@@ -2,11 +2,12 @@
 
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from payload_stores.testing import PayloadStoreFaultTests
-from serde_chain.testing.services import OffloadServer
+from serde_chain.testing.services import KafkaBroker, OffloadServer
 from tests.servers.azurite import Azurite
 from tests.servers.toxiproxy import Proxy, Toxiproxy
 from tests.servers.versitygw import VersityGateway
@@ -33,6 +34,54 @@ class TestS3StoreOnABadDay(PayloadStoreFaultTests):
             "s3.retry.attempts": 2,
             "s3.connection.timeout.ms": 1000,
             "s3.request.timeout.ms": 500,
+        }
+
+
+class ProxiedBroker(KafkaBroker):
+    """A broker that sends its clients by way of a proxy, on one more listener."""
+
+    port_count = 4
+
+    def __init__(self, toxiproxy: Toxiproxy) -> None:
+        super().__init__()
+        self._toxiproxy = toxiproxy
+        self.proxy: Proxy
+
+    def _properties(self, folder: Path) -> dict[str, str]:
+        *self._ports, port = self._ports
+        own = super()._properties(folder)
+        self._ports.append(port)
+        self.proxy = self._toxiproxy.proxy(f"kafka-{uuid.uuid4().hex[:8]}", f"127.0.0.1:{port}")
+        return {
+            **own,
+            "listeners": f"{own['listeners']},PROXIED://127.0.0.1:{port}",
+            "advertised.listeners": f"{own['advertised.listeners']},PROXIED://{self.proxy.address}",
+            "listener.security.protocol.map": f"{own['listener.security.protocol.map']},PROXIED:PLAINTEXT",
+        }
+
+
+class TestKafkaStoreOnABadDay(PayloadStoreFaultTests):
+    store_class = "kafka"
+    deletes_later = True
+    deadline_ms = 4_000
+
+    @pytest.fixture(scope="class")
+    def proxied(self, toxiproxy: Toxiproxy) -> Iterator[ProxiedBroker]:
+        with ProxiedBroker(toxiproxy) as running:
+            yield running
+
+    @pytest.fixture
+    def network(self, proxied: ProxiedBroker) -> Proxy:
+        return proxied.proxy
+
+    @pytest.fixture
+    def config(self, proxied: ProxiedBroker) -> Mapping[str, object]:
+        topic = f"payloads-{uuid.uuid4()}"
+        proxied.create_topic(topic)
+        return {
+            "bootstrap.servers": proxied.proxy.address,
+            "kafka.payload.topic": topic,
+            "kafka.payload.timeout.ms": 1_000,
         }
 
 

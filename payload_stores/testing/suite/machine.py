@@ -48,14 +48,18 @@ class StoreMachine(RuleBasedStateMachine):
     Args:
         open_one: Opens the store once more.
         topic: A topic without payloads.
-        large_bytes: Size of a payload that the store treats as large; 0 for none.
+        large_bytes: Size of a payload that the store treats as large; there is one at most, since it takes its time.
+        deletes_later: Whether what is deleted may be there for a while (:attr:`StoreTests.deletes_later`).
     """
 
-    def __init__(self, open_one: Callable[[], PayloadStore], topic: str, large_bytes: int) -> None:
+    def __init__(
+        self, open_one: Callable[[], PayloadStore], topic: str, large_bytes: int, *, deletes_later: bool = False
+    ) -> None:
         super().__init__()
         self._open_one = open_one
         self._topic = topic
         self._large_bytes = large_bytes
+        self._deletes_later = deletes_later
         self._store = open_one()
         self._before: list[PayloadStore] = []
         self._payloads: dict[str, bytes | None] = {}
@@ -69,7 +73,6 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._large_bytes)
     @rule(context=_CONTEXTS)
     def publish_large(self, context: PublishContext) -> None:
-        """Once at most."""
         data = payload(self._large_bytes)
         self._large_bytes = 0
         self._published(self._store.publish(self._topic, data, context), data, context)
@@ -112,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert isinstance(store, SupportsStreaming)
         expected = self._payloads[reference]
         if expected is None:
-            self._compare(lambda: store.open(reference), None)
+            self._compare(lambda: store.open(reference).close(), None)
             return
         with store.open(reference) as file:
             for at in moves if file.seekable() else ():
@@ -163,13 +166,12 @@ class StoreMachine(RuleBasedStateMachine):
         assert self._payloads.get(reference) in {None, data}
         self._payloads[reference] = data
 
-    @staticmethod
-    def _compare(read: Callable[[], Any], expected: bytes | None) -> None:
+    def _compare(self, read: Callable[[], Any], expected: bytes | None) -> None:
         if expected is not None:
             assert read() == expected
-            return
-        with pytest.raises(PayloadNotFoundError):
-            read()
+        elif not self._deletes_later:
+            with pytest.raises(PayloadNotFoundError):
+                read()
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
@@ -199,9 +201,10 @@ class MachineTests(StoreTests):
         first.close()
 
         def machine() -> StoreMachine:
-            number = next(numbers)
-            large = 0 if number % 4 else self.large_bytes  # it takes its time
-            return StoreMachine(lambda: open_store(self.store_class, config), f"{self.topic}-{number}", large)
+            topic = f"{self.topic}-{next(numbers)}"
+            return StoreMachine(
+                lambda: open_store(self.store_class, config), topic, self.large_bytes, deletes_later=self.deletes_later
+            )
 
         run_state_machine_as_test(
             cast("Any", machine),  # a function will do, by its documentation

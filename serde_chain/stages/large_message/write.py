@@ -256,6 +256,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     def _cannot_stream(self) -> str | None:
         """Why payloads cannot be read while they are uploaded; None if they can."""
+        if self._format.whole_record:
+            return f"the {FORMAT.name} stores whole records"
         if not isinstance(self._store, SupportsStreaming):
             return f"the payload store {self._store.scheme} takes whole payloads only"
         if self._compress is not None:

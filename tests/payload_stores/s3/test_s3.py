@@ -304,7 +304,7 @@ def test_a_digest_that_is_known_is_the_checksum(store: S3Store) -> None:
 
 def test_payloads_are_not_hashed_again_for_signatures(config: dict[str, object]) -> None:
     store = opened(config, **{"s3.multipart.threshold.bytes": 16 << 20})
-    signed: dict[str, Any] = {}
+    signed: dict[str, tuple[Any, bool]] = {}
 
     def note(request: Any, event_name: str, **_: object) -> None:
         checksums = [name for name in request.headers if name.startswith("x-amz-checksum-")]

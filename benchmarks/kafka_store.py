@@ -1,0 +1,215 @@
+"""The kafka store against plain clients that send and read the same chunks: MB/s, and memory of a stream.
+
+The broker is a real one, on the same machine and with its defaults. Both sides send with acks = all and idempotence.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+import confluent_kafka
+from rich.console import Console
+from rich.table import Table
+
+from payload_stores import open_store
+from payload_stores.kafka.store import KafkaStore
+from serde_chain.testing.memory import peak_bytes, reset_peak
+from serde_chain.testing.services import KafkaBroker
+
+_TOPIC: Final = "benchmark"
+_PAYLOADS: Final = f"{_TOPIC}.payloads"
+_PARTITIONS: Final = 4
+_ROUNDS: Final = 5
+# Bytes of a payload, how many of them in a turn, and how many at a time.
+_CASES: Final = ((1_200_000, 64, 1), (1_200_000, 64, 8), (20_000_000, 8, 1), (20_000_000, 8, 8), (200_000_000, 1, 1))
+_WANTED: Final = 0.7
+_STREAM_BYTES: Final = 2 << 30
+_STREAM_WANTED: Final = 32 << 20
+_SECONDS: Final = 120
+
+
+def run() -> bool:
+    """Print the tables; returns whether the targets are reached."""
+    # What the broker keeps is deleted by the megabyte, so that a small disk is enough.
+    settings = {"log.retention.bytes": str(1 << 30), "log.segment.bytes": str(128 << 20)}
+    with KafkaBroker(config={**settings, "log.retention.check.interval.ms": "1000"}) as broker:
+        config: dict[str, Any] = {**broker.client_config(), "log_level": 0}
+        for topic in (_TOPIC, _PAYLOADS):
+            broker.create_topic(topic, _PARTITIONS)
+        reached = _rates(config)
+        return _stream(config) and reached
+
+
+def _rates(config: dict[str, Any]) -> bool:
+    table = Table(title="Payloads in Kafka, MB/s by the clock", title_justify="left")
+    for heading in ("", "publish", "plain producer", "ratio", "wanted", "download", "plain consumer", "ratio"):
+        table.add_column(heading, justify="right" if heading else "left")
+    store = open_store("kafka", config)
+    assert isinstance(store, KafkaStore)  # noqa: S101  for mypy
+    producer = confluent_kafka.Producer(
+        {**config, "enable.idempotence": True, "acks": "all", "linger.ms": 0, "message.max.bytes": 1 << 20}
+    )
+    reached = True
+    for size, count, at_once in _CASES:
+        figures = _case(config, store, producer, size=size, count=count, at_once=at_once)
+        ratio = figures[0] / figures[1]
+        reached &= ratio >= _WANTED
+        table.add_row(
+            f"{count} of {size / 1e6:g} MB, {at_once} at a time",
+            f"{figures[0]:.0f}",
+            f"{figures[1]:.0f}",
+            f"[{'green' if ratio >= _WANTED else 'bold red'}]{ratio:.2f}[/]",
+            f"≥ {_WANTED}",
+            f"{figures[2]:.0f}",
+            f"{figures[3]:.0f}",
+            f"{figures[2] / figures[3]:.2f}",
+        )
+    Console().print(table)
+    store.close()
+    producer.close()
+    return reached
+
+
+def _case(
+    config: dict[str, Any],
+    store: KafkaStore,
+    producer: confluent_kafka.Producer,
+    *,
+    size: int,
+    count: int,
+    at_once: int,
+) -> list[float]:
+    """MB/s: published, sent, downloaded, received."""
+    payload = os.urandom(size)
+    references: list[str] = []
+    with ThreadPoolExecutor(at_once) as threads:
+
+        def publish() -> None:
+            references[:] = threads.map(lambda _: store.publish(_TOPIC, payload), range(count))
+
+        def download() -> None:
+            assert all(len(data) == size for data in threads.map(store.download, references))  # noqa: S101
+
+        up = _in_turns(publish, partial(_send, producer, payload, count))
+        publish()
+        down = _in_turns(download, partial(_receive, config, references))
+    return [size * count / statistics.median(times) / 1e6 for times in (*up, *down)]
+
+
+def _in_turns(*sides: Callable[[], object]) -> list[list[float]]:
+    """Seconds of each side, in turns."""
+    times: list[list[float]] = [[] for _ in sides]
+    for turn in range(_ROUNDS + 1):
+        for side in range(len(sides))[:: 1 if turn % 2 else -1]:
+            started = time.perf_counter()
+            sides[side]()
+            if turn:  # the first one connects
+                times[side].append(time.perf_counter() - started)
+    return times
+
+
+def _chunks(payload: bytes) -> Iterator[bytes]:
+    step = (1 << 20) - 4096
+    return (payload[at : at + step] for at in range(0, len(payload), step))
+
+
+def _send(producer: confluent_kafka.Producer, payload: bytes, count: int) -> None:
+    for number in range(count):
+        for chunk in _chunks(payload):
+            producer.produce(_PAYLOADS, chunk, key=b"plain", partition=number % _PARTITIONS)
+    assert producer.flush(_SECONDS) == 0  # noqa: S101
+
+
+def _receive(config: dict[str, Any], references: list[str]) -> None:
+    """Read the same chunks, partition by partition, without looking at them."""
+    wanted: dict[int, list[tuple[int, int]]] = {}
+    for reference in references:
+        partition, offsets = reference.split("/")[4:6]
+        first, _, last = offsets.partition("-")
+        wanted.setdefault(int(partition), []).append((int(first), int(last)))
+    group = {"group.id": str(uuid.uuid4()), "enable.auto.commit": False, "check.crcs": True}
+    consumer = confluent_kafka.Consumer({**config, **group})
+    begins = [
+        confluent_kafka.TopicPartition(_PAYLOADS, partition, min(first for first, _ in ranges))
+        for partition, ranges in wanted.items()
+    ]
+    ends = {partition: max(last for _, last in ranges) for partition, ranges in wanted.items()}
+    consumer.assign(begins)
+    while ends:
+        message = consumer.poll(_SECONDS)
+        assert message is not None  # noqa: S101
+        if message.error() is None and (message.offset() or 0) >= ends.get(message.partition() or 0, 1 << 62):
+            del ends[message.partition() or 0]
+    consumer.close()
+
+
+def _stream(config: dict[str, Any]) -> bool:
+    """Memory of a process that publishes a stream, and reads it again."""
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmarks.kafka_store", config["bootstrap.servers"], str(_STREAM_BYTES)],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        timeout=600,
+    )
+    table = Table(title=f"Peak memory of a stream of {_STREAM_BYTES >> 20} MiB", title_justify="left")
+    for heading in ("", "MiB", "wanted"):
+        table.add_column(heading, justify="right" if heading else "left")
+    reached = True
+    for name, number in zip(("publish_stream", "open and read"), result.stdout.split(), strict=True):
+        is_small = int(number) <= _STREAM_WANTED
+        reached &= is_small
+        table.add_row(
+            name,
+            f"[{'green' if is_small else 'bold red'}]{int(number) / 2**20:.1f}[/]",
+            f"≤ {_STREAM_WANTED >> 20}",
+        )
+    Console().print(table)
+    return reached
+
+
+class _Zeros:
+    """A stream of so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._block = bytes(1 << 20)
+
+    def read(self, size: int = -1, /) -> bytes:
+        count = min(self._left, len(self._block), size if size >= 0 else self._left)
+        self._left -= count
+        return self._block[:count]
+
+
+def _measure(servers: str, size: int) -> None:
+    config = {"bootstrap.servers": servers, "large.message.max.payload.bytes": size, "log_level": 0}
+    store = open_store("kafka", config)
+    assert isinstance(store, KafkaStore)  # noqa: S101  for mypy
+    reader: Any = _Zeros(8 << 20)
+    with store.open(store.publish_stream("streams", reader)) as file:
+        file.read(1)
+    reader = _Zeros(size)
+    before = reset_peak()
+    reference = store.publish_stream("streams", reader)
+    published = peak_bytes() - before
+    before = reset_peak()
+    read = 0
+    with store.open(reference) as file:
+        while block := file.read(1 << 20):
+            read += len(block)
+    assert read == size  # noqa: S101
+    print(published, peak_bytes() - before)
+    store.close()
+
+
+if __name__ == "__main__":
+    _measure(sys.argv[1], int(sys.argv[2]))
