@@ -120,7 +120,8 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
     (
         FORBIDDEN,
         PayloadAccessDeniedError,
-        f"{_CREDENTIALS}, and their permissions. Without s3:ListBucket, S3 also answers this for deleted objects",
+        f"{_CREDENTIALS}, their permissions, and s3.expected.bucket.owner. Without s3:ListBucket, S3 also answers this "
+        "for deleted objects",
     ),
     (
         frozenset({"RequestTimeTooSkewed"}),
