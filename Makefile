@@ -1,9 +1,9 @@
 # Everything that is done with the repository. Needs make, Python 3.11 or newer and, for all but
-# `lint`, a Java runtime of version 17 or newer; `test-servers` needs Go as well.
+# `lint`, a Java runtime of version 17 or newer; `test-servers` needs Go, and Node with npm, as well.
 #
 #   make demo           records above the broker's size limit, through Kafka into a Spark DataFrame
 #   make test           all tests but those below
-#   make test-servers   tests on S3 servers and a fault-injecting proxy, which Go builds first
+#   make test-servers   tests on servers of three clouds and a fault-injecting proxy, which Go builds and npm fetches
 #   make chaos          processes killed and interrupted: make chaos ARGS="--rounds 1000 --seed 7"
 #   make lint           ruff, mypy --strict, import-linter
 #   make bench          benchmarks side by side, as a table of ratios
@@ -13,7 +13,8 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-servers chaos lint bench lock lock-jars clean check-python check-java check-go check-tools
+.PHONY: help venv demo test test-servers chaos lint bench lock lock-jars clean check-python check-java check-go check-node \
+	check-tools
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -49,6 +50,11 @@ check-go:
 	@command -v go >/dev/null || { \
 		echo "Missing: Go, which builds the servers of \`make test-servers\`. Install it and put it on PATH." >&2; exit 1; }
 
+check-node:
+	@command -v node >/dev/null && command -v npm >/dev/null || { \
+		echo "Missing: Node with npm, which runs Azure's emulator in \`make test-servers\`. Install it and put it on" \
+			"PATH." >&2; exit 1; }
+
 check-tools: check-python check-java
 
 venv: $(VENV)/.stamp
@@ -72,7 +78,7 @@ chaos: check-tools venv
 test: check-tools venv
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not servers" $(ARGS)
 
-test-servers: check-tools check-go venv
+test-servers: check-tools check-go check-node venv
 	$(BIN)/python -m pytest -m servers $(ARGS)
 
 lint: venv

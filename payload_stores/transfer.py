@@ -131,20 +131,18 @@ class UnderWay:
     """Counts the transfers of one kind that are under way: one alone may take what several have to share."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._lock = threading.Lock()
+        # What is added and discarded in one step each leaves nothing behind when Ctrl-C comes in between.
+        self._running: set[object] = set()
 
     @contextmanager
     def one_more(self) -> Iterator[int]:
         """Count a transfer for the time of a ``with`` block, which gets how many there are with this one."""
-        with self._lock:
-            self._count += 1
-            count = self._count
+        one = object()
         try:
-            yield count
+            self._running.add(one)
+            yield len(self._running)
         finally:
-            with self._lock:
-                self._count -= 1
+            self._running.discard(one)
 
 
 def settle(running: Iterable[Future[Any]]) -> None:

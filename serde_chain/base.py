@@ -417,10 +417,13 @@ class SupportsOffload(Protocol):
         timeout_ms: Deadline of one upload in ms.
         worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
         joins_transactions: Whether the stage's store can write in a client's transactions.
+        most_alone: Bytes of the largest payload that stays in its record, whatever else is in that; 0 if none does.
     """
 
     @property
-    def negotiates(self) -> bool: ...  # noqa: D102  described above, as the others are
+    def most_alone(self) -> int: ...  # noqa: D102  described above, as the others are
+    @property
+    def negotiates(self) -> bool: ...  # noqa: D102
     @property
     def limits_ttl_ms(self) -> int: ...  # noqa: D102
     @property

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import ssl
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar, cast
 
 from payload_stores.base import StoredRecord
 from payload_stores.errors import (
@@ -34,6 +35,7 @@ T = TypeVar("T")
 
 _CONNECTIONS: Final = 64
 _MAX_REASON: Final = 2048
+_FILE_BYTES: Final = 256 << 10
 _FIRST_WAIT_S: Final = 0.1
 _MAX_WAIT_S: Final = 2.0
 
@@ -150,14 +152,30 @@ class HopClient:
         def attempt(_number: int) -> StoredRecord:
             with self._request("GET", reference, self._auth if authenticated else None, reference) as response:
                 _check(response, reference)
-                try:
+                with _readable(reference):
                     return record_document.read(response.iter_raw(), check)
-                except ValueError as error:
-                    raise PayloadIntegrityError(
-                        f"the offload server's document cannot be read: {error}", store="hop", reference=reference
-                    ) from error
 
         return self._retried(attempt)
+
+    def open(self, reference: str, check: Callable[[int], None], *, authenticated: bool = True) -> BinaryIO:
+        """Open a record's payload, which is read as it arrives. To seek back is to ask for it again.
+
+        Args:
+            reference: Its address.
+            check: Called with the size of the payload.
+            authenticated: Whether to send credentials.
+        """
+        auth = self._auth if authenticated else None
+
+        def attempt(_number: int) -> _Message:
+            with ExitStack() as stack:
+                response = stack.enter_context(self._request("GET", reference, auth, reference))
+                _check(response, reference)
+                with _readable(reference):
+                    size, views = record_document.open_message(response.iter_raw(), check)
+                return _Message(size, views, stack.pop_all())
+
+        return cast("BinaryIO", io.BufferedReader(_RecordFile(reference, lambda: self._retried(attempt)), _FILE_BYTES))
 
     def close(self) -> None:
         """Close the connections."""
@@ -190,25 +208,133 @@ class HopClient:
         self, method: str, url: str, auth: httpx2.Auth | None, reference: str, body: _Body | None = None
     ) -> Generator[httpx2.Response]:
         headers = {} if body is None else {"Content-Type": "application/bson", "Content-Length": str(body.size)}
-        try:
-            with self._client.stream(
+        with (
+            _explained(reference),
+            self._client.stream(
                 method, url, content=body, headers=headers, auth=auth, extensions={REPLAYABLE: True}
-            ) as response:
-                yield response
-        except httpx2.TransportError as error:
-            raise PayloadStoreUnavailableError(
-                f"the offload server did not answer: {type(error).__name__}: {error}",
-                hint="Check its address and that it is up",
-                store="hop",
-                reference=reference,
-            ) from error
-        except httpx2.HTTPError as error:
-            raise PayloadStoreError(
-                f"the request to the offload server failed: {error}", store="hop", reference=reference
-            ) from error
-        except PayloadStoreError as error:
-            error.add_context(store="hop", reference=reference)
+            ) as response,
+        ):
+            yield response
+
+
+@contextmanager
+def _explained(reference: str) -> Iterator[None]:
+    """Turn the errors of the HTTP library into a store's."""
+    try:
+        yield
+    except httpx2.TransportError as error:
+        raise PayloadStoreUnavailableError(
+            f"the offload server did not answer: {type(error).__name__}: {error}",
+            hint="Check its address and that it is up",
+            store="hop",
+            reference=reference,
+        ) from error
+    except httpx2.HTTPError as error:
+        raise PayloadStoreError(
+            f"the request to the offload server failed: {error}", store="hop", reference=reference
+        ) from error
+    except PayloadStoreError as error:
+        error.add_context(store="hop", reference=reference)
+        raise
+
+
+@contextmanager
+def _readable(reference: str) -> Iterator[None]:
+    """Turn the errors of a document into a store's."""
+    try:
+        yield
+    except ValueError as error:
+        raise PayloadIntegrityError(
+            f"the offload server's document cannot be read: {error}", store="hop", reference=reference
+        ) from error
+
+
+class _Message:
+    """The payload of a record, as it arrives.
+
+    Args:
+        size: Its size.
+        views: Its bytes.
+        connection: Closed with it.
+    """
+
+    def __init__(self, size: int, views: Iterator[memoryview], connection: ExitStack) -> None:
+        self.size = size
+        self._views = views
+        self._view = memoryview(b"")
+        self.at = 0
+        self.close = connection.close
+
+    def take(self, size: int) -> memoryview:
+        """The next bytes, up to a size."""
+        if not self._view and self.at < self.size:
+            self._view = next(self._views)
+        block, self._view = self._view[:size], self._view[size:]
+        self.at += len(block)
+        return block
+
+
+class _RecordFile(io.RawIOBase):
+    """The payload of a record as a file.
+
+    Args:
+        reference: For errors.
+        connect: Asks for the record.
+    """
+
+    def __init__(self, reference: str, connect: Callable[[], _Message]) -> None:
+        self._reference = reference
+        self._connect = connect
+        self._message: _Message | None = connect()
+        self._size = self._message.size
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """It can be sought."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move, as files do; what is passed over is read at the next read."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError("negative position")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read; where that fails, the next read asks for the record again."""
+        if self._at >= self._size:
+            return 0
+        message = self._message
+        if message is None or message.at > self._at:
+            self._let_go()
+            self._message = message = self._connect()
+        try:
+            with _explained(self._reference), _readable(self._reference):
+                while message.at < self._at:
+                    message.take(self._at - message.at)
+                block = message.take(len(buffer))
+        except BaseException:
+            self._let_go()
             raise
+        buffer[: len(block)] = block
+        self._at += len(block)
+        return len(block)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if not self.closed:
+            self._let_go()
+        super().close()
+
+    def _let_go(self) -> None:
+        message, self._message = self._message, None
+        if message is not None:
+            message.close()
 
 
 class _Body:

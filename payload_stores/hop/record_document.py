@@ -26,7 +26,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion  # noqa: E402
 from bson.datetime_ms import DatetimeMS  # noqa: E402
 from bson.errors import BSONError  # noqa: E402
 
-__all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "around", "frame", "holds", "read"]
+__all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "around", "frame", "holds", "open_message", "read"]
 
 T = TypeVar("T")
 
@@ -57,6 +57,7 @@ _LENGTHS: Final = {
     _STRING: (1, 0), 0x0D: (1, 0), 0x0E: (1, 0), _BINARY: (0, 1), 0x03: (5, -4), 0x04: (5, -4), 0x0F: (14, -4),
 }  # fmt: skip
 _OLD_BINARY: Final = 0x02  # a subtype that has its length twice
+_NO_MESSAGE: Final = "it has no message, or one that is not binary"
 _MAX_NAME: Final = 1024
 _MAX_ELEMENTS: Final = 100_000
 _CHUNK_BYTES: Final = 256 << 10
@@ -142,6 +143,30 @@ def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:
     return _record(message, fields)
 
 
+def open_message(chunks: Iterable[bytes], check: Callable[[int], None]) -> tuple[int, Iterator[memoryview]]:
+    """Read a document up to its payload.
+
+    Args:
+        chunks: Its bytes, in pieces of any size.
+        check: Called with the size of the payload; raises if it is too large.
+
+    Returns:
+        The payload's size, and its bytes as they arrive, which raise ValueError where it is cut off. What stands behind
+        it is not looked at.
+
+    Raises:
+        ValueError: It is not such a document, or cut off.
+    """
+    source = _Source(chunks)
+    while kind := source.take(1)[0]:
+        if source.name() == "message" and kind == _BINARY:
+            size = source.payload_size()
+            check(size)
+            return size, source.views(size)
+        source.value(kind)
+    raise ValueError(_NO_MESSAGE)
+
+
 def holds(chunks: Iterable[bytes], record: StoredRecord) -> bool:
     """Compare a document with a record as it arrives, without keeping its payload.
 
@@ -168,8 +193,6 @@ def _written(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, byt
 def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> tuple[T, dict[str, Any]]:
     """Go through a document: return the result for its message, and the fields that describe it."""
     source = _Source(chunks)
-    source.left = 4
-    source.left = _int32(source.take(4)) - 4
     messages: list[T] = []
     fields: list[bytes] = []
     while kind := source.take(1)[0]:
@@ -184,7 +207,7 @@ def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> 
             fields.append(bytes([kind]) + name.encode() + b"\0" + value)
     source.finish()
     if not messages:
-        raise ValueError("it has no message, or one that is not binary")
+        raise ValueError(_NO_MESSAGE)
     elements = b"".join(fields)
     try:
         return messages[0], bson.decode(struct.pack("<i", len(elements) + 5) + elements + b"\0", _CODEC)
@@ -201,36 +224,38 @@ class _Source:
         self._chunk = memoryview(b"")
         self._small = 0
         self._elements = 0
-        self.left = 0
+        self.left = 4
+        self.left = _int32(self.take(4)) - 4  # of the whole document, which begins with its length
 
     def take(self, size: int) -> bytes:
         """The next bytes; what is not the payload goes through here, and is bounded."""
         self._small += size
         if self._small > MAX_METADATA_BYTES:
             raise ValueError(f"it has more than {MAX_METADATA_BYTES} bytes beside the message")
-        return b"".join(self._views(size))
+        return b"".join(self.views(size))
 
     def payload(self, check: Callable[[int], None]) -> bytes:
         """A binary value that may be large."""
-        size = self._payload_size()
+        size = self.payload_size()
         check(size)
         # In CPython, BytesIO accepts and returns its bytes without a copy while nothing else holds them.
         buffer = io.BytesIO(bytes(size))
-        for view in self._views(size):
+        for view in self.views(size):
             buffer.write(view)
         return buffer.getvalue()
 
     def is_payload(self, expected: memoryview) -> bool:
         """Whether a binary value is the one that is expected; one of another size is not read."""
-        if self._payload_size() != len(expected):
+        if self.payload_size() != len(expected):
             raise ValueError("the message's size differs")
         at, same = 0, True
-        for view in self._views(len(expected)):
+        for view in self.views(len(expected)):
             same = same and view == expected[at : at + len(view)]
             at += len(view)
         return same
 
-    def _payload_size(self) -> int:
+    def payload_size(self) -> int:
+        """The size of a binary value, which is read next."""
         size, subtype = struct.unpack("<iB", self.take(5))
         if subtype == _OLD_BINARY:
             inner = _int32(self.take(4))
@@ -277,7 +302,8 @@ class _Source:
         if not 0 <= size <= self.left:
             raise ValueError(f"it has a value of {size} bytes, and {self.left} are left")
 
-    def _views(self, size: int) -> Iterator[memoryview]:
+    def views(self, size: int) -> Iterator[memoryview]:
+        """The next bytes, in pieces."""
         self._within(size)
         self.left -= size
         while size:

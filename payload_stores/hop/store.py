@@ -8,17 +8,21 @@ the endpoint only, and nothing else is fetched but trusted references, without t
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
+import mmap
 import re
+import tempfile
 import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext, StoredRecord
+from payload_stores.buffers import checked_range
 from payload_stores.connection import can_connect
-from payload_stores.errors import ConfigError, PayloadStoreError
+from payload_stores.errors import ConfigError, PayloadStoreError, PayloadTooLargeError
 from payload_stores.hop.endpoint import Endpoint, Unsupported, discover, is_message
 from payload_stores.hop.settings import switch
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
@@ -33,6 +37,7 @@ __all__ = ["HopStore"]
 
 _log = logging.getLogger("payload_stores")
 
+_BLOCK_BYTES: Final = 1 << 20
 _ID_HEADER: Final = "_id"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MECHANISMS: Final = ("scram-sha-256", "scram-sha-512")
@@ -177,15 +182,48 @@ class HopStore(PayloadStore):
 
     def download_record(self, reference: str) -> StoredRecord:
         """Fetch a record of the endpoint, or a trusted one. See :class:`~payload_stores.SupportsRecords`."""
-        if any(prefix.covers(reference) for prefix in self._trusted):
-            return self._client.download(reference, lambda size: self.check_size(size, reference), authenticated=False)
-        endpoint = self._endpoint()
-        if isinstance(endpoint, Unsupported):
-            raise self.untrusted(reference, str(endpoint))
-        address = endpoint.own(reference)
-        if address is None:
-            raise self.untrusted(reference, f"it is not a message of {endpoint.url}")
-        return self._client.download(address, lambda size: self.check_size(size, reference))
+        address, is_own = self._address(reference)
+        return self._client.download(address, lambda size: self.check_size(size, reference), authenticated=is_own)
+
+    def open(self, reference: str) -> BinaryIO:
+        """Open a payload, which is read as it arrives. See :class:`~payload_stores.SupportsStreaming`.
+
+        The protocol has no ranges, since a server makes the document around the payload for each request. So to seek
+        forward reads what is passed over, and to seek back asks for the record again.
+        """
+        address, is_own = self._address(reference)
+        return self._client.open(address, lambda size: self.check_size(size, reference), authenticated=is_own)
+
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
+        """Read a payload up to the end of a part. See :class:`~payload_stores.SupportsRanges`."""
+        wanted = checked_range(start, length)
+        with self.open(reference) as file:
+            size = file.seek(0, io.SEEK_END)
+            file.seek(wanted.start)
+            return file.read(min(length, max(0, size - start)))
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Post what a reader returns, by way of a temporary file: a document begins with its length.
+
+        See :class:`~payload_stores.SupportsStreaming`.
+        """
+        from payload_stores.hop.record_document import MAX_BYTES
+
+        self.check_topic(topic)
+        with tempfile.TemporaryFile() as file:
+            while block := reader.read(_BLOCK_BYTES):
+                file.write(block)
+                if file.tell() > MAX_BYTES:
+                    raise PayloadTooLargeError(
+                        f"the record cannot be written: a BSON document has at most {MAX_BYTES} bytes",
+                        store="hop",
+                        topic=topic,
+                    )
+            if not file.tell():
+                return self.publish(topic, b"", context)
+            file.flush()
+            # It goes with the last view of it: those of an error that is under way would not let it be closed here.
+            return self.publish(topic, memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), context)
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
         """Make a UUID: a random one, or version 8 (RFC 9562) of what the other stores would use."""
@@ -224,6 +262,18 @@ class HopStore(PayloadStore):
             )
         message_id = uuid.UUID(payload_id)
         return message_id, _with_id(record, message_id.bytes)
+
+    def _address(self, reference: str) -> tuple[str, bool]:
+        """Where a record is, and whether that is the store's own endpoint, which gets the credentials."""
+        if any(prefix.covers(reference) for prefix in self._trusted):
+            return reference, False
+        endpoint = self._endpoint()
+        if isinstance(endpoint, Unsupported):
+            raise self.untrusted(reference, str(endpoint))
+        address = endpoint.own(reference)
+        if address is None:
+            raise self.untrusted(reference, f"it is not a message of {endpoint.url}")
+        return address, True
 
     def _endpoint(self) -> Endpoint | Unsupported:
         with self._lock:

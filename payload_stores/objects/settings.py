@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -29,13 +29,13 @@ class Provider:
         store: obstore's class.
         options: Its options, by obstore's names; its longer names (``aws_…``) are taken as well.
         place: Options that ``objects.url`` stands for.
-        defaults: Options that are set unless the user sets one of them.
+        defaults: Groups of options that are set unless the user sets one of the group.
     """
 
     store: str
     options: tuple[str, ...]
     place: tuple[str, ...]
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    defaults: tuple[Mapping[str, str], ...] = ()
 
 
 # Names as in obstore's S3Config, GCSConfig, AzureConfig and ClientConfig; others are handed on, and refused by obstore.
@@ -52,9 +52,13 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
             "container_authorization_token_file",
         ),
         ("bucket", "bucket_name"),
-        # What the server compares is a checksum that costs nothing. Otherwise the signature hashes the payload, for
-        # which the record has a SHA-256 already.
-        {"unsigned_payload": "true", "checksum_algorithm": "crc64nvme"},
+        (
+            # What the server compares is a checksum that costs nothing. Otherwise the signature hashes the payload, for
+            # which the record has a SHA-256 already.
+            {"unsigned_payload": "true", "checksum_algorithm": "crc64nvme"},
+            # One object is deleted at a time; not every server can delete several.
+            {"disable_bulk_delete": "true"},
+        ),
     ),
     "gs": Provider(
         "GCSStore",
@@ -133,7 +137,7 @@ class Clients:
         stores = require("obstore.store", "objects")
         self._provider = PROVIDERS[scheme]
         self._known = (*known, *(f"objects.{name}" for name in (*self._provider.options, *_CLIENT)))
-        texts = {name: _text(name, value) for name, value in settings.items()}
+        texts = {name: _text(name, value) for name, value in settings.items() if not self._is_of_another(name)}
         for name in texts:
             self._refuse_ours(name)
         self.errors = Errors(
@@ -141,8 +145,9 @@ class Clients:
         )
         self._make = getattr(stores, self._provider.store)
         self._config = {name: text for name, text in texts.items() if name not in _CLIENT}
-        if not self._provider.defaults.keys() & self._config.keys():
-            self._config.update(self._provider.defaults)
+        for group in self._provider.defaults:
+            if not group.keys() & self._config.keys():
+                self._config.update(group)
         self._options: dict[str, Any] = {
             "client_options": {
                 **{name: text for name, text in texts.items() if name in _CLIENT},
@@ -200,6 +205,11 @@ class Clients:
                     key=f"objects.{name}",
                 )
         return ConfigError(f"obstore does not take these settings: {message}", key="objects.url")
+
+    def _is_of_another(self, name: str) -> bool:
+        """Whether only other clouds have an option: routes to several share one configuration."""
+        own = name in self._provider.options or name in _CLIENT
+        return not own and any(name in provider.options for provider in PROVIDERS.values())
 
     def _refuse_ours(self, name: str) -> None:
         key = f"objects.{name}"

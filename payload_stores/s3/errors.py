@@ -65,6 +65,10 @@ ELSEWHERE: Final = frozenset(
 EMPTY: Final = frozenset({"InvalidRange", "416", "RequestedRangeNotSatisfiable"})
 
 _CREDENTIALS: Final = "Check s3.access.key, s3.secret.key, s3.session.token, or boto3's other sources of credentials"
+_REFUSED: Final = (
+    f"{_CREDENTIALS}, their permissions, and s3.expected.bucket.owner. "
+    "Without s3:ListBucket, S3 also answers this for deleted objects"
+)
 
 
 def error_code(error: BaseException) -> str:
@@ -120,7 +124,7 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
     (
         FORBIDDEN,
         PayloadAccessDeniedError,
-        f"{_CREDENTIALS}, and their permissions. Without s3:ListBucket, S3 also answers this for deleted objects",
+        _REFUSED,
     ),
     (
         frozenset({"RequestTimeTooSkewed"}),

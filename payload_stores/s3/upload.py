@@ -158,10 +158,11 @@ class Uploads:
 
     @staticmethod
     def _sign_checksums_only(client: Any) -> None:
-        """Keep botocore from hashing payloads once more for the signature of a put.
+        """Keep botocore from hashing payloads once more for the signature of a put, and of a part over plain http.
 
         The signature covers the header with the payload's SHA-256, with which the server compares what it got: over
-        plain http too, nothing can be changed on the way. Other requests are signed as ever.
+        plain http too, nothing can be changed on the way. Of a part it covers the CRC32, as over TLS; readers compare
+        the whole with the record's SHA-256. Other requests are signed as ever.
         """
         from botocore.config import Config
 
@@ -172,7 +173,8 @@ class Uploads:
         def use(context: dict[str, Any], **_: object) -> None:
             context["client_config"] = lean
 
-        client.meta.events.register("before-call.s3.PutObject", use)
+        for request in ("PutObject", "UploadPart"):
+            client.meta.events.register(f"before-call.s3.{request}", use)
 
     def _put_part(self, upload: Mapping[str, str], number: int, part: memoryview) -> tuple[dict[str, Any], int]:
         with closing(Blocks(part)) as body:

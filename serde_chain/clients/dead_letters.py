@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from serde_chain.errors import DeadLetterError, SerializationError
 
-__all__ = ["DeadLetter", "Header", "Origin", "error_headers", "not_taken", "read_dead_letter"]
+__all__ = ["DeadLetter", "Header", "Origin", "error_headers", "header_name", "not_taken", "read_dead_letter"]
 
 Header = tuple[str, bytes | str | None]
 
@@ -57,6 +57,16 @@ class DeadLetter(NamedTuple):
     headers: list[Header]
 
 
+def header_name(fact: str) -> str:
+    """The header of a fact about a dead letter: ``kind``, ``message``, ``stage``, ``topic``, ``partition`` and so on.
+
+    Example:
+        >>> header_name("offset")
+        'serde-chain-error-offset'
+    """
+    return _PREFIX + fact
+
+
 def error_headers(error: SerializationError, origin: Origin) -> list[Header]:
     """The headers that make a dead letter of a record.
 
@@ -76,7 +86,9 @@ def error_headers(error: SerializationError, origin: Origin) -> list[Header]:
         "stage": error.stage,
         **origin._asdict(),
     }
-    return [(_PREFIX + name, str(said[name]).encode("utf-8", "replace")) for name in _NAMES if said[name] is not None]
+    return [
+        (header_name(name), str(said[name]).encode("utf-8", "replace")) for name in _NAMES if said[name] is not None
+    ]
 
 
 def not_taken(error: SerializationError, topic: str, said: str, *, transient: bool) -> DeadLetterError:
@@ -130,13 +142,13 @@ def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetter:
     own = list(headers or ())
     said: dict[str, str] = {}
     for name in _NAMES:
-        at = next((at for at in reversed(range(len(own))) if own[at][0] == _PREFIX + name), None)
+        at = next((at for at in reversed(range(len(own))) if own[at][0] == header_name(name)), None)
         if at is not None:
             value = own.pop(at)[1]
             said[name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
     topic = said.get("topic")
     if not topic:
-        raise ValueError(f"there is no header {_PREFIX}topic")
+        raise ValueError(f"there is no header {header_name('topic')}")
     timestamp = _number(said, "timestamp") if "timestamp" in said else None
     return DeadLetter(Origin(topic, _number(said, "partition"), _number(said, "offset"), timestamp), own)
 
@@ -144,7 +156,7 @@ def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetter:
 def _number(said: dict[str, str], name: str) -> int:
     value = said.get(name)
     if value is None:
-        raise ValueError(f"there is no header {_PREFIX}{name}")
+        raise ValueError(f"there is no header {header_name(name)}")
     if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
-        raise ValueError(f"the header {_PREFIX}{name} is {value[:50]!r} instead of a number")
+        raise ValueError(f"the header {header_name(name)} is {value[:50]!r} instead of a number")
     return int(value)

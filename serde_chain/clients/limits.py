@@ -136,16 +136,26 @@ class ClientLimits:
         overhead: Bytes that the later stages add.
         topics: The limits of topics, where they count.
         is_key: Whether they are for keys.
+        setting: What the client calls its limit.
     """
 
-    def __init__(self, message_max_bytes: int, overhead: int, topics: Topics | None, *, is_key: bool) -> None:
+    def __init__(
+        self,
+        message_max_bytes: int,
+        overhead: int,
+        topics: Topics | None,
+        *,
+        is_key: bool,
+        setting: str = "message.max.bytes",
+    ) -> None:
         self._max_bytes = message_max_bytes
+        self._name = setting
         self._overhead = overhead
         self._topics = topics
         self._is_key = is_key
         self._warned: set[str] = set()
         self.most = max(0, message_max_bytes - RECORD_OVERHEAD)
-        self.setting = f"message.max.bytes ({message_max_bytes})"
+        self.setting = f"{setting} ({message_max_bytes})"
         room = self.largest(None)
         self.always = max(0, room if is_key else room - KEY_ROOM) if topics is None else 0
 
@@ -153,7 +163,7 @@ class ClientLimits:
         """The limits of the client alone."""
         if self._topics is None:
             return self
-        return ClientLimits(self._max_bytes, self._overhead, None, is_key=self._is_key)
+        return ClientLimits(self._max_bytes, self._overhead, None, is_key=self._is_key, setting=self._name)
 
     def ask(self, ctx: Context | None) -> Transfer[None] | None:
         """The question to the broker, where the topic's limit counts and is not known; None otherwise."""

@@ -1,4 +1,4 @@
-"""Chains in Spark: Kafka columns into typed columns, in batch and in structured streaming."""
+"""Chains in Spark: Kafka columns into typed columns and back, in batch and in structured streaming."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -12,27 +12,42 @@ if TYPE_CHECKING:
     from serde_chain.spark.explanation import explain
     from serde_chain.spark.metadata import entry_metadata
     from serde_chain.spark.references import resolve, resolve_record
+    from serde_chain.spark.sink import encode, offload, serialize, serialize_udf
+    from serde_chain.spark.sql import register
+    from serde_chain.spark.unreadable import dead_letters
 
 __all__ = [
+    "dead_letters",
     "decode",
     "deserialize",
     "deserialize_udf",
+    "encode",
     "entry_metadata",
     "explain",
+    "offload",
     "packages",
+    "register",
     "resolve",
     "resolve_record",
+    "serialize",
+    "serialize_udf",
 ]
 
 _MODULES = {
+    "dead_letters": "unreadable",
     "decode": "dataframes",
     "deserialize": "columns",
     "deserialize_udf": "columns",
+    "encode": "sink",
     "entry_metadata": "metadata",
     "explain": "explanation",
+    "offload": "sink",
     "packages": "connectors",
+    "register": "sql",
     "resolve": "references",
     "resolve_record": "references",
+    "serialize": "sink",
+    "serialize_udf": "sink",
 }
 
 

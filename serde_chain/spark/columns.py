@@ -23,7 +23,7 @@ from serde_chain.spark.plan.types import arrow_of, spark_of
 from serde_chain.spark.references import read_bytes
 from serde_chain.spark.udfs import make_function, run_in_workers
 
-__all__ = ["ColumnOrName", "deserialize", "deserialize_udf"]
+__all__ = ["ColumnOrName", "deserialize", "deserialize_udf", "plan_values"]
 
 
 def deserialize(
@@ -73,7 +73,7 @@ def deserialize(
     check_packages()
     check_engine(engine)
     mode, loaded = check_mode(mode), load(config)
-    field = _field(loaded, schema)
+    field = plan_values(loaded, schema)
     if headers is None and field.needs_headers:
         raise ConfigError(
             "the chain needs the record's headers",
@@ -123,10 +123,11 @@ def deserialize_udf(
     check_packages()
     mode, loaded = check_mode(mode), load(config)
     columns = (VALUE, "headers", *CONTEXT, KEY)
-    return make_function("deserialize", Plan(loaded, columns, _field(loaded, schema), None, (), mode))
+    return make_function("deserialize", Plan(loaded, columns, plan_values(loaded, schema), None, (), mode))
 
 
-def _field(config: dict[str, object], schema: DataType | str | None) -> FieldPlan:
+def plan_values(config: dict[str, object], schema: DataType | str | None) -> FieldPlan:
+    """How values are read, by the configuration and the type that the user asks for."""
     field = plan_field(config, is_key=False, given=None if schema is None else arrow_of(schema))
     if field is None:
         raise ConfigError("the configuration names no value.deserializers", key="value.deserializers")

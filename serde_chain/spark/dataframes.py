@@ -20,6 +20,7 @@ from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.udfs import run_in_workers
+from serde_chain.spark.unreadable import RAW, raw_records
 
 __all__ = ["decode"]
 
@@ -30,6 +31,7 @@ def decode(
     mode: str = "FAILFAST",
     engine: str = "auto",
     topics: str | Sequence[str] = (),
+    raw: bool = False,
 ) -> Callable[[DataFrame], DataFrame]:
     """Make a transformation for DataFrames of Spark's Kafka source, in batch and in structured streaming.
 
@@ -48,6 +50,8 @@ def decode(
             ``auto``: ``native`` where that reads all that ``arrow`` reads; :func:`serde_chain.spark.explain` says why.
         topics: For ``native`` with a schema registry: the topics, whose subjects have the schemas. Schemas registered
             after the query was planned are not known to it.
+        raw: With ``PERMISSIVE``: add the column ``serde_raw`` as well, a struct of ``value``, ``headers``, ``key`` and
+            ``timestamp`` as they came, null for good records. :func:`serde_chain.spark.dead_letters` takes it.
 
     Returns:
         A function from DataFrame to DataFrame. ``value`` becomes the typed column of ``value.deserializers``, and
@@ -62,6 +66,8 @@ def decode(
     check_packages()
     check_engine(engine)
     mode = check_mode(mode)
+    if raw and mode != PERMISSIVE:
+        raise ConfigError(f"raw=True keeps what cannot be read, which {mode} does not", key="raw")
     loaded = load(config)
     value = plan_field(loaded, is_key=False)
     key = plan_field(loaded, is_key=True)
@@ -75,6 +81,12 @@ def decode(
     def transform(frame: DataFrame) -> DataFrame:
         """Decode the Kafka columns of a DataFrame."""
         _check_columns(frame, value, key)
+        if not raw:
+            return decoded(frame)
+        done = decoded(raw_records(frame))
+        return done.withColumn(RAW, functions.when(functions.col(ERROR).isNotNull(), functions.col(RAW)))
+
+    def decoded(frame: DataFrame) -> DataFrame:
         choices = {
             KEY if field.is_key else VALUE: choose(
                 loaded, field, engine=engine, mode=mode, topics=as_topics(topics), session=frame.sparkSession
@@ -87,18 +99,18 @@ def decode(
         check_worker_python(frame.sparkSession)
         columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
         gives = changed_columns(columns, value, key, mode)
-        decoded = frame.withColumn(
+        done = frame.withColumn(
             DECODED, run_in_workers("decode", loaded, columns, value=value, key=key, gives=gives, mode=mode)
         )
         if mode == DROPMALFORMED:
-            decoded = decoded.where(functions.col(DECODED).getField("error").isNull())
+            done = done.where(functions.col(DECODED).getField("error").isNull())
         selected = [
             functions.col(DECODED).getField(name).alias(name) if name in gives else functions.col(f"`{name}`")
             for name in frame.columns
         ]
         if mode == PERMISSIVE:
             selected.append(functions.col(DECODED).getField("error").alias(ERROR))
-        return decoded.select(*selected)
+        return done.select(*selected)
 
     return transform
 

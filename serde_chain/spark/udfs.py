@@ -6,7 +6,7 @@ Both run the same code on Arrow arrays; around the pandas UDF they are converted
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Column, functions
 from pyspark.sql.types import DataType, StringType, StructField, StructType
@@ -17,8 +17,11 @@ from serde_chain.spark.plan.arguments import PERMISSIVE
 from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column
 from serde_chain.spark.plan.plan import FieldPlan, Plan, pickled
 from serde_chain.spark.plan.types import as_nullable, spark_of
+from serde_chain.spark.plan.writing import WritePlan
 
-__all__ = ["make_function", "run_in_workers"]
+__all__ = ["DECODE", "make_function", "make_udf", "plain_udf", "result_type", "run_in_workers"]
+
+DECODE: Final = "serde_chain.spark.worker.decode:decode_batches"
 
 
 def run_in_workers(
@@ -73,11 +76,36 @@ def make_function(name: str, plan: Plan) -> Callable[..., Any]:
     Raises:
         ConfigError: Something in the configuration cannot be pickled.
     """
-    function = _make(name, plan, _result_type(plan))
-    return lambda *columns: function(*map(_without_null, plan.columns, columns))
+    return make_udf(name, DECODE, plan, result_type(plan))
 
 
-def _result_type(plan: Plan) -> DataType:
+def make_udf(name: str, work: str, plan: Plan | WritePlan, returns: DataType) -> Callable[..., Any]:
+    """Make a function that Spark ships to its workers.
+
+    Args:
+        name: What a query's plan shows.
+        work: What does it there, ``module:function``: called with the pickled plan and an iterator of tuples of
+            ``pyarrow.Array``, and returns an iterator of ``pyarrow.Array``.
+        plan: What it is to do.
+        returns: The type of the column.
+
+    Returns:
+        A function of columns, in the order of the plan's.
+
+    Raises:
+        ConfigError: Something in the configuration cannot be pickled.
+    """
+    function, field = plain_udf(name, work, plan, returns)
+
+    def call(*columns: ColumnOrName) -> Column:
+        result: Column = function(*map(_without_null, plan.columns, columns))
+        return result if field is None else result.getField(field)
+
+    return call
+
+
+def result_type(plan: Plan) -> DataType:
+    """The type of the column that a plan makes."""
     types = {**KAFKA, "error": StringType()}
     for name, field in ((KEY, plan.key), (VALUE, plan.value)):
         if field is not None:
@@ -95,22 +123,31 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
     return functions.coalesce(as_column(column), functions.array().cast(HEADERS)) if name == "headers" else column
 
 
-def _make(name: str, plan: Plan, returns: DataType) -> Callable[..., Any]:
+def plain_udf(name: str, work: str, plan: Plan | WritePlan, returns: DataType) -> tuple[Callable[..., Any], str | None]:
+    """As :func:`make_udf`, for those who call it in their own way.
+
+    Returns:
+        The user-defined function, whose headers must not be null, and the field of its result that is meant; None for
+        the result itself.
+
+    Raises:
+        ConfigError: Something in the configuration cannot be pickled.
+    """
     spark: Any = functions  # its attributes depend on the version
     shipped = pickled(plan)
     if hasattr(spark, "arrow_udf"):
         array = require("pyarrow", "spark").Array
-        run = _arrow_function(_InWorkers(plan.python, "pyarrow"), shipped)
-        return _once(spark.arrow_udf, _named(run, name, array, array), returns)
+        run = _arrow_function(_InWorkers(work, plan.python, "pyarrow"), shipped)
+        return _once(spark.arrow_udf, _named(run, name, array, array), returns), None
     pandas: Any = require("pandas", "spark")
-    run = _arrow_function(_InWorkers(plan.python, "pyarrow", "pandas"), shipped)
+    run = _arrow_function(_InWorkers(work, plan.python, "pyarrow", "pandas"), shipped)
     # In a struct, since a pandas.DataFrame, which stands for a struct, cannot express that a whole row is null.
     function = _once(
         spark.pandas_udf,
         _named(_pandas_function(run, plan.columns), name, pandas.Series, pandas.DataFrame),
         StructType([StructField("result", returns)]),
     )
-    return lambda *columns: function(*columns).getField("result")
+    return function, "result"
 
 
 def _named(run: Callable[..., Any], name: str, takes: Any, gives: Any) -> Callable[..., Any]:
@@ -131,9 +168,9 @@ def _once(udf: Any, run: Callable[..., Any], returns: DataType) -> Callable[...,
     return function
 
 
-def _arrow_function(decode: Any, pickled: bytes) -> Callable[..., Iterator[Any]]:
+def _arrow_function(work: Any, pickled: bytes) -> Callable[..., Iterator[Any]]:
     def run(batches: Iterator[Any]) -> Iterator[Any]:
-        yield from decode(pickled, batches)
+        yield from work(pickled, batches)
 
     return run
 
@@ -149,40 +186,41 @@ def _pandas_function(run: Callable[..., Iterator[Any]], columns: tuple[str, ...]
 
 
 class _InWorkers:
-    """Stands for :func:`serde_chain.spark.worker.decode.decode_batches`, which a worker has in its place.
+    """Stands for a function of :mod:`serde_chain.spark.worker`, which a worker has in its place.
 
     A worker unpickles a function before pyspark prepares to call it, which takes pyarrow: where that is missing,
     pyspark's own error names neither the interpreter nor the remedy. So everything is loaded while this is unpickled.
 
     Args:
+        work: ``module:function``.
         python: The driver's interpreter.
         packages: What pyspark needs there for functions of this kind.
     """
 
-    def __init__(self, python: str, *packages: str) -> None:
-        self._given = (python, packages)
+    def __init__(self, work: str, python: str, *packages: str) -> None:
+        self._given = (work, python, packages)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
         return _loader(), self._given
 
 
-def _loader() -> Callable[[str, tuple[str, ...]], Any]:
+def _loader() -> Callable[[str, str, tuple[str, ...]], Any]:
     # A nested function is pickled as code, not by its module's name. So it also arrives in an interpreter that lacks
     # this package, and can report that.
-    def load(driver: str, packages: tuple[str, ...]) -> Any:
+    def load(work: str, driver: str, packages: tuple[str, ...]) -> Any:
         import sys
         from importlib import import_module
 
         try:
             for package in packages:
                 import_module(package)
-            from serde_chain.spark.worker.decode import decode_batches
+            module, _, name = work.partition(":")
+            return getattr(import_module(module), name)
         except ImportError as error:
             raise ImportError(
                 f"the interpreter of Spark's workers, {sys.executable}, cannot load what it needs ({error}). "
                 "pip install 'serde-chain[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it; "
                 f"the driver's is {driver}"
             ) from error
-        return decode_batches
 
     return load

@@ -114,6 +114,27 @@ def test_wrong_credentials(store: S3Store, config: dict[str, str], wrong: str) -
     assert store.download(reference) == b"data"
 
 
+def test_a_bucket_that_is_another_accounts_is_refused(config: dict[str, str]) -> None:
+    ours = opened(config, **{"s3.expected.bucket.owner": VersityGateway.access_key})
+    reference = ours.publish("topic", b"data")
+    theirs: Any = opened(config, **{"s3.expected.bucket.owner": "123456789012"})
+    for operation, arguments in (
+        (theirs.publish, ("topic", b"data")),
+        (theirs.publish, ("topic", bytes(LARGE))),
+        (theirs.download, (reference,)),
+        (theirs.open, (reference,)),
+        (theirs.delete, (reference,)),
+        (lambda topic: list(theirs.list(topic)), ("topic",)),
+    ):
+        with pytest.raises(PayloadAccessDeniedError) as caught:
+            operation(*arguments)
+        assert not caught.value.about_record
+    assert [info.reference for info in ours.list("topic")] == [reference]
+    assert ours.download(reference) == b"data"
+    ours.close()
+    theirs.close()
+
+
 # Checksums and conditions
 
 

@@ -22,6 +22,10 @@ TESTS = [
     "jvm/test_native.py::test_a_payload_that_is_gone",
     "jvm/test_native.py::test_columns",
     "jvm/test_native.py::test_explain",
+    "test_sink.py::test_encode[arrow]",
+    "test_sink.py::test_encode[native]",
+    "test_sink.py::test_serialize",
+    "test_sink.py::test_offload_is_the_mirror_of_resolve",
     "test_from_avro.py::test_permissive_makes_all_nullable",
 ]
 

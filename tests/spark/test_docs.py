@@ -15,7 +15,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 def test_the_page(spark: SparkSession, broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) >= 6
-    broker.create_topic("alerts")
+    for topic in ("alerts", "alerts-dead", "numbers", "copies"):
+        broker.create_topic(topic)
     names: dict[str, object] = {}
     for block in blocks:
         code = block.replace("localhost:9092", broker.bootstrap_servers).replace("/data/", f"{tmp_path}/")

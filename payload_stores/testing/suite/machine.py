@@ -8,7 +8,6 @@ import io
 import itertools
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, BinaryIO, ClassVar, Final, cast
 
 import pytest
@@ -49,8 +48,8 @@ class StoreMachine(RuleBasedStateMachine):
     Args:
         open_one: Opens the store once more.
         topic: A topic without payloads.
-        large_bytes: Size of a payload that the store treats as large; 0 for none.
-        deletes_later: Whether a payload may still be read when it was deleted.
+        large_bytes: Size of a payload that the store treats as large; there is one at most, since it takes its time.
+        deletes_later: Whether what is deleted may be there for a while (:attr:`StoreTests.deletes_later`).
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._large_bytes)
     @rule(context=_CONTEXTS)
     def publish_large(self, context: PublishContext) -> None:
-        """Once at most."""
         data = payload(self._large_bytes)
         self._large_bytes = 0
         self._published(self._store.publish(self._topic, data, context), data, context)
@@ -117,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert isinstance(store, SupportsStreaming)
         expected = self._payloads[reference]
         if expected is None:
-            self._compare(lambda: store.open(reference), None)
+            self._compare(lambda: store.open(reference).close(), None)
             return
         with store.open(reference) as file:
             for at in moves if file.seekable() else ():
@@ -171,9 +169,9 @@ class StoreMachine(RuleBasedStateMachine):
     def _compare(self, read: Callable[[], Any], expected: bytes | None) -> None:
         if expected is not None:
             assert read() == expected
-            return
-        with suppress(PayloadNotFoundError) if self._deletes_later else pytest.raises(PayloadNotFoundError):
-            read()
+        elif not self._deletes_later:
+            with pytest.raises(PayloadNotFoundError):
+                read()
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
@@ -203,13 +201,9 @@ class MachineTests(StoreTests):
         first.close()
 
         def machine() -> StoreMachine:
-            number = next(numbers)
-            large = 0 if number % 4 else self.large_bytes  # it takes its time
+            topic = f"{self.topic}-{next(numbers)}"
             return StoreMachine(
-                lambda: open_store(self.store_class, config),
-                f"{self.topic}-{number}",
-                large,
-                deletes_later=self.deletes_later,
+                lambda: open_store(self.store_class, config), topic, self.large_bytes, deletes_later=self.deletes_later
             )
 
         run_state_machine_as_test(

@@ -85,7 +85,7 @@ def changed_columns(
     return (*(name for name in changed if name in columns), *(() if mode == FAILFAST else ("error",)))
 
 
-def pickled(plan: Plan) -> bytes:
+def pickled(plan: object) -> bytes:
     """Pickle a plan for the workers.
 
     Raises:

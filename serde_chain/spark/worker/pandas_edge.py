@@ -5,10 +5,11 @@ The DataFrame's columns are such that pyspark turns them into the very Arrow arr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from payload_stores.plugins import require
+from serde_chain.spark.worker.values import maps_as_dicts
 
 __all__ = ["to_arrow", "to_frame"]
 
@@ -43,25 +44,7 @@ def to_frame(array: Any) -> Any:
     types = require("pyarrow.types", "spark")
     if not types.is_nested(array.type):
         return pandas.DataFrame({"result": pandas.Series(array, dtype=pandas.ArrowDtype(array.type))})
-    convert = _maps_as_dicts(array.type, types)
+    convert = maps_as_dicts(array.type, types)
     items = array.to_pylist()
     items = items if convert is None else [None if item is None else convert(item) for item in items]
     return pandas.DataFrame({"result": pandas.Series(items, dtype=object)})
-
-
-def _maps_as_dicts(kind: Any, types: Any) -> Callable[[Any], Any] | None:
-    """A function that makes maps dictionaries, where pyarrow has pairs; None where there are no maps."""
-    if types.is_map(kind):
-        convert = _maps_as_dicts(kind.item_type, types) or (lambda item: item)
-        return lambda pairs: {key: None if item is None else convert(item) for key, item in pairs}
-    if types.is_list(kind):
-        inner = _maps_as_dicts(kind.value_type, types)
-        return inner and (lambda items: [None if item is None else inner(item) for item in items])
-    if types.is_struct(kind):
-        fields = [(field.name, _maps_as_dicts(field.type, types)) for field in kind]
-        changed = [(name, convert) for name, convert in fields if convert is not None]
-        if changed:
-            return lambda record: (
-                record | {name: convert(record[name]) for name, convert in changed if record[name] is not None}
-            )
-    return None

@@ -37,7 +37,7 @@ from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, A
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = ["AvroDeserializer", "AvroReader", "AvroSerializer"]
+__all__ = ["AvroDeserializer", "AvroReader", "AvroSerializer", "AvroWay"]
 
 CONFLUENT: Final = schema_registry.CONFLUENT
 HEADER: Final = schema_registry.HEADER
@@ -83,10 +83,26 @@ class _Writer(NamedTuple):
     Attributes:
         encode: Writes a record, with what stands in front of it.
         header: Header that names the schema, if it is not in front.
+        schema: The schema.
+        prefix: What stands in front.
     """
 
     encode: Callable[[Any], bytes]
     header: tuple[str, bytes] | None
+    schema: AvroSchema
+    prefix: bytes
+
+
+class AvroWay(NamedTuple):
+    """How a record is written by others than the stage: a prefix, and the record as the Avro specification has it.
+
+    Attributes:
+        schema: The schema.
+        prefix: What stands in front.
+    """
+
+    schema: AvroSchema
+    prefix: bytes
 
 
 @dataclass(frozen=True)
@@ -178,10 +194,10 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
             return None
         if self.plain is not None:
             return self.plain(data)
-        encode, header = self._writers.of(ctx)
-        encoded = encode(data)
-        if header is not None:
-            set_header(ctx, *header)
+        writer = self._writers.of(ctx)
+        encoded = writer.encode(data)
+        if writer.header is not None:
+            set_header(ctx, *writer.header)
         return encoded
 
     def _encoder_without_registry(self, schema: AvroSchema) -> Callable[[Any], bytes]:
@@ -226,7 +242,33 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         own = self._schema is not None and registered.text == self._schema.text
         schema = self._schema if own and self._schema is not None else _parse_registered(registered)
         prefix, header = frame_of(registered, self._framing, is_key=self._is_key)
-        return _Writer(self._encoder(schema, prefix, self._write), header)
+        return _Writer(self._encoder(schema, prefix, self._write), header, schema, prefix)
+
+    @property
+    def depends_on_topic(self) -> bool:
+        """Whether records of several topics may be written in different ways."""
+        return self._registry is not None
+
+    def way_of(self, ctx: Context | None) -> AvroWay | None:
+        """How records are written, for others that write them as well, such as Spark's ``to_avro``.
+
+        Args:
+            ctx: The record around it; its topic alone counts.
+
+        Returns:
+            The way; None where a record is more than a prefix and Avro's binary encoding, or values are checked first.
+
+        Raises:
+            SchemaRegistryError: The registry has to be asked, and does not answer.
+        """
+        if self._validate or self._framing == CONTAINER:
+            return None
+        if self._registry is None and self._schema is not None:
+            single = self._framing == SINGLE_OBJECT
+            prefix = schema_id.encode_single_object(self._schema.fingerprint) if single else b""
+            return AvroWay(self._schema, prefix)
+        writer = self._writers.of(ctx)
+        return AvroWay(writer.schema, writer.prefix) if writer.header is None else None
 
 
 class AvroDeserializer(UsesRegistry, Deserializer[Any]):

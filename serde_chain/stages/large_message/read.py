@@ -6,8 +6,9 @@ import io
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from payload_stores.base import PayloadStore, StoredRecord, SupportsRecords, SupportsStreaming
+from payload_stores.base import PayloadStore, StoredRecord, SupportsRanges, SupportsRecords, SupportsStreaming
 from payload_stores.errors import (
+    PayloadIntegrityError,
     PayloadStoreError,
     PayloadTooLargeError,
     UntrustedReferenceError,
@@ -248,6 +249,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         self._check(store, reference)
         if isinstance(store, SupportsStreaming):
             return store.open(reference.url)
+        if isinstance(store, SupportsRanges) and reference.size is not None:
+            return _open_ranges(store, reference.url, reference.size)
         return io.BytesIO(store.download(reference.url))
 
     def _check(self, store: PayloadStore, reference: Reference) -> None:
@@ -293,6 +296,21 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         """The store that follows a reference, by its prefix; a single store raises its own refusal."""
         stores = self._stores
         return stores.all[0] if len(stores.all) == 1 else stores.owner(url)
+
+
+def _open_ranges(store: SupportsRanges, url: str, size: int) -> BinaryIO:
+    """Open a payload of a store that has ranges, and no files."""
+    from payload_stores.transfer import open_ranges  # with its pools of threads, which few readers need
+
+    def fill(view: memoryview, start: int) -> None:
+        part = store.read_range(url, start, len(view))
+        if len(part) != len(view):
+            raise PayloadIntegrityError(
+                f"the payload does not have the {size} bytes that were published", reference=url
+            )
+        view[:] = part
+
+    return open_ranges(size, fill)
 
 
 class Download(Transfer[Buffer | StoredRecord]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Self, cast
 
@@ -65,6 +65,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     gives = Data.BYTES
     options = OF_WRITERS
     plain: Callable[[Any], Any] | None = None
+    most_alone: int = 0
     _limits: RecordLimits | None = None
     _is_in_transactions = False
     _routes: ByTopic[LargeMessageSerializer] = ByTopic()
@@ -87,7 +88,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             self.close()
             raise
         self._routes = ByTopic(stages)
-        self.plain = _plain(self.most_alone, self._routes)
+        self.most_alone = min((self.most_alone, *(stage.most_alone for stage in self._routes)))
+        self.plain = _plain(self.most_alone)
 
     def _read(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings for the topics of one route, or for all others."""
@@ -169,10 +171,9 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         own = limits if self._negotiates else of_client
         threshold = sys.maxsize if self._negotiates and self._set is None else self._threshold
         routes = self._routes.map(lambda stage: stage.with_limits(limits if stage.negotiates else of_client))
-        most = 0 if self._format.marks_inline else min(threshold, own.always)
-        return self._with(
-            _limits=own, _threshold=threshold, most_alone=most, _routes=routes, plain=_plain(most, routes)
-        )
+        alone = 0 if self._format.marks_inline else min(threshold, own.always)
+        most = min((alone, *(stage.most_alone for stage in routes)))
+        return self._with(_limits=own, _threshold=threshold, most_alone=most, _routes=routes, plain=_plain(most))
 
     @property
     def joins_transactions(self) -> bool:
@@ -255,6 +256,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     def _cannot_stream(self) -> str | None:
         """Why payloads cannot be read while they are uploaded; None if they can."""
+        if self._format.whole_record:
+            return f"the {FORMAT.name} stores whole records"
         if not isinstance(self._store, SupportsStreaming):
             return f"the payload store {self._store.scheme} takes whole payloads only"
         if self._compress is not None:
@@ -422,9 +425,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return self._format.write_inline(data, ctx, is_key=self._is_key)
 
 
-def _plain(most: int, routes: Iterable[LargeMessageSerializer]) -> Callable[[Any], Any] | None:
+def _plain(most: int) -> Callable[[Any], Any] | None:
     """Pass on payloads up to a size, whatever the record around them; None where the record matters."""
-    most = min((most, *(stage.most_alone for stage in routes)))
     if most <= 0:
         return None
 

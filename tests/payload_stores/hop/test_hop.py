@@ -1,5 +1,7 @@
 """The hop store against the real offload server: the conformance suite, memory, and one round trip fewer."""
 
+import io
+import os
 import subprocess
 import sys
 import uuid
@@ -13,11 +15,14 @@ from payload_stores import (
     PayloadAccessDeniedError,
     PayloadStore,
     PayloadStoreError,
+    PayloadStoreUnavailableError,
+    PayloadTooLargeError,
     PublishContext,
     StoredRecord,
     open_store,
 )
-from payload_stores.hop import HopStore
+from payload_stores.hop import HopStore, record_document
+from payload_stores.hop.client import HopClient
 from payload_stores.offload_server.tokens import add_token
 from payload_stores.testing import PayloadStoreTests
 from payload_stores.testing.suite.base import payload
@@ -54,7 +59,7 @@ def hop_config(server: OffloadServer) -> Mapping[str, object]:
 class TestHopStore(PayloadStoreTests):
     """Where an id is a UUID by protocol, references end in one, and ids of the user's own must be UUIDs too.
 
-    The protocol knows no delete and no list, and a payload in a BSON document cannot be read piece by piece.
+    The protocol knows no delete and no list.
     """
 
     store_class = HopStore
@@ -123,6 +128,76 @@ def test_bearer_tokens(server: OffloadServer, token: str) -> None:
         store.publish("t", b"data")
     assert "wrong" not in str(caught.value)
     store.close()
+
+
+def test_a_file_asks_again_only_to_seek_back(hop_config: Mapping[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    store: Any = open_store("hop", hop_config)
+    data = payload(3_000_000)
+    reference = store.publish_record("t", StoredRecord(data, (("large", bytes(100_000)),), b"key"))
+    requests: list[str] = []
+    request = HopClient._request
+
+    def counted(client: HopClient, method: str, *args: Any) -> Any:
+        requests.append(method)
+        return request(client, method, *args)
+
+    monkeypatch.setattr(HopClient, "_request", counted)
+    with store.open(reference) as file:
+        assert file.seek(-10, os.SEEK_END) == len(data) - 10
+        assert file.seek(1_000_000) == 1_000_000
+        assert file.read(10) == data[1_000_000:1_000_010]
+        file.seek(500_000, os.SEEK_CUR)
+        assert file.read(10) == data[1_500_010:1_500_020]
+        assert requests == ["GET"]
+        file.seek(0)
+        assert file.read() == data
+        assert requests == ["GET"] * 2
+        assert file.read() == b""
+    store.close()
+
+
+def test_a_connection_that_breaks_while_a_file_is_read(hop_config: Mapping[str, object]) -> None:
+    with OffloadServer() as server:
+        store: Any = open_store("hop", {**hop_config, "hop.offload.url": server.url, "hop.retry.attempts": 1})
+        file = store.open(store.publish("t", payload(20_000_000)))
+        assert file.read(10) == payload(10)
+    with pytest.raises(PayloadStoreError) as caught:
+        file.read()
+    assert caught.value.transient or caught.value.about_record
+    with pytest.raises(PayloadStoreUnavailableError):
+        file.read()
+    file.close()
+    store.close()
+
+
+def test_a_stream_that_is_longer_than_a_document(
+    hop_config: Mapping[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_document, "MAX_BYTES", 1000)
+    store: Any = open_store("hop", hop_config)
+    with pytest.raises(PayloadTooLargeError, match="at most 1000 bytes"):
+        store.publish_stream("t", io.BytesIO(bytes(1001)))
+    store.close()
+
+
+def test_memory_of_an_open_payload(hop_config: Mapping[str, object]) -> None:
+    size = 100 << 20
+    store = open_store("hop", hop_config)
+    reference = store.publish("t", bytes(size))
+    store.close()
+    program = f"""
+from payload_stores import open_store
+from serde_chain.testing.memory import peak_bytes, reset_peak
+store = open_store("hop", {dict(hop_config)!r})
+store.download(store.publish("t", bytes(1 << 20)))
+before = reset_peak()
+with store.open({reference!r}) as file:
+    assert sum(len(block) for block in iter(lambda: file.read(1 << 20), b"")) == {size}
+assert store.read_range({reference!r}, {size - 20}, 10) == bytes(10)
+print(peak_bytes() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    assert int(done.stdout) <= 32 << 20
 
 
 @pytest.mark.parametrize("operation", ["publish", "download"])

@@ -37,6 +37,7 @@ def chunks_of(broker: KafkaBroker, reference: str) -> list[confluent_kafka.Messa
 class TestKafkaStore(PayloadStoreTests):
     store_class = "kafka"
     deletes_later = True
+    machine_examples = 4  # each opens clients anew, which takes a second
 
     @pytest.fixture
     def config(self, config: Mapping[str, object]) -> Mapping[str, object]:

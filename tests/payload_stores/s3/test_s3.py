@@ -302,6 +302,23 @@ def test_a_digest_that_is_known_is_the_checksum(store: S3Store) -> None:
     assert sent == [base64.b64encode(known)]
 
 
+def test_payloads_are_not_hashed_again_for_signatures(config: dict[str, object]) -> None:
+    store = opened(config, **{"s3.multipart.threshold.bytes": 16 << 20})
+    signed: dict[str, tuple[Any, bool]] = {}
+
+    def note(request: Any, event_name: str, **_: object) -> None:
+        checksums = [name for name in request.headers if name.startswith("x-amz-checksum-")]
+        signed[event_name.rpartition(".")[2]] = request.headers["x-amz-content-sha256"], bool(checksums)
+
+    for name in ("PutObject", "UploadPart", "CreateMultipartUpload"):
+        store._client.meta.events.register(f"before-send.s3.{name}", note)
+    for size in (1000, LARGE):
+        store.publish("topic", bytes(size))
+    assert signed["PutObject"] == signed["UploadPart"] == (b"UNSIGNED-PAYLOAD", True)
+    assert signed["CreateMultipartUpload"][0] != b"UNSIGNED-PAYLOAD"
+    store.close()
+
+
 def test_content_that_is_there_is_not_uploaded_again(store: S3Store) -> None:
     data = bytes(LARGE)
     first = store.publish("topic", data, CONTENT)

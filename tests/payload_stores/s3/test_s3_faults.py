@@ -28,6 +28,7 @@ from payload_stores import (
 )
 from payload_stores.s3 import S3Store
 from serde_chain.testing.services import S3Server
+from tests.payload_stores.lying import lying
 
 CONTENT = PublishContext("content")
 LARGE = 17 << 20
@@ -261,22 +262,6 @@ def test_an_object_that_is_replaced_while_it_is_read(store: S3Store, bucket: str
     else:
         with pytest.raises(PayloadIntegrityError, match="replaced"):
             store.download(reference)
-
-
-def lying(body: bytes, said: int, total: int | None, cut: int | None = None) -> Callable[[Any], None]:
-    """An answer with a body, of a length that it says, out of an object of a total size."""
-
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(200 if total is None else 206)
-        request.send_header("Content-Length", str(said))
-        if total is not None:
-            request.send_header("Content-Range", f"bytes 0-{said - 1}/{total}")
-        # Said, so that the client sends its next request over another connection: this one is about to end.
-        request.send_header("Connection", "close")
-        request.end_headers()
-        request.wfile.write(body[:cut])
-
-    return answer
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from payload_stores import PayloadStore, PublishContext, open_store
 from payload_stores.base import Buffer
 from payload_stores.memory import MemoryStore
-from payload_stores.testing import FaultyStore
+from payload_stores.testing import FaultyStore, Toxic
 from serde_chain import (
     ConfigError,
     DecodeError,
@@ -160,6 +160,27 @@ def test_an_open_payload_can_be_sought(store: FaultyStore) -> None:
         assert file.tell() == 5
         assert file.read() == PAYLOAD[5:]
         assert file.read() == b""
+
+
+class Ranged(MemoryStore):
+    """A store with ranges and without files."""
+
+    open = None  # type: ignore[assignment]
+
+
+def test_a_store_with_ranges_has_files_that_can_seek() -> None:
+    ranged = FaultyStore(Ranged())
+    handle = handle_of(*chains(ranged))
+    ranged.calls.clear()
+    with handle.open() as file:
+        assert file.seek(-10, os.SEEK_END) == len(PAYLOAD) - 10
+        assert file.read() == PAYLOAD[-10:]
+        file.seek(0)
+        assert file.read() == PAYLOAD
+    assert set(ranged.calls) == {"read_range"}
+    ranged.add(Toxic("cut"))
+    with handle.open() as file, pytest.raises(PayloadIntegrityError):
+        file.read()
 
 
 def test_errors_have_the_place_of_the_record(store: FaultyStore) -> None:

@@ -1,0 +1,326 @@
+"""DataFrames and columns into what Spark's Kafka sink takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, functions
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+
+from serde_chain.chain import SerializerChain
+from serde_chain.clients.setup import ClientSetup
+from serde_chain.config import Config
+from serde_chain.errors import ConfigError
+from serde_chain.record import KEY, VALUE
+from serde_chain.spark.jvm.encode import write_natively
+from serde_chain.spark.plan.arguments import NATIVE, check_engine
+from serde_chain.spark.plan.kafka import HEADERS, ColumnOrName, as_column
+from serde_chain.spark.plan.native_writing import NativeWriter, chosen, native_writer
+from serde_chain.spark.plan.portable import load
+from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
+from serde_chain.spark.plan.types import as_nullable
+from serde_chain.spark.plan.writing import WritePlan, open_setup, plan_offload, with_defaults
+from serde_chain.spark.udfs import make_udf
+
+__all__ = ["encode", "offload", "serialize", "serialize_udf"]
+
+_ENCODE: Final = "serde_chain.spark.worker.encode:encode_batches"
+_ENCODED: Final = "__serde_chain"
+# The columns of Spark's Kafka sink, with their types; key and value may have any that their chains take.
+_SINK: Final[Mapping[str, DataType | None]] = {
+    "topic": StringType(),
+    "partition": None,
+    "key": None,
+    "value": None,
+    "headers": HEADERS,
+}
+_RECORD: Final = StructType([StructField("value", BinaryType()), StructField("headers", HEADERS)])
+
+
+def encode(
+    config: Config | str | Path, *, topic: str | None = None, engine: str = "auto"
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a transformation into the columns of Spark's Kafka sink, in batch and in structured streaming.
+
+    Example:
+        >>> records = alerts.select(struct("*").alias("value"), col("id").alias("key"))  # doctest: +SKIP
+        >>> sink = records.transform(encode(config, topic="alerts")).write.format("kafka")  # doctest: +SKIP
+
+    Args:
+        config: The configuration of a producer: a mapping, or the path of a TOML or Java ``.properties`` file. Ids of
+            payloads are of the content unless it says otherwise, so that tasks that are tried again, or run twice,
+            write the same objects.
+        topic: The topic of all records; otherwise the column ``topic`` names it, or the sink's own option, which chains
+            that need the topic do not see.
+        engine: What runs the first stage. ``native``: Spark's own functions, as ``to_avro`` (the jar ``spark-avro``),
+            in the JVM; only values that may have to be offloaded then pass through Python. ``arrow``: Python, for all
+            rows. ``auto``: ``native`` where that writes what the chain writes.
+
+    Returns:
+        A function from DataFrame to DataFrame. Of its columns ``value``, ``key``, ``headers``, ``topic`` and
+        ``partition``, those that there are become those of the sink; others are dropped. ``value`` is what
+        ``value.serializers`` takes, such as a struct for ``avro``; null stays null, a tombstone.
+
+    Raises:
+        ConfigError: The configuration or an argument is wrong; from the function: a column is missing or of a wrong
+            type.
+        MissingDependencyError: A package is missing.
+    """
+    check_packages()
+    engine = check_engine(engine)
+    loaded = with_defaults(load(config))
+    with closing(open_setup(loaded)) as setup:
+        if setup.value is None and setup.key is None:
+            raise ConfigError(
+                "the configuration names neither value.serializers nor key.serializers",
+                hint='Set value.serializers, for instance to "avro, zstd, large-message"',
+                key="value.serializers",
+            )
+
+    def transform(frame: DataFrame) -> DataFrame:
+        """Encode the columns of a DataFrame."""
+        columns = _columns_of(frame, topic)
+        types = {field.name: field.dataType for field in frame.schema}
+        with closing(open_setup(loaded)) as setup:
+            way = _way(setup, types, topic, engine, frame.sparkSession)
+        if way.engine == NATIVE:
+            return _natively(frame, loaded, columns, way)
+        check_worker_python(frame.sparkSession)
+        gives = tuple(name for name in (KEY, VALUE, "headers") if name in columns or name == "headers")
+        result = _in_workers("encode", loaded, columns, gives)
+        done = frame.withColumn(_ENCODED, result)
+        encoded: dict[str, Column] = {name: functions.col(_ENCODED).getField(name) for name in gives}
+        return done.select(*[column.alias(name) for name, column in _in_order({**columns, **encoded})])
+
+    return transform
+
+
+def serialize(
+    column: ColumnOrName,
+    config: Config | str | Path,
+    *,
+    topic: ColumnOrName,
+    key: ColumnOrName | None = None,
+    headers: ColumnOrName | None = None,
+) -> Column:
+    """Serialize values of Kafka records with ``value.serializers``, in Python.
+
+    Args:
+        column: The column with the values, as the chain takes them: a struct for ``avro``, binary, text.
+        config: As in :func:`encode`.
+        topic: Column with the topic; ``functions.lit("alerts")`` for one.
+        key: Column with the encoded keys, for stages that need them.
+        headers: Column with the headers that the record has already.
+
+    Returns:
+        A column ``struct<value: binary, headers: array<struct<key: string, value: binary>>>``; ``headers`` is null
+        where there are none. It counts as not deterministic, so that Spark evaluates it once.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        MissingDependencyError: A package is missing.
+
+    Example:
+        >>> record = serialize(struct("*"), config, topic=lit("alerts"))  # doctest: +SKIP
+        >>> alerts.select(record.alias("record")).select("record.*")  # doctest: +SKIP
+    """
+    columns = {VALUE: as_column(column), **_beside(topic, key, headers)}
+    return _in_workers("serialize", _checked(config), columns, (VALUE, "headers"))
+
+
+def serialize_udf(config: Config | str | Path) -> Callable[..., Column]:
+    """Make :func:`serialize` as a function of columns: an Arrow UDF, or a pandas UDF before pyspark 4.1.
+
+    Args:
+        config: As in :func:`encode`.
+
+    Returns:
+        A user-defined function that takes columns in this order, all but the first two optional: value, topic, key,
+        headers.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        MissingDependencyError: A package is missing.
+
+    Example:
+        >>> to_record = serialize_udf(config)  # doctest: +SKIP
+        >>> alerts.select(to_record(struct("*"), lit("alerts")).alias("record"))  # doctest: +SKIP
+    """
+    plan = WritePlan(_checked(config), (VALUE, "topic", KEY, "headers"), (VALUE, "headers"))
+    return make_udf("serialize", _ENCODE, plan, _RECORD)
+
+
+def offload(
+    value: ColumnOrName,
+    headers: ColumnOrName | None,
+    config: Config | str | Path,
+    *,
+    topic: ColumnOrName,
+    key: ColumnOrName | None = None,
+) -> Column:
+    """Put references in place of what is too large for a record: the mirror of :func:`serde_chain.spark.resolve`.
+
+    Only values that may have to be offloaded cross into Python; the others stay in the JVM, as do the functions that
+    made the column, such as ``to_avro`` and ``to_protobuf``.
+
+    Args:
+        value: The binary column with the encoded values. It is used several times: make it in a step before, by
+            ``withColumn``.
+        headers: Column with the headers that the record has already; None for none.
+        config: As in :func:`encode`, with ``large-message`` in ``value.serializers``. Stages before it are not run.
+        topic: As in :func:`serialize`.
+        key: As in :func:`serialize`.
+
+    Returns:
+        As :func:`serialize`.
+
+    Raises:
+        ConfigError: The configuration is wrong, or has no ``large-message``.
+        MissingDependencyError: A package is missing.
+
+    Example:
+        >>> encoded = alerts.withColumn("bytes", to_avro(struct("*"), schema))  # doctest: +SKIP
+        >>> record = offload("bytes", None, config, topic=lit("alerts"))  # doctest: +SKIP
+    """
+    check_packages()
+    loaded = with_defaults(load(config))
+    with closing(open_setup(loaded)) as setup:
+        planned = plan_offload(setup)
+    if planned is None:
+        raise ConfigError(
+            "no stage of the configuration offloads", hint="Name large-message in value.serializers", key=_STAGES
+        )
+    return _offloaded(as_column(value), _beside(topic, key, headers), loaded, *planned)
+
+
+_STAGES: Final = "value.serializers"
+
+
+class _Way:
+    """How a DataFrame is written.
+
+    Attributes:
+        engine: ``native`` or ``arrow``.
+        writers: How Spark writes keys and values, for ``native``.
+        offloads: Where the value chain begins to offload, and from how many bytes on, likewise; None if it does not.
+    """
+
+    def __init__(self, engine: str, writers: Mapping[str, NativeWriter], offloads: tuple[int, int] | None) -> None:
+        self.engine = engine
+        self.writers = writers
+        self.offloads = offloads
+
+
+def _way(
+    setup: ClientSetup[SerializerChain],
+    types: Mapping[str, DataType],
+    topic: str | None,
+    engine: str,
+    session: SparkSession,
+) -> _Way:
+    offloads = plan_offload(setup)
+    writers: dict[str, NativeWriter] = {}
+    reasons: list[str] = []
+    for name, chain in ((VALUE, setup.value), (KEY, setup.key)):
+        if name not in types:
+            continue
+        count = len(chain.stages) if chain is not None else 0
+        if name == VALUE and offloads is not None:
+            count = offloads[0]
+        writer = native_writer(chain, count, types[name], is_key=name == KEY, topic=topic, session=session)
+        if isinstance(writer, str):
+            reasons.append(f"{name}: {writer}")
+        else:
+            writers[name] = writer
+    return _Way(chosen(reasons, engine), writers, offloads)
+
+
+def _natively(frame: DataFrame, config: dict[str, object], columns: dict[str, Column], way: _Way) -> DataFrame:
+    done = frame
+    for name, writer in way.writers.items():
+        # In a step of its own: it is used several times below.
+        done = done.withColumn(f"{_ENCODED}_{name}", write_natively(writer, columns[name]))
+        columns[name] = functions.col(f"{_ENCODED}_{name}")
+    if way.offloads is not None:
+        check_worker_python(frame.sparkSession)
+        beside: dict[str, Column] = {
+            name: columns[name] for name in ("topic", "partition", KEY, "headers") if name in columns
+        }
+        done = done.withColumn(_ENCODED, _offloaded(columns[VALUE], beside, config, *way.offloads))
+        columns |= {name: functions.col(_ENCODED).getField(name) for name in (VALUE, "headers")}
+    return done.select(*[column.alias(name) for name, column in _in_order(columns)])
+
+
+def _offloaded(value: Column, beside: Mapping[str, Column], config: dict[str, object], first: int, most: int) -> Column:
+    headers = beside.get("headers", functions.lit(None).cast(HEADERS))
+    crossing = functions.length(value) > most
+    result = _in_workers("offload", config, {VALUE: value, **beside}, (VALUE, "headers"), first=first, where=crossing)
+    stays = functions.struct(value.alias(VALUE), headers.alias("headers"))
+    return functions.when(crossing, result).otherwise(stays) if most else result
+
+
+def _in_workers(
+    name: str,
+    config: dict[str, object],
+    columns: Mapping[str, Column],
+    gives: tuple[str, ...],
+    *,
+    first: int = 0,
+    where: Column | None = None,
+) -> Column:
+    types: dict[str, DataType] = {KEY: BinaryType(), VALUE: BinaryType(), "headers": HEADERS}
+    plan = WritePlan(config, tuple(columns), gives, first)
+    returns = StructType([StructField(field, types[field]) for field in gives])
+    arguments = columns.values() if where is None else [functions.when(where, column) for column in columns.values()]
+    column: Column = make_udf(name, _ENCODE, plan, returns)(*arguments)
+    return column
+
+
+def _checked(config: Config | str | Path) -> dict[str, object]:
+    """A configuration whose value chain can be opened."""
+    check_packages()
+    loaded = with_defaults(load(config))
+    with closing(open_setup(loaded)) as setup:
+        if setup.value is None:
+            raise ConfigError("the configuration names no value.serializers", key=_STAGES)
+    return loaded
+
+
+def _beside(topic: ColumnOrName, key: ColumnOrName | None, headers: ColumnOrName | None) -> dict[str, Column]:
+    columns = {"topic": as_column(topic).cast("string")}
+    if key is not None:
+        columns[KEY] = as_column(key)
+    if headers is not None:
+        columns["headers"] = as_column(headers).cast(HEADERS)
+    return columns
+
+
+def _columns_of(frame: DataFrame, topic: str | None) -> dict[str, Column]:
+    """The columns of a DataFrame that the sink has.
+
+    Raises:
+        ConfigError: One is missing, or is of a wrong type.
+    """
+    types = {field.name: field.dataType for field in frame.schema}
+    if VALUE not in types:
+        raise ConfigError(
+            "the DataFrame has no column value",
+            hint='Put the record into one: records.select(struct("*").alias("value"))',
+            key=VALUE,
+        )
+    for name, expected in _SINK.items():
+        if expected is not None and name in types and as_nullable(types[name]) != expected:
+            raise ConfigError(
+                f"the column {name} is {types[name].simpleString()}, expected {expected.simpleString()}", key=name
+            )
+    columns: dict[str, Any] = {name: functions.col(name) for name in _SINK if name in types}
+    if topic is not None:
+        columns["topic"] = functions.lit(topic)
+    return columns
+
+
+def _in_order(columns: Mapping[str, Column]) -> list[tuple[str, Column]]:
+    return [(name, columns[name]) for name in _SINK if name in columns]

@@ -1,0 +1,72 @@
+"""Chains as functions of Spark SQL."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType
+
+from serde_chain.config import Config
+from serde_chain.errors import ConfigError
+from serde_chain.record import KEY, VALUE
+from serde_chain.spark.columns import plan_values
+from serde_chain.spark.plan.arguments import check_mode
+from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
+from serde_chain.spark.plan.plan import Plan
+from serde_chain.spark.plan.portable import load
+from serde_chain.spark.plan.prerequisites import check_packages
+from serde_chain.spark.udfs import DECODE, plain_udf, result_type
+
+__all__ = ["register"]
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_COLUMNS: Final = (VALUE, "headers", *CONTEXT, KEY)
+
+
+def register(
+    session: SparkSession,
+    name: str,
+    config: Config | str | Path,
+    *,
+    schema: DataType | str | None = None,
+    mode: str = "FAILFAST",
+) -> None:
+    """Make :func:`serde_chain.spark.deserialize` a temporary function of SQL, with its type.
+
+    In SQL it takes ``value``, and optionally ``headers``, ``topic``, ``partition``, ``offset`` and ``key``, in this
+    order or by name.
+
+    Args:
+        session: The session in which it is known.
+        name: Its name; a function of this name is replaced.
+        config: As in :func:`serde_chain.spark.deserialize`, as are the others.
+        schema: The type of the column.
+        mode: The mode.
+
+    Raises:
+        ConfigError: The configuration or an argument is wrong.
+        MissingDependencyError: A package is missing.
+
+    Example:
+        >>> register(spark, "alert", config)  # doctest: +SKIP
+        >>> spark.sql("SELECT alert(value, headers).id FROM records")  # doctest: +SKIP
+    """
+    check_packages()
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a function", hint="Use letters, digits and underscores", key="name"
+        )
+    loaded = load(config)
+    plan = Plan(loaded, _COLUMNS, plan_values(loaded, schema), None, (), check_mode(mode))
+    function, field = plain_udf(name, DECODE, plan, result_type(plan))
+    inner = f"__serde_chain_{name}"
+    session.udf.register(inner, function)
+    # A function of SQL around it: Python's own have no optional arguments, and must not get headers that are null.
+    first, *others = [f"{column} {KAFKA[column].simpleString()}" for column in _COLUMNS]
+    takes = ", ".join([first, *(f"{other} DEFAULT NULL" for other in others)])
+    given = ["coalesce(headers, array())" if column == "headers" else column for column in _COLUMNS]
+    result = f"{inner}({', '.join(given)})" + (f".{field}" if field else "")
+    session.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({takes}) RETURN {result}")

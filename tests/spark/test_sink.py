@@ -1,0 +1,283 @@
+"""Typed columns into what Spark's Kafka sink takes, on a real broker."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, Row, SparkSession, functions
+from pyspark.sql.functions import lit, struct
+
+from serde_chain import ConfigError, Consumer, DeserializerChain, RecordContext
+from serde_chain.spark import decode, encode, offload, resolve, serialize, serialize_udf
+from serde_chain.testing.services import KafkaBroker, SchemaRegistry
+
+SCHEMA = {
+    "type": "record",
+    "name": "Alert",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "cutout", "type": ["null", "bytes"]},
+        {"name": "flux", "type": {"type": "array", "items": ["null", "double"]}},
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+    ],
+}
+DDL = "id int not null, cutout binary, flux array<double>, tags map<string,string>"
+Config = dict[str, Any]
+LARGE = 2 << 20
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return {
+        "value.serializers": "avro, large-message",
+        "value.deserializers": "large-message, avro",
+        "avro.schema": json.dumps(SCHEMA),
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path / "payloads"),
+    }
+
+
+def alerts() -> list[tuple[Any, ...]]:
+    sizes = [None, 10, 100_000, LARGE, 0, LARGE]
+    return [
+        (at, None if size is None else bytes([at]) * size, [None, 0.5 * at][: at % 3], {"band": "g"} if at % 2 else {})
+        for at, size in enumerate(sizes)
+    ]
+
+
+def expected() -> list[dict[str, Any]]:
+    return [{"id": at, "cutout": cutout, "flux": flux, "tags": tags} for at, cutout, flux, tags in alerts()]
+
+
+def frame(spark: SparkSession) -> DataFrame:
+    records = spark.createDataFrame(alerts(), DDL)
+    return records.select(struct("*").alias("value"), functions.concat(lit("key "), "id").cast("binary").alias("key"))
+
+
+def read_back(config: Config, rows: list[Row], topic: str = "alerts") -> list[Any]:
+    with DeserializerChain.from_config(config) as chain:
+        values = []
+        for row in rows:
+            headers: Any = [(header["key"], header["value"]) for header in row["headers"] or ()]
+            value = None if row["value"] is None else bytes(row["value"])
+            values.append(chain(value, RecordContext(topic, "value", headers)))
+    return values
+
+
+def plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+@pytest.mark.parametrize("engine", ["arrow", "native", "auto"])
+def test_encode(spark: SparkSession, config: Config, engine: str, tmp_path: Path) -> None:
+    encoded = frame(spark).transform(encode(config, topic="alerts", engine=engine))
+    assert encoded.columns == ["topic", "key", "value", "headers"]
+    rows = encoded.collect()
+    assert read_back(config, rows) == expected()
+    assert [row["key"] for row in rows] == [b"key %d" % at for at in range(len(rows))]
+    assert {row["topic"] for row in rows} == {"alerts"}
+    assert [row["headers"] is not None for row in rows] == [
+        cutout is not None and len(cutout) == LARGE for cutout in (alert[1] for alert in alerts())
+    ]
+    assert len(list((tmp_path / "payloads" / "alerts").iterdir())) == 2
+
+
+@pytest.mark.parametrize(("engine", "python"), [("arrow", "ArrowEvalPython"), ("native", "ArrowEvalPython")])
+def test_the_engine_in_the_plan(spark: SparkSession, config: Config, engine: str, python: str) -> None:
+    plan = plan_of(frame(spark).transform(encode(config, topic="alerts", engine=engine)))
+    assert ("to_avro" in plan) == (engine == "native")
+    assert python in plan
+    alone = plan_of(frame(spark).transform(encode({**config, "value.serializers": "avro"}, topic="t", engine="native")))
+    assert "EvalPython" not in alone
+
+
+def test_nulls_are_tombstones(spark: SparkSession, config: Config) -> None:
+    records = spark.createDataFrame(
+        [(b"a", None), (b"b", alerts()[1])], f"key binary, value struct<{DDL.replace('not null', '')}>"
+    )
+    for engine in ("arrow", "auto"):
+        rows = records.transform(encode(config, topic="alerts", engine=engine)).collect()
+        assert [row["value"] is None for row in rows] == [True, False]
+        assert rows[0]["headers"] is None
+
+
+@pytest.mark.parametrize("engine", ["arrow", "native"])
+@pytest.mark.parametrize("framing", ["confluent", "single-object"])
+def test_framing(  # noqa: PLR0917  fixtures
+    spark: SparkSession, config: Config, registry: SchemaRegistry, topic: str, engine: str, framing: str
+) -> None:
+    config["avro.framing"] = framing
+    if framing == "confluent":
+        config["schema.registry.url"] = registry.url
+    rows = frame(spark).transform(encode(config, topic=topic, engine=engine)).collect()
+    assert read_back(config, rows, topic) == expected()
+
+
+def test_registry_framing_needs_the_topic(spark: SparkSession, config: Config, registry: SchemaRegistry) -> None:
+    config["schema.registry.url"] = registry.url
+    with pytest.raises(ConfigError, match="pass topic="):
+        frame(spark).transform(encode(config, engine="native"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"value.serializers": "avro, zstd, large-message"}, r"avro \(1 of 3\) and what follows it run in Python"),
+        ({"value.serializers": "json"}, r"no function of its own for json"),
+        ({"avro.validate": True}, "does not check"),
+        ({"avro.framing": "container"}, "does not check or frame"),
+        ({"avro.schema": json.dumps({**SCHEMA, "fields": SCHEMA["fields"][:2]})}, "Spark reads the schema as"),
+    ],
+)
+def test_what_spark_does_not_write(spark: SparkSession, config: Config, changes: Config, reason: str) -> None:
+    records = frame(spark)
+    with pytest.raises(ConfigError, match=f"engine='native' cannot write: value: .*{reason}"):
+        records.transform(encode({**config, **changes}, topic="alerts", engine="native"))
+    assert "ArrowEvalPython" in plan_of(records.transform(encode({**config, **changes}, topic="alerts")))
+
+
+def test_chains_in_python(spark: SparkSession, config: Config) -> None:
+    config |= {
+        "value.serializers": "avro, zstd, large-message",
+        "value.deserializers": "large-message, zstd, avro",
+        "key.serializer": "long",
+    }
+    records = frame(spark).withColumn("key", functions.col("value.id").cast("bigint"))
+    records = records.withColumn(
+        "headers", functions.array(struct(lit("trace").alias("key"), lit(b"1").alias("value")))
+    )
+    rows = records.transform(encode(config, topic="alerts")).collect()
+    assert read_back(config, rows) == expected()
+    assert [int.from_bytes(row["key"], "big") for row in rows] == list(range(len(rows)))
+    assert {row["headers"][0]["key"] for row in rows} == {"trace"}
+
+
+def test_serialize(spark: SparkSession, config: Config) -> None:
+    made = serialize("value", config, topic=lit("alerts"), key="key")
+    rows = frame(spark).select(made.alias("r")).select("r.*").collect()
+    assert read_back(config, rows) == expected()
+    udf = serialize_udf(config)
+    rows = frame(spark).select(udf("value", lit("alerts")).alias("r")).select("r.*").collect()
+    assert read_back(config, rows) == expected()
+
+
+def test_offload_is_the_mirror_of_resolve(spark: SparkSession, config: Config, tmp_path: Path) -> None:
+    values = [
+        (at, None if size is None else bytes([at]) * size) for at, size in enumerate([None, 0, 10, 999, 2000, LARGE])
+    ]
+    config["large.message.threshold.bytes"] = 1000
+    records = spark.createDataFrame(values, "at int, value binary")
+    made = records.withColumn("r", offload("value", None, config, topic=lit("alerts"))).select("at", "r.*")
+    rows = sorted(made.collect())
+    assert [row["headers"] is not None for row in rows] == [False, False, False, False, True, True]
+    back = made.select("at", resolve("value", "headers", config).alias("value")).orderBy("at").collect()
+    assert [(row["at"], None if row["value"] is None else bytes(row["value"])) for row in back] == values
+    first = {path.name for path in (tmp_path / "payloads" / "alerts").iterdir()}
+    assert sorted(made.collect()) == rows
+    assert {path.name for path in (tmp_path / "payloads" / "alerts").iterdir()} == first  # of the content
+    with pytest.raises(ConfigError, match="no stage of the configuration offloads"):
+        offload("value", None, {"value.serializers": "bytes"}, topic=lit("alerts"))
+
+
+def test_equal_payloads_of_two_tasks_are_one_object(spark: SparkSession, config: Config, tmp_path: Path) -> None:
+    records = spark.createDataFrame([(b"x" * LARGE,)] * 8, "value binary").repartition(4)
+    config["value.serializers"] = "bytes, large-message"
+    rows = records.transform(encode(config, topic="alerts")).collect()
+    assert len({bytes(row["value"]) for row in rows}) == 1
+    assert len(list((tmp_path / "payloads" / "alerts").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("1 as id", "no column value"),
+        ("binary('a') as value, 1 as topic", "the column topic is int"),
+        ("binary('a') as value, array('a') as headers", "the column headers is array<string>"),
+    ],
+)
+def test_wrong_columns(spark: SparkSession, config: Config, columns: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        spark.sql(f"select {columns}").transform(encode(config, topic="alerts"))
+
+
+def test_wrong_configurations(config: Config) -> None:
+    with pytest.raises(ConfigError, match=r"neither value\.serializers nor"):
+        encode({})
+    with pytest.raises(ConfigError, match="engine"):
+        encode(config, engine="jvm")
+    with pytest.raises(ConfigError, match=r"max\.request\.size"):
+        encode({**config, "large.message.threshold.bytes": 5 << 20})
+
+
+def test_a_value_that_does_not_fit_ends_the_query(spark: SparkSession, config: Config) -> None:
+    records = spark.createDataFrame([("text",)], "value string")
+    with pytest.raises(PythonException, match=r"EncodeError.*topic=alerts.*avro"):
+        records.transform(encode(config, topic="alerts")).collect()
+
+
+def consumed(config: Config, broker: KafkaBroker, topic: str, count: int) -> list[Any]:
+    settings = {**config, **broker.client_config(), "group.id": topic, "auto.offset.reset": "earliest"}
+    found: list[Any] = []
+    with Consumer(settings) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while len(found) < count:
+            message = consumer.poll(30)
+            assert message is not None
+            assert message.error() is None
+            found.append(message)
+    return found
+
+
+@pytest.mark.parametrize("engine", ["arrow", "native"])
+def test_sizes_that_the_sink_just_takes(
+    spark: SparkSession, config: Config, broker: KafkaBroker, topic: str, engine: str
+) -> None:
+    """All sizes around the limit of Spark's producer arrive, in the record or beside it."""
+    config |= {"value.serializers": "bytes, large-message", "value.deserializers": "large-message, bytes"}
+    sizes = [1_048_576 - less for less in (*range(0, 200, 7), 4096, 5000)]
+    records = spark.createDataFrame([(bytes(size), b"k" * 20) for size in sizes], "value binary, key binary")
+    written = records.coalesce(1).transform(encode(config, topic=topic, engine=engine)).write.format("kafka")
+    written.option("kafka.bootstrap.servers", broker.bootstrap_servers).save()
+    found = consumed(config, broker, topic, len(sizes))
+    assert sorted(len(message.value()) for message in found) == sorted(sizes)
+
+
+def test_from_kafka_to_kafka_by_streams(
+    spark: SparkSession,
+    config: Config,
+    broker: KafkaBroker,
+    new_topic: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    """A query that is stopped and started again writes each record, and each payload once."""
+    source, target = new_topic(), new_topic()
+    first = frame(spark).transform(encode(config, topic=source)).write.format("kafka")
+    first.option("kafka.bootstrap.servers", broker.bootstrap_servers).save()
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "subscribe": source,
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": "2",
+    }
+    for _ in range(2):
+        records = spark.readStream.format("kafka").options(**options).load().transform(decode(config))
+        doubled = records.withColumn("value", records["value"].withField("id", records["value.id"] * 2))
+        writer = doubled.select("key", "value").transform(encode(config, topic=target)).writeStream.format("kafka")
+        query = (
+            writer.option("kafka.bootstrap.servers", broker.bootstrap_servers)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+    found = consumed(config, broker, target, len(expected()))
+    wanted = {alert["id"] * 2: alert for alert in expected()}
+    assert {message.value()["id"]: message.value()["cutout"] for message in found} == {
+        number: alert["cutout"] for number, alert in wanted.items()
+    }
+    assert len(list((tmp_path / "payloads" / target).iterdir())) == 2
