@@ -16,12 +16,13 @@ import pandas as pd
 import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import Column, DataFrame, SparkSession, functions
-from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.avro.functions import from_avro, to_avro
 
 from benchmarks.harness import Comparison, Result, print_table
-from payload_stores import open_store
+from payload_stores import PublishContext, open_store
+from payload_stores.ids import sha256_digest
 from serde_chain import RecordContext, SerializerChain
-from serde_chain.spark import deserialize, resolve
+from serde_chain.spark import deserialize, encode, resolve
 from serde_chain.testing.services import KafkaBroker, spark_session
 
 ROUNDS: Final = 5
@@ -50,7 +51,7 @@ FRAMED: Final = {**CONFIG, "avro.framing": "single-object"}
 def run() -> bool:
     """Print the tables; returns whether the targets are reached."""
     with KafkaBroker() as broker, spark_session("benchmark") as spark:
-        reached = [_deserialize(spark, broker), _bad_records(spark), _resolve(spark, broker)]
+        reached = [_deserialize(spark, broker), _bad_records(spark), _resolve(spark, broker), _encode(spark)]
     return all(reached)
 
 
@@ -157,6 +158,100 @@ def _resolve(spark: SparkSession, broker: KafkaBroker) -> bool:
     return print_table(
         f"Spark resolve from Kafka, per record; payloads of {PAYLOAD_BYTES >> 10} KiB in a folder", results
     )
+
+
+def _encode(spark: SparkSession) -> bool:
+    with SerializerChain.from_config({"value.serializer": "avro", **_without_side(CONFIG)}) as chain:
+        rows = [(chain(_record(at), None),) for at in range(SENT)]
+    read = spark.createDataFrame(rows, "value binary").select(deserialize("value", None, CONFIG).alias("value"))
+    cached = read.union(read).repartition(2).cache()
+    cached.count()
+    avro = {**_without_side(CONFIG), "value.serializers": "avro"}
+    framed = {**avro, "avro.framing": "single-object"}
+    offloading = {
+        **avro,
+        "value.serializers": "avro, large-message",
+        "large.message.payload.store.class": "local",
+        "local.path": "/nowhere",  # no record is large
+    }
+    plain = "Spark's to_avro"
+    ways = {
+        "to_avro": lambda: _length(cached, to_avro("value", SCHEMA)),
+        "native": lambda: _encoded_length(cached, avro, "native"),
+        "native, framed": lambda: _encoded_length(cached, framed, "native"),
+        "native, large-message": lambda: _encoded_length(cached, offloading, "native"),
+        "arrow": lambda: _encoded_length(cached, avro, "arrow"),
+    }
+    times = _rounds(ways)
+    wanted = {"native": 1.2, "native, framed": 1.2}
+    results = [
+        _result(name, times[name], times["to_avro"], plain, wanted.get(name), count=CACHED)
+        for name in ways
+        if name != "to_avro"
+    ]
+    cached.unpersist()
+    with tempfile.TemporaryDirectory() as folder:
+        results += _offloaded(spark, folder)
+    return print_table("Spark encode, per record of 5 fields and 20 doubles, and of 1 MB", results)
+
+
+def _offloaded(spark: SparkSession, folder: str) -> list[Result]:
+    """Large values against the bare store, in eight threads."""
+    count, size = 200, 1 << 20
+    large = spark.range(count).select(
+        functions.concat(functions.col("id").cast("string"), functions.lit("x" * size)).cast("binary").alias("value")
+    )
+    cached = large.repartition(2).cache()
+    cached.count()
+    values = [bytes(row["value"]) for row in cached.collect()]
+    config = {
+        "value.serializers": "bytes, large-message",
+        "large.message.payload.store.class": "local",
+        "local.path": folder,
+        "large.message.id": "random",
+    }
+    times = _rounds(
+        {
+            "encode": lambda: _encoded_length(cached, config, "native"),
+            "without": lambda: _length(cached, functions.col("value")),
+            "idle": lambda: _length(cached, _swallowed()),
+            "upload": lambda: _upload(config, values),
+        }
+    )
+    cached.unpersist()
+    floors = {
+        "the query without it, and the upload": (times["without"], None),
+        "the same with a UDF that does nothing": (times["idle"], 1.1),
+    }
+    return [
+        _result("1 MB each", times["encode"], floor + times["upload"], against, wanted, count=count)
+        for against, (floor, wanted) in floors.items()
+    ]
+
+
+def _swallowed() -> Column:
+    """A function in Python that gets all values and returns none: what it takes to bring them there."""
+
+    def swallow(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield pa.nulls(len(batch), pa.binary())
+
+    swallow.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    spark: Any = functions  # its arrow_udf has no types
+    column: Column = spark.arrow_udf(swallow, "binary").asNondeterministic()(functions.col("value"))
+    return column
+
+
+def _encoded_length(frame: DataFrame, config: Mapping[str, object], engine: str) -> None:
+    _length(frame.transform(encode(config, topic="t", engine=engine)), functions.col("value"))
+
+
+def _upload(config: Mapping[str, object], values: list[bytes]) -> None:
+    store = open_store("local", config)
+    with ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(lambda value: store.publish("t", value, PublishContext(digest=sha256_digest(value))), values):
+            pass
+    store.close()
 
 
 def _idle() -> Column:

@@ -10,11 +10,11 @@ import confluent_kafka
 import pytest
 
 from payload_stores.memory import MemoryStore
-from payload_stores.registry import STORES
 from serde_chain import Consumer, Producer
 from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
 from serde_chain.schemas.schema_id import VALUE_HEADER
-from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
+from serde_chain.testing.services import KafkaBroker, SchemaRegistry
+from tests.payload_stores.cases import CASES as STORE_CASES
 from tests.stages.protobuf.protobuf_messages import ALERT, POSITION
 
 SCHEMA = """{"type": "record", "name": "R", "fields": [
@@ -119,31 +119,11 @@ CASES = [
 
 
 @pytest.fixture
-def stores(s3_server: S3Server, bucket: str, tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    objects = {
-        "objects.url": f"s3://{bucket}/objects/",
-        "objects.endpoint": s3_server.url,
-        "objects.access_key_id": s3_server.access_key,
-        "objects.secret_access_key": s3_server.secret_key,
-        "objects.allow_http": True,
-    }
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
     yield {
-        "memory": {},
-        "local": {"local.path": str(tmp_path)},
-        "s3": s3_server.store_config(bucket),
-        "objects": objects,
-        "kafka": {},
-        "mirror": {
-            "mirror.primary": {"class": "local", "local.path": str(tmp_path / "mirrored")},
-            "mirror.secondary": "memory",
-        },
+        name: case.through_a_broker(request, tmp_path) for name, case in STORE_CASES.items() if case.through_a_broker
     }
     MemoryStore.clear()
-
-
-def test_every_store_has_a_case(stores: dict[str, dict[str, Any]]) -> None:
-    # hop's needs a broker with users and an offload server: tests/hop.
-    assert {*stores, "hop"} == set(STORES.builtins)
 
 
 def test_every_stage_has_a_case() -> None:

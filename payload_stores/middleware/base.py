@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
 from inspect import get_annotations, isfunction, signature
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from payload_stores.base import (
     CAPABILITIES,
@@ -18,9 +18,14 @@ from payload_stores.base import (
 )
 from payload_stores.errors import UntrustedReferenceError
 
-__all__ = ["Middleware"]
+__all__ = ["REQUESTS", "Middleware"]
 
 T = TypeVar("T")
+
+REQUESTS: Final = frozenset({
+    "delete", "open", "read_range", "link", "publish_record", "download_record", "expiration", "set_expiration",
+})  # fmt: skip
+"""Optional operations that ask once and get one answer: neither streams nor lists."""
 
 
 def _of_inner(name: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, TypeVar, cast
 from payload_stores.base import PayloadStore, PublishContext, SupportsStreaming
 from payload_stores.elsewhere import run_elsewhere
 from payload_stores.errors import PayloadStoreUnavailableError
-from payload_stores.middleware.base import Middleware
+from payload_stores.middleware.base import REQUESTS, Middleware
 
 __all__ = ["Deadline"]
 
@@ -42,9 +42,7 @@ class Deadline(Middleware):
         b'payload'
     """
 
-    wrapped = frozenset({
-        "delete", "open", "read_range", "publish_record", "download_record", "expiration", "set_expiration",
-    })  # fmt: skip
+    wrapped = REQUESTS
 
     def __init__(self, store: PayloadStore, timeout_ms: int, *, setting: str = "timeout_ms") -> None:
         super().__init__(store)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, BinaryIO, TypeVar, cast
 
 from payload_stores.base import PayloadStore, PublishContext, StoredRecord, SupportsStreaming
-from payload_stores.middleware.base import Middleware
+from payload_stores.middleware.base import REQUESTS, Middleware
 
 __all__ = ["Metered", "OperationFigures"]
 
@@ -64,9 +64,7 @@ class Metered(Middleware):
         7
     """
 
-    wrapped = frozenset({
-        "delete", "open", "read_range", "publish_record", "download_record", "expiration", "set_expiration",
-    })  # fmt: skip
+    wrapped = REQUESTS
 
     def __init__(self, store: PayloadStore) -> None:
         super().__init__(store)

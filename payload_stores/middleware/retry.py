@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from payload_stores.base import PayloadStore, PublishContext, SupportsStreaming
 from payload_stores.errors import PayloadStoreError
-from payload_stores.middleware.base import Middleware
+from payload_stores.middleware.base import REQUESTS, Middleware
 from payload_stores.plugins import require
 
 __all__ = ["Retry"]
@@ -40,9 +40,7 @@ class Retry(Middleware):
         b'payload'
     """
 
-    wrapped = frozenset({
-        "delete", "open", "read_range", "publish_record", "download_record", "expiration", "set_expiration",
-    })  # fmt: skip
+    wrapped = REQUESTS
 
     def __init__(
         self,

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from payload_stores import ConfigError, PayloadStore, PublishContext, UntrustedReferenceError, open_store, references
 from payload_stores.base import Buffer
 from payload_stores.references import Location, Roots
-from payload_stores.registry import STORES
-
-ID = "123e4567-e89b-12d3-a456-426614174000"
+from tests.payload_stores.cases import CASES, ID
 
 
 class ShelfStore(PayloadStore):
@@ -30,64 +27,6 @@ def s3(**more: str) -> PayloadStore:
     return open_store("s3", {"s3.bucket": "b", "s3.prefix": "pre/", "s3.region": "eu-west-1", **more})
 
 
-# Configuration of each store, references that are its own, and references that are not.
-OWN: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
-    "memory": ({}, ["memory:///t/1", "memory:///t/a/b"], ["memory://host/t/1", "memory:///t/../1", "memory:///"]),
-    "local": (
-        {"local.path": "/srv/payloads", "large.message.trusted.references": "file:///srv/old/"},
-        ["file:///srv/payloads/t/1", "file:///srv/old/t/1"],
-        [
-            "file:///srv/payloads", "file:///srv/payloads2/t/1", "file:///srv/older/t/1",
-            "file://host/srv/old/t/1", "file:///etc/passwd", "file:///srv/payloads/%2e%2e/x",
-        ],
-    ),
-    "s3": (
-        {
-            "s3.bucket": "b", "s3.prefix": "pre/", "s3.region": "eu-west-1",
-            "large.message.trusted.references": "s3://old/x/,https://h/",
-        },
-        ["s3://b/pre/t/1", "s3://old/x/t/1"],
-        ["s3://b/prefix/t/1", "s3://b/t/1", "s3://old/t/1", "s3://old/x", "s3://c/pre/t/1", "S3://b/pre/t/1"],
-    ),
-    "objects": (
-        {"objects.url": "gs://b/pre", "large.message.trusted.references": "gs://old/x/,s3://b/pre/"},
-        ["gs://b/pre/t/1", "gs://old/x/t/1"],
-        ["gs://b/prefix/t/1", "gs://b/t/1", "gs://old/t/1", "s3://b/pre/t/1", "gs://c/pre/t/1", "gs://b/pre"],
-    ),
-    "hop": (
-        {"hop.offload.url": "http://h:8080/v1/", "large.message.trusted.references": "https://old/x"},
-        [f"http://h:8080/v1/msg/{ID}", f"HTTP://H:8080/v1//msg/{ID}", "https://old/x/anything"],
-        [
-            f"https://h:8080/v1/msg/{ID}", f"http://h/v1/msg/{ID}", f"http://h:8080/msg/{ID}", "http://h:8080/v1/msg/1",
-            f"http://h:8080/v1/topic/{ID}", "https://old/xy/z", "https://old/x",
-        ],
-    ),
-    "kafka": (
-        {
-            "bootstrap.servers": "127.0.0.1:1", "kafka.cluster.id": "C",
-            "large.message.trusted.references": "kafka://C/old.x/",
-        },
-        ["kafka://C/t.payloads/0/1-1/t/1", "kafka://C/t.payloads/11/0-9/t/a/b", "kafka://C/old.x/0/1-2/t/1"],
-        [
-            "kafka://D/t.payloads/0/1-1/t/1", "kafka://C/u.payloads/0/1-1/t/1", "kafka://C/t/0/1-1/t/1",
-            "kafka://C/t.payloads/0/1-1/t", "kafka://C/t.payloads/0/1-1", "kafka://C/t.payloads/t/1", "kafka://C/t",
-            "kafka://C/t.payloads/0/2-1/t/1", "kafka://C/t.payloads/-1/1-1/t/1", "kafka://C/t.payloads/0/-1-1/t/1",
-            "kafka://C/t.payloads/0/01-1/t/1", "kafka://C/t.payloads/00/1-1/t/1", "kafka://C/t.payloads/0/1/t/1",
-            "kafka://C/t.payloads/0/0-99999999999/t/1", "kafka://C/t.payloads/4294967296/0-0/t/1",
-            "kafka://C/t.payloads/0/9223372036854775808-9223372036854775808/t/1", "kafka://C/old.xx/0/1-2/t/1",
-            "kafka://C/t.payloads/0/1-1/../1", "kafka://C/t.payloads/0/1-1/t/%2e%2e", "kafka://C/t.payloads/0/1%EF%BC%91-99/t/1",
-            "kafka://C/a b.payloads/0/1-1/a b/1", f"kafka://C/t.payloads/0/1-1/t/{'1' * 1023}",
-        ],
-    ),
-    "mirror": (
-        {
-            "mirror.primary": {"class": "local", "local.path": "/srv/new"},
-            "mirror.secondary": {"class": "s3", "s3.bucket": "b", "s3.region": "eu-west-1"},
-        },
-        ["file:///srv/new/t/1", "s3://b/t/1"],
-        ["file:///srv/new", "file:///srv/t/1", "s3://c/t/1", "memory:///t/1"],
-    ),
-}  # fmt: skip
 NOBODY = [
     "",
     "x",
@@ -102,17 +41,13 @@ NOBODY = [
 ]
 
 
-def test_every_store_has_a_case() -> None:
-    assert set(OWN) == set(STORES.builtins)
-
-
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", CASES)
 def test_a_store_owns_what_lies_below_its_prefixes(name: str) -> None:
-    config, own, foreign = OWN[name]
-    store = open_store(name, {"large.message.max.payload.bytes": 10, **config})
-    assert [reference for reference in own if not store.owns(reference)] == []
-    assert [reference for reference in (*foreign, *NOBODY) if store.owns(reference)] == []
-    for reference in (*foreign, *NOBODY):
+    case = CASES[name]
+    store = open_store(name, {"large.message.max.payload.bytes": 10, **case.config})
+    assert [reference for reference in case.own if not store.owns(reference)] == []
+    assert [reference for reference in (*case.foreign, *NOBODY) if store.owns(reference)] == []
+    for reference in (*case.foreign, *NOBODY):
         with pytest.raises(UntrustedReferenceError):
             store.download(reference)
     store.close()

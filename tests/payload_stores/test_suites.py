@@ -6,25 +6,16 @@ import pytest
 
 from payload_stores.registry import STORES, store_class
 from payload_stores.testing import PayloadStoreTests
-
-SUITES = {
-    "memory": "test_memory:TestMemoryStore",
-    "local": "local.test_local:TestLocalStore",
-    "s3": "s3.test_s3:TestS3Store",
-    "objects": "objects.test_objects:TestObjectsStore",
-    "hop": "hop.test_hop:TestHopStore",
-    "kafka": "kafka.test_kafka:TestKafkaStore",
-    "mirror": "test_mirror:TestMirrorStore",
-}
+from tests.payload_stores.cases import CASES
 
 
 def test_no_store_is_left_out() -> None:
-    assert set(SUITES) == set(STORES.builtins)
+    assert set(CASES) == set(STORES.builtins)
 
 
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("name", CASES)
 def test_the_suite_is_run(name: str) -> None:
-    module, _, cls = SUITES[name].partition(":")
+    module, _, cls = CASES[name].suite.partition(":")
     suite = getattr(importlib.import_module(f"tests.payload_stores.{module}"), cls)
     assert issubclass(suite, PayloadStoreTests)
     assert store_class(suite.store_class) is store_class(name)

@@ -106,6 +106,17 @@ class Headers(Setter[list[Any]]):
         carrier.append((key, value.encode()))
 
 
+def cache(_tracer: trace.Tracer, *_: str) -> dict[str, Any]:
+    """A payload is read three times, by way of a cache."""
+    config = {**settings("memory"), "large.message.store.cache.bytes": 10_000_000}
+    writer, reader = SerializerChain.from_config(config), DeserializerChain.from_config(config)
+    ctx = RecordContext("alerts", "value", [])
+    value = writer(LARGE, ctx)
+    for _time in range(3):
+        reader(value, RecordContext("alerts", "value", list(header_pairs(ctx))))
+    return {}
+
+
 def calls(_tracer: trace.Tracer, *_: str) -> dict[str, Any]:
     """What a client tells of its records."""
     client = client_telemetry()
@@ -255,7 +266,8 @@ def collected() -> Mapping[str, Any]:
 
 def main(name: str, *arguments: str) -> None:
     programs = {
-        each.__name__: each for each in (chains, calls, clients, instrumented, proxied, beside_aiokafkas, troubles)
+        each.__name__: each
+        for each in (cache, chains, calls, clients, instrumented, proxied, beside_aiokafkas, troubles)
     }
     facts = programs[name](set_up(), *arguments)
     print(json.dumps({**facts, "spans": [plain(span) for span in SPANS.get_finished_spans()], "metrics": collected()}))  # noqa: T201

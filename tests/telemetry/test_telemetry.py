@@ -92,6 +92,12 @@ def test_metrics_of_payloads(chains: dict[str, Any]) -> None:
     assert [point["value"] for point in points(chains, "serde_chain.payload.active")] == [0, 0]
 
 
+def test_what_a_cache_has_answered_is_counted() -> None:
+    counts = points(run("cache"), "serde_chain.cache.requests")
+    assert {point["attributes"]["serde_chain.outcome"]: point["value"] for point in counts} == {"miss": 1, "hit": 2}
+    assert {point["attributes"]["serde_chain.store"] for point in counts} == {"memory"}
+
+
 def test_what_a_client_tells_of_its_records() -> None:
     result = run("calls")
     assert result["is_on"]
