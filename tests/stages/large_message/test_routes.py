@@ -368,7 +368,8 @@ def test_check_config_shows_which_topic_goes_where(config: dict[str, Any], tmp_p
     assert "large messages, by topic" in table
     assert "images-*, cutouts" in table
     assert "hush" not in table + json.dumps(shown)
-    assert f"{IMAGES}threshold.bytes" in "".join(table.replace("│", "").split())  # broken into lines, not cut off
+    narrow = run("check-config", path, columns=80).stdout
+    assert f"{IMAGES}threshold.bytes" in "".join(narrow.replace("│", "").split())  # broken into lines, not cut off
     config[IMAGES + "large.message.threshold.bytes"] = 11
     path.write_text("\n".join(f"{key} = {value}" for key, value in config.items()))
     stderr = run("check-config", path, code=1).stderr
