@@ -79,7 +79,7 @@ def test_no_permission(new_topic: NewTopic, client: Clients, read: Any) -> None:
     url = json.loads(message.value())["url"]
     store = open_store("hop", {"hop.offload.url": url.rpartition("/msg/")[0], **credentials("bob")})
     # 404 once the server knows that bob may read at least sys.metadata, as all users do.
-    with pytest.raises((PayloadAccessDeniedError, PayloadNotFoundError), match="HTTP 40[34]: "):
+    with pytest.raises((PayloadAccessDeniedError, PayloadNotFoundError), match=r"HTTP 40[34]: "):
         store.download(url)
     store.close()
 
