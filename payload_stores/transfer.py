@@ -442,9 +442,6 @@ class Source(Protocol):
             Exception: One of which :meth:`is_replaced` is true, if the object has another state by now.
         """
 
-    def head(self) -> tuple[int, str | None]:
-        """Size in bytes, and version."""
-
     def is_replaced(self, error: Exception) -> bool:
         """Whether an error says that the object has another state than was meant."""
 
@@ -494,7 +491,7 @@ class Downloads:
             source: The object.
             check: Called with the size in bytes.
         """
-        size, version = source.head()
+        size, version = self._state(source)
         check(size)
 
         def fill(part: memoryview, start: int) -> None:
@@ -505,13 +502,28 @@ class Downloads:
                 except Exception as error:
                     if not source.is_replaced(error):
                         raise
-                is_size, version = source.head()
+                is_size, version = self._state(source)
                 if is_size != size:
                     raise PayloadIntegrityError("the object was replaced while it was read")
                 # Renewed by a writer: as long as before, and of the same content.
                 return source.fill(part, start, version)
 
         return open_ranges(size, fill)
+
+    @staticmethod
+    def _state(source: Source) -> tuple[int, str | None]:
+        """Size of an object in bytes, and its version.
+
+        Not by HEAD, whose answer has no body to tell a payload that is gone from a bucket that is.
+        """
+        answer = source.ask(0, 1)
+        if answer is None:
+            return 0, None
+        try:
+            answer.read(memoryview(bytearray(1)))  # so that the connection can be used again
+            return answer.size, answer.version
+        finally:
+            answer.close()
 
     def _get(
         self, source: Source, check: Callable[[int], None], start: int, length: int | None, part_bytes: int

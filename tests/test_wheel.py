@@ -70,8 +70,16 @@ print(deserialize(data, context) == "hello " * 100)
             },
             "s3",
         ),
+        (
+            {
+                "value.serializers": "string, large-message",
+                "large.message.payload.store.class": "objects",
+                "objects.url": "gs://bucket/",
+            },
+            "objects",
+        ),
     ],
-    ids=["avro", "json", "zstd", "lz4", "snappy", "bakdata", "s3"],
+    ids=["avro", "json", "zstd", "lz4", "snappy", "bakdata", "s3", "objects"],
 )
 def test_a_missing_extra_is_named(python: Path, config: dict[str, str], extra: str) -> None:
     program = f"""

@@ -30,7 +30,7 @@ _QUEUED_KBYTES: Final = 8 << 10
 # How long nothing comes until the topic is looked up: librdkafka waits without a word for one that is missing.
 _PATIENCE_S: Final = 1.0
 
-_LEAST_TIMEOUT_MS: Final = 1_000
+_LEAST_TIMEOUT_MS: Final = 1_100
 _RECONNECT_MS: Final = 500
 
 _READER: Final[Mapping[str, object]] = {

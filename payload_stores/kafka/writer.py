@@ -27,7 +27,8 @@ __all__ = ["OwnWriter", "Writer"]
 
 # Records of one payload under way at once, of up to 1 MiB; a producer has five requests under way.
 _AHEAD: Final = 6
-_PUMP_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
+_CLOSE_SECONDS: Final = 5.0
 _FULL_SECONDS: Final = 0.05
 _PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 _PRODUCER: Final[dict[str, Any]] = {
@@ -95,7 +96,11 @@ class Writer:
         try:
             return report.result(self._timeout_s)
         except TimeoutError:
+            self.give_up()
             raise unavailable(f"nothing was written to {topic} within {self._timeout_s:g} s", topic=topic) from None
+
+    def give_up(self) -> None:
+        """Note that the producer has not written in time."""
 
     def _send(
         self, admission: AbstractContextManager[object], topic: str, partition: int, record: Record
@@ -132,6 +137,8 @@ class Writer:
 class OwnWriter(Writer):
     """Writes with an idempotent producer of its own, which is made when it is first needed.
 
+    The producer reports in a thread that runs while there is something to report.
+
     Args:
         broker: Makes clients.
     """
@@ -139,39 +146,48 @@ class OwnWriter(Writer):
     def __init__(self, broker: Broker) -> None:
         super().__init__(self._produce_own, _PRODUCER["message.max.bytes"], broker.timeout_s)
         self._broker = broker
+        self._forked: list[object] = []
+        self._is_closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._producer: Any = None
-        self._pid = os.getpid()
-        self._forked: list[object] = []
-        self._is_pumping = False
-        self._is_closed = False
         self._fatal: KafkaError | None = None
+        # Producers that are served by a thread, and whether there are none.
+        self._served: list[Any] = []
+        self._is_quiet = threading.Event()
+        self._is_quiet.set()
 
     def _produce_own(self, *arguments: Any) -> None:
         kafka = require("confluent_kafka", "kafka")
+        if self._pid != os.getpid():
+            self._forked.append(self._producer)  # its threads are the parent's: it cannot be ended here
+            self._begin()
         with self._lock:
-            if self._pid != os.getpid():
-                self._forked.append(self._producer)  # its threads are the parent's: it cannot be ended here
-                self._pid, self._producer, self._is_pumping = os.getpid(), None, False
+            producer = self._living()
             try:
-                self._living().produce(*arguments)
+                producer.produce(*arguments)
             except kafka.KafkaException as error:
                 if error.args[0].code() != kafka.KafkaError._FATAL:  # noqa: SLF001, its documented name
                     raise
                 # What was fatal is told to others, and may be over; a new one tells it again if it is not.
-                self._producer = None
-                self._living().produce(*arguments)
-            if self._is_pumping:
+                self.give_up()
+                producer = self._living()
+                producer.produce(*arguments)
+            if producer in self._served:
                 return
-            self._is_pumping = True
-        run_elsewhere(partial(self._pump, self._producer))
+            self._served.append(producer)
+            self._is_quiet.clear()
+        run_elsewhere(partial(self._serve, producer))
 
     def _living(self) -> Any:
         """The producer; another one, if that cannot go on."""
         if self._producer is None:
             if self._is_closed:
                 raise PayloadStoreError("the store is closed", store="kafka")
-            self._producer, self._fatal, self._is_pumping = self._make(), None, False
+            self._producer, self._fatal = self._make(), None
         return self._producer
 
     def _make(self) -> Any:
@@ -180,28 +196,33 @@ class OwnWriter(Writer):
         with self._broker.errors("connect"):
             return require("confluent_kafka", "kafka").Producer(self._broker.settings(own))
 
-    def _pump(self, producer: Any) -> None:
-        """Let the producer report, while there is something to report."""
+    def _serve(self, producer: Any) -> None:
+        """Let a producer report, while there is something to report."""
         kafka = require("confluent_kafka", "kafka")
         while True:
             try:
-                producer.poll(_PUMP_SECONDS)
+                producer.poll(_POLL_SECONDS)
             except kafka.KafkaException as error:  # it cannot go on
                 self._fatal = self.failed(error.args[0])
                 producer.purge()
             with self._lock:
                 if not len(producer):
-                    if producer is self._producer:
-                        self._is_pumping = False
+                    self._served.remove(producer)
+                    if not self._served:
+                        self._is_quiet.set()
                     return
 
     def failed(self, error: KafkaError) -> KafkaError:
         """Make another producer the next time, where this one cannot go on."""
         if error.name() in _PURGED and self._fatal is not None:
             return self._fatal
-        if error.fatal() or error.name() == "_FATAL":
-            self._producer = None
+        if error.fatal() or error.name() in {"_FATAL", "_MSG_TIMED_OUT"}:
+            self.give_up()
         return error
+
+    def give_up(self) -> None:
+        """Make another producer the next time: this one may hold on to a connection that hangs."""
+        self._producer = None
 
     def close(self) -> None:
         """Drop what is under way, and end the producer."""
@@ -212,5 +233,6 @@ class OwnWriter(Writer):
         if producer is not None:
             with suppress(Exception):  # it has failed for good, and says so once more
                 producer.purge()
-                producer.poll(0)
-            producer.close()
+            # A thread that serves it must not find it ended.
+            if self._is_quiet.wait(_CLOSE_SECONDS):
+                producer.close()

@@ -11,6 +11,7 @@ in all. With the defaults a request takes less than a minute in the worst case, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
 from payload_stores.buffers import checked_range
-from payload_stores.errors import ConfigError, PayloadStoreError
+from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.ids import sha256_digest
 from payload_stores.objects.settings import PROVIDERS, Clients
 from payload_stores.objects.transfers import ObjectSource, Uploads, check_process
@@ -233,11 +234,9 @@ class ObjectsStore(PayloadStore):
     def delete(self, reference: str) -> None:
         """Delete a payload of the store's own. See :class:`~payload_stores.SupportsDelete`."""
         client, name = self._locate(reference, own_only=True)
-        with self._errors.translated(reference=reference):
-            try:
-                client.delete(name)
-            except FileNotFoundError:  # gone already, say Google and Azure
-                return
+        # Gone already, say Google and Azure; a bucket that is not there is another error.
+        with suppress(PayloadNotFoundError), self._errors.translated(reference=reference):
+            client.delete(name)
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic, a thousand to a request. See :class:`~payload_stores.SupportsList`."""

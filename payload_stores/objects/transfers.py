@@ -119,16 +119,11 @@ class ObjectSource:
     def _ends_before(self, start: int, error: Exception) -> bool:
         """Whether a server has answered with no range instead of 416 (RFC 9110, section 15.5.17)."""
         is_about_range = not status_of(error) and ("CONTENT_RANGE" in str(error) or "Wanted range" in str(error))
-        return is_about_range and self.head()[0] <= start
+        return is_about_range and self._client.head(self._path)["size"] <= start
 
     def fill(self, part: memoryview, start: int, version: str | None) -> None:
         """See :meth:`~payload_stores.transfer.Source.fill`."""
         _read(self._client.get(self._path, options={"range": (start, start + len(part)), "if_match": version}), part)
-
-    def head(self) -> tuple[int, str | None]:
-        """See :meth:`~payload_stores.transfer.Source.head`."""
-        head = self._client.head(self._path)
-        return head["size"], head["e_tag"]
 
     def is_replaced(self, error: Exception) -> bool:
         """See :meth:`~payload_stores.transfer.Source.is_replaced`."""

@@ -71,11 +71,6 @@ class S3Object:
                 answer = None
         raise AssertionError("there is at least one attempt")
 
-    def head(self) -> tuple[int, str | None]:
-        """See :meth:`~payload_stores.transfer.Source.head`."""
-        head = self._client.head_object(**self._target)
-        return int(field(head, "ContentLength")), _etag(head)
-
     def is_replaced(self, error: Exception) -> bool:
         """See :meth:`~payload_stores.transfer.Source.is_replaced`."""
         return error_code(error) in EXISTS

@@ -60,15 +60,16 @@ class ProxiedBroker(KafkaBroker):
         }
 
 
+@pytest.fixture(scope="module")
+def proxied(toxiproxy: Toxiproxy) -> Iterator[ProxiedBroker]:
+    with ProxiedBroker(toxiproxy) as running:
+        yield running
+
+
 class TestKafkaStoreOnABadDay(PayloadStoreFaultTests):
     store_class = "kafka"
     deletes_later = True
-    deadline_ms = 4_000
-
-    @pytest.fixture(scope="class")
-    def proxied(self, toxiproxy: Toxiproxy) -> Iterator[ProxiedBroker]:
-        with ProxiedBroker(toxiproxy) as running:
-            yield running
+    deadline_ms = 5_000
 
     @pytest.fixture
     def network(self, proxied: ProxiedBroker) -> Proxy:
@@ -81,7 +82,7 @@ class TestKafkaStoreOnABadDay(PayloadStoreFaultTests):
         return {
             "bootstrap.servers": proxied.proxy.address,
             "kafka.payload.topic": topic,
-            "kafka.payload.timeout.ms": 1_000,
+            "kafka.payload.timeout.ms": 2_000,
         }
 
 

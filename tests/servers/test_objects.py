@@ -148,6 +148,9 @@ def test_a_bucket_that_is_not_there(config: dict[str, str]) -> None:
     for call in (
         lambda: store.publish("topic", b"data"),
         lambda: store.download("s3://no-such-bucket/topic/1"),
+        lambda: store.open("s3://no-such-bucket/topic/1"),
+        lambda: store.read_range("s3://no-such-bucket/topic/1", 1, 2),
+        lambda: store.delete("s3://no-such-bucket/topic/1"),
         lambda: list(store.list("topic")),
     ):
         with pytest.raises(PayloadStoreError, match="NoSuchBucket") as caught:

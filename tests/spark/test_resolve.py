@@ -107,3 +107,22 @@ def test_mistakes_are_found_on_the_driver(spark: SparkSession, config: Config) -
         _ = records.select(resolve("value", "no_headers", config)).schema
     with pytest.raises(AnalysisException, match="DATATYPE_MISMATCH"):
         _ = records.select(resolve("value", "offset", config)).schema
+
+
+def test_payloads_of_several_routes_and_a_cache(spark: SparkSession, config: Config, tmp_path: Path) -> None:
+    """The routes travel to the executors, as other settings do."""
+    config |= {
+        "large.message.route.images.topics": "images-*",
+        "large.message.route.images.local.path": str(tmp_path / "images"),
+        "large.message.route.images.threshold.bytes": 10,
+        "large.message.store.cache.bytes": 1_000_000,
+    }
+    (tmp_path / "images").mkdir()
+    rows = []
+    with SerializerChain.from_config(config) as chain:
+        for at, topic in enumerate(("images-1", "topic") * 3):
+            headers: Any = []
+            rows.append((chain(b"z" * 200, RecordContext(topic, "value", headers)), headers, b"k", 0, at))
+    assert {bytes(row[0]).split(b"/")[-3] for row in rows} == {b"images", tmp_path.name.encode()}
+    records = spark.createDataFrame(rows, SCHEMA).coalesce(1)
+    assert values_of(records.select(resolve("value", "headers", config).alias("v")).collect()) == [b"z" * 200] * 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from payload_stores.kafka.writer import Writer
 __all__ = ["PayloadWriter"]
 
 _LOOK_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.02
 
 
 class PayloadWriter(Writer):
@@ -53,6 +55,16 @@ class PayloadWriter(Writer):
         """See :class:`~serde_chain.clients.confluent.transactions.TransactionPayloads`."""
         with self._lock:
             self._transaction = None
+
+    def settle(self, seconds: float) -> None:
+        """See :class:`~serde_chain.clients.confluent.transactions.TransactionPayloads`.
+
+        ``abort_transaction`` waits until all records are reported, and lets none be: "the event queue must be polled".
+        A purge would leave gaps in the sequence, for which the producer begins anew.
+        """
+        until = math.inf if seconds < 0 else time.monotonic() + seconds
+        while len(self._producer) and time.monotonic() < until:
+            self._producer.poll(_POLL_SECONDS)
 
     def write(self, topic: str, partition: int, records: Iterable[Record]) -> tuple[int, ...]:
         """See :meth:`payload_stores.RecordWriter.write`."""

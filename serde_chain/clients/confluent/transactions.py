@@ -36,6 +36,9 @@ class TransactionPayloads(Protocol):
     def end(self) -> None:
         """It is over: nothing more is written for it, from now on."""
 
+    def settle(self, seconds: float) -> None:
+        """Wait until all is reported that the producer has, before it aborts; so many seconds at most, -1 for ever."""
+
 
 class _NoPayloads:
     """:class:`TransactionPayloads` of a producer whose payloads are in no transaction."""
@@ -48,6 +51,9 @@ class _NoPayloads:
         pass
 
     def end(self) -> None:
+        pass
+
+    def settle(self, seconds: float) -> None:
         pass
 
 
@@ -123,6 +129,7 @@ class Transactions:
         self._sender.purge(purged())
         self._payloads.end()
         self._send_all(until)
+        self._settle_payloads(until)
         try:
             self._producer.abort_transaction(_left(until))
         except KafkaException as error:
@@ -131,6 +138,14 @@ class Transactions:
                 self._sender.end(delete=not self._may_be_committed)
             raise
         self._sender.end(delete=not self._may_be_committed)
+
+    def _settle_payloads(self, until: float) -> None:
+        """Wait for uploads whose records were dropped: what they write has to be in this transaction, not the next."""
+        if self._payloads is NO_PAYLOADS:
+            return
+        while self._sender.is_cleaning and time.monotonic() < until:
+            self._wait(until - time.monotonic())
+        self._payloads.settle(_left(until))
 
     def _send_all(self, until: float) -> bool:
         while not self._sender.is_idle:

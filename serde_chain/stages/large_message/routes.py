@@ -79,7 +79,7 @@ class ByTopic(Generic[T]):
 
     def map(self, change: Callable[[T], U]) -> ByTopic[U]:
         """The same routes, with something else each."""
-        changed = []
+        changed: list[tuple[Route, U]] = []
         for route, one in self._routes:
             with route.explained():
                 changed.append((route, change(one)))
@@ -87,9 +87,6 @@ class ByTopic(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return (one for _route, one in self._routes)
-
-    def __bool__(self) -> bool:
-        return bool(self._routes)
 
 
 def _keys(route: str, option: Option[Any]) -> tuple[str, ...]:

@@ -69,6 +69,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     _limits: RecordLimits | None = None
     _is_in_transactions = False
     _routes: ByTopic[LargeMessageSerializer] = ByTopic()
+    _is_routed = False
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload stores."""
@@ -87,7 +88,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         except BaseException:
             self.close()
             raise
-        self._routes = ByTopic(stages)
+        self._routes, self._is_routed = ByTopic(stages), bool(stages)
         self.most_alone = min((self.most_alone, *(stage.most_alone for stage in self._routes)))
         self.plain = _plain(self.most_alone)
 
@@ -224,7 +225,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         if ctx is None:
             raise without_record(EncodeError)
         is_source = not isinstance(data, (bytes, bytearray, memoryview)) and is_stream(data)
-        if (stage := self._for(ctx)) is not self:
+        if self._is_routed and (stage := self._for(ctx)) is not self:
             return stage.begin(data, ctx)
         limits = self._limits
         if limits is not None and (question := limits.ask(ctx)) is not None:
@@ -290,7 +291,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     def _for(self, ctx: Context | None) -> LargeMessageSerializer:
         """The stage as it is for the topic of a record."""
-        if not self._routes or ctx is None:
+        if not self._is_routed or ctx is None:
             return self
         return self._routes.find(str(ctx.topic)) or self
 

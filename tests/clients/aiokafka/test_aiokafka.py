@@ -348,7 +348,7 @@ def test_a_dead_letter_topic_that_is_not_there(
             for _ in range(2):
                 store.damage()
                 with pytest.raises(DeadLetterError, match="no such topic") as refused:
-                    await (consumer.getone() if how == "getone" else consumer.getmany(timeout_ms=30_000))
+                    await (consumer.getone() if how == "getone" else consumer.getmany(timeout_ms=30_000, max_records=1))
                 assert (refused.value.offset, refused.value.dead_letter_topic) == (0, f"{topic}-dead")
                 assert consumer.skipped == 0
             broker.create_topic(f"{topic}-dead")

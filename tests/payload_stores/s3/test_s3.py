@@ -233,6 +233,8 @@ def test_a_bucket_that_is_not_there(config: dict[str, object]) -> None:
         lambda: store.publish("topic", b"data"),
         lambda: store.publish("topic", bytes(LARGE)),
         lambda: store.download("s3://nobodys-bucket/topic/id"),
+        lambda: store.open("s3://nobodys-bucket/topic/id"),
+        lambda: store.read_range("s3://nobodys-bucket/topic/id", 1, 2),
         lambda: list(store.list("topic")),
     ):
         with pytest.raises(PayloadStoreError, match=r"Check s3\.bucket") as caught:
