@@ -192,11 +192,10 @@ class Mirror(Middleware):
         for store, other in ((self.store, self.secondary), (self.secondary, self.store)):
             with suppress(UntrustedReferenceError):
                 topic = cast("SupportsTopics", store).topic_of(reference)
-                payload_id = _id_in(store, reference, topic)
                 copy = None
-                if payload_id is not None:
-                    with suppress(PayloadStoreError):  # what is no id is no store's
-                        copy = other.reference(topic, payload_id)
+                with suppress(PayloadStoreError):  # what is no topic, or no id, is no store's
+                    payload_id = _id_in(store, reference, topic)
+                    copy = None if payload_id is None else other.reference(topic, payload_id)
                 places = [(store, reference)] if copy is None else [(store, reference), (other, copy)]
                 return sorted(places, key=lambda place: place[0] is not self.store)
         return [(self.store, reference)]  # which raises what is wrong with it

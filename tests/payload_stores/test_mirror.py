@@ -167,6 +167,16 @@ def test_a_payload_is_gone_where_both_say_so(mirror: Mirror, stores: Any) -> Non
         mirror.download(reference)
 
 
+@pytest.mark.parametrize("path", ["a%20b/1", f"{'a' * 250}/1", "topic/.1", "topic/%61", "topic"])
+def test_what_no_payload_can_be_called_is_gone(mirror: Mirror, path: str) -> None:
+    """And no reason to stop a reader: any writer can make such a reference."""
+    assert isinstance(mirror, SupportsDelete)
+    with pytest.raises(PayloadNotFoundError) as caught:
+        mirror.download(f"memory:///{path}")
+    assert caught.value.about_record
+    mirror.delete(f"memory:///{path}")
+
+
 def test_what_is_refused_is_not_asked_for_twice(mirror: Mirror, stores: Any) -> None:
     reference = mirror.publish("topic", DATA)
     stores[0].max_payload_bytes = 6
