@@ -209,6 +209,20 @@ def test_a_payload_is_in_both_stores_or_in_none(  # noqa: PLR0917
         assert there[1] == []
 
 
+def test_ids_of_a_store_of_ones_own_may_be_of_payloads_that_are_there(stores: Any) -> None:
+    class ByContent(MemoryStore):
+        def id(self, data: Any, context: Any = None) -> str:
+            return "of-the-content"
+
+    mirror = Mirror(open_store(ByContent, {}), stores[1])
+    reference = mirror.publish("topic", DATA)
+    stores[1].add(Toxic("transient", operations=("publish",)))
+    with pytest.raises(PayloadStoreUnavailableError):
+        mirror.publish("topic", DATA)
+    assert mirror.store.download(reference) == DATA
+    assert kept(stores[1]) == [DATA]
+
+
 def test_ctrl_c_leaves_it_in_both_or_in_none(mirror: Mirror, stores: Any) -> None:
     for number in itertools.count():
         with interrupted_at(number, ("payload_stores/middleware/mirror.py",)):
