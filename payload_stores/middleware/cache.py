@@ -288,9 +288,7 @@ class Cache(Middleware):
         finally:
             self.payloads.forget(reference)  # what was fetched meanwhile
 
-    def _get(
-        self, reference: str, digest: str | None, download: Callable[[], bytes], size: int | None = None
-    ) -> bytes:
+    def _get(self, reference: str, digest: str | None, download: Callable[[], bytes], size: int | None = None) -> bytes:
         payload = self.payloads.get(reference, digest, download, size=size)
         self.check_size(len(payload), reference)
         return payload
