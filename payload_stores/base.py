@@ -668,12 +668,17 @@ class RecordWriter(Protocol):
 class SupportsTransactions(Protocol):
     """A store that can make payloads visible together with the record that refers to them.
 
+    Attributes:
+        joins_transactions: Whether it writes to the client's own cluster, where the transactions are.
+
     Example:
         >>> from payload_stores import open_store
         >>> store = open_store("kafka", {"bootstrap.servers": "localhost:9092"})  # doctest: +SKIP
         >>> store.within(writer).publish("alerts", b"payload")  # doctest: +SKIP
         'kafka://5L6g3nShT-eMCtK--X86sw/alerts.payloads/0/17-17/6c8f2c2e-5d0c-4f5e-9d8e-0a6f2f1f3b7a'
     """
+
+    joins_transactions: bool
 
     def within(self, writer: RecordWriter) -> PayloadStore:
         """The store, writing by a client's transactional producer; it shares all else with this one.

@@ -133,12 +133,12 @@ class Broker:
 
     def topics(self) -> list[str]:
         """The names of all topics that this user may see."""
-        with self._reader("read_committed", keep=False) as consumer, self.errors("list its topics"):
+        with self._reader(committed=True) as consumer, self.errors("list its topics"):
             return list(consumer.list_topics(timeout=self.timeout_s).topics)
 
     def _ask(self, name: str, **where: str) -> Topic:
         errors = require("confluent_kafka", "kafka").KafkaError
-        with self._reader("read_uncommitted") as consumer, self.errors(f"describe the topic {name}", **where):
+        with self._reader() as consumer, self.errors(f"describe the topic {name}", **where):
             metadata = consumer.list_topics(name, timeout=self.timeout_s)
             described = metadata.topics[name]
         if described.error is not None and described.error.code() != errors.UNKNOWN_TOPIC_OR_PART:
@@ -162,7 +162,7 @@ class Broker:
         kafka = require("confluent_kafka", "kafka")
         # Uncommitted: whether the record that refers to a payload is committed decides, and was decided before it was
         # read. Otherwise any transaction that is open in this partition would hide what comes behind it.
-        with self._reader("read_uncommitted") as consumer, self.errors(f"read the topic {name}", **where):
+        with self._reader() as consumer, self.errors(f"read the topic {name}", **where):
             consumer.assign([kafka.TopicPartition(name, partition, offset)])
             while (message := self._next(consumer, name, **where)) is not None:
                 yield message
@@ -174,7 +174,7 @@ class Broker:
         """
         kafka = require("confluent_kafka", "kafka")
         with (
-            self._reader("read_committed", keep=False) as consumer,
+            self._reader(committed=True) as consumer,
             self.errors(f"read the topic {name}", **where),
         ):
             place = kafka.TopicPartition(name, partition, kafka.OFFSET_BEGINNING)
@@ -218,16 +218,17 @@ class Broker:
         raise unavailable(f"nothing came from the topic {name} within {self.timeout_s:g} s: {reason}", **where)
 
     @contextmanager
-    def _reader(self, isolation: str, *, keep: bool = True) -> Iterator[Consumer]:
-        """A consumer, by itself for the time of a ``with`` block."""
+    def _reader(self, *, committed: bool = False) -> Iterator[Consumer]:
+        """A consumer, by itself for the time of a ``with`` block; one that reads uncommitted records is used again."""
         self._check_open()
         self.forget_parent()
         consumer: Consumer | None = None
-        if keep:
+        if not committed:
             with suppress(IndexError):
                 consumer = self._idle.pop()
         if consumer is None:
             # No member of a group: the name is never sent.
+            isolation = "read_committed" if committed else "read_uncommitted"
             own = {**_READER, "group.id": f"payloads-{uuid.uuid4().hex[:10]}", "isolation.level": isolation}
             with self.errors("connect"):
                 consumer = require("confluent_kafka", "kafka").Consumer(self.settings(own))
@@ -240,7 +241,7 @@ class Broker:
             is_sound = True
             raise
         finally:
-            if is_sound and keep and not self._is_closed and len(self._idle) < _MOST_IDLE:
+            if is_sound and not committed and not self._is_closed and len(self._idle) < _MOST_IDLE:
                 consumer.unassign()
                 self._idle.append(consumer)
             else:
