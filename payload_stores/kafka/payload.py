@@ -40,6 +40,7 @@ class Payload:
         self._most_bytes = most_bytes
         self._publication: str | None = None
         self._is_whole = False
+        self._block_bytes: int | None = None
         # Offsets of chunks that were seen.
         self._offsets: dict[int, int] = {0: place.first}
 
@@ -159,11 +160,13 @@ class Payload:
         place = self._place
         if not chunk.fits(len(value)):
             raise self._damaged(f"its chunk {chunk.index} has {len(value)} bytes, which does not go with its headers")
+        if self._block_bytes not in {None, chunk.block_bytes}:
+            raise self._damaged(f"its chunk {chunk.index} goes with chunks of another size")
         if chunk.count is not None and chunk.count > place.last - place.first + 1:
             raise self._damaged(f"its {chunk.count} chunks cannot lie between its offsets")
         if (chunk.index == 0) != (offset == place.first) or chunk.is_last != (offset == place.last):
             raise self._damaged(f"its chunk {chunk.index} is not where its reference says")
-        self._publication = chunk.publication
+        self._publication, self._block_bytes = chunk.publication, chunk.block_bytes
 
     def _gone(self, why: str) -> PayloadNotFoundError:
         return PayloadNotFoundError(

@@ -186,6 +186,19 @@ def test_sizes_that_lie(  # noqa: PLR0917, fixtures
         assert caught.value.about_record
 
 
+@pytest.mark.parametrize("sizes", [(10, 1000), (1000, 10)])
+def test_chunks_of_two_sizes(
+    broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str], sizes: tuple[int, int]
+) -> None:
+    """Each goes with its own headers, and not with the other."""
+    first, last = (chunks("t/1", bytes(size + 5), size) for size in sizes)
+    offsets = write(broker, payloads, [(first[0][0], first[0][1], [("payload-chunk-bytes", b"%d" % sizes[0])]), last[1]])
+    url = reference(offsets[0], offsets[-1])
+    for call in (store.download, lambda url: store.open(url).read(), lambda url: store.read_range(url, 0, 500)):
+        with pytest.raises(PayloadIntegrityError):
+            call(url)
+
+
 def test_offsets_that_lie(broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str]) -> None:
     offsets = write(broker, payloads, chunks("t/1", bytes(4_500)))
     first, last = offsets[0], offsets[-1]
