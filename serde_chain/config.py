@@ -283,10 +283,10 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
     for key in keys:
         prefix = key.partition(".")[0]
-        if key.startswith(_ROUTES) and (hint := _of_other_store(key)) and key not in names:
-            yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
-            continue
         if key in names or any(option.matches(key) for option in known):
+            continue
+        if key.startswith(_ROUTES) and (hint := _of_other_store(key)):
+            yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
             continue
         near = _nearest_in_route(key, names) if key.startswith(_ROUTES) else nearest(key, names)
         if key.startswith(_PLURAL_ROUTES):

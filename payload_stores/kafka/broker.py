@@ -107,6 +107,7 @@ class Broker:
     def admin(self) -> AdminClient:
         """The client for questions about topics."""
         self._check_open()
+        self.forget_parent()
         if self._admin is None:
             module = require("confluent_kafka.admin", "kafka")
             with self.errors("connect"):

@@ -300,6 +300,15 @@ def test_what_is_wrong_with_a_route_is_refused(config: dict[str, Any], extra: di
         assert message in str(caught.value)
 
 
+def test_keys_of_stores_that_are_not_used_do_not_matter(config: dict[str, Any]) -> None:
+    route = {
+        "topics": "plates", "payload.store.class": "objects",
+        "objects.url": "s3://payloads/", "objects.access_key_id": "key", "objects.secret_access_key": "secret",
+    }  # fmt: skip
+    plates = {f"large.message.route.plates.{key}": value for key, value in route.items()}
+    SerializerChain.from_config({**config, **plates, "kafka.sasl.username": "alice"}).close()
+
+
 def test_a_wrong_value_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"in the route images: large.message.threshold.bytes = 'many'") as caught:
         SerializerChain.from_config({**config, IMAGES + "threshold.bytes": "many"})
