@@ -58,7 +58,7 @@ class Plan:
         leaves_empty: Return null instead of a struct where neither value nor key is present.
     """
 
-    config: Mapping[str, object]
+    config: Mapping[str, object] = field(repr=False)
     columns: tuple[str, ...]
     value: FieldPlan | None
     key: FieldPlan | None

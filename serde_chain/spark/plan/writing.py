@@ -36,7 +36,7 @@ class WritePlan:
         python: The driver's interpreter, for messages.
     """
 
-    config: Mapping[str, object]
+    config: Mapping[str, object] = field(repr=False)
     columns: tuple[str, ...]
     gives: tuple[str, ...]
     first: int = 0

@@ -74,7 +74,8 @@ class _Encoder:
         self._key = setup.key if KEY in plan.gives else None
         self._value = setup.value
         if plan.first and setup.value is not None:
-            self._value = SerializerChain(setup.value.stages[plan.first :])
+            names = [label.partition(" (")[0] for label in setup.value.labels[plan.first :]]
+            self._value = SerializerChain(setup.value.stages[plan.first :], labels=names)
         in_flight, most_bytes = setup.upload_bounds
         # The same that fetches payloads ahead of readers: transfers in their order, within bounds.
         self._uploads = Prefetch(methodcaller("run"), in_flight=in_flight, max_bytes=most_bytes)

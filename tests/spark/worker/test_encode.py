@@ -1,0 +1,63 @@
+"""Batches of rows in Arrow, encoded as Spark's workers do it."""
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from serde_chain.errors import SerializationError
+from serde_chain.spark.plan.plan import Plan
+from serde_chain.spark.plan.writing import WritePlan
+from serde_chain.spark.worker import chains
+from serde_chain.spark.worker.encode import encode_batches
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    yield {
+        "value.serializers": "bytes, large-message",
+        "large.message.threshold.bytes": 10,
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path / "payloads"),
+    }
+    chains.close_all()
+
+
+def encoded(plan: WritePlan, *batches: tuple[Any, ...]) -> list[Any]:
+    return [row for part in encode_batches(pickle.dumps(plan), iter(batches)) for row in part.to_pylist()]
+
+
+def test_rows(config: dict[str, Any]) -> None:
+    plan = WritePlan(config, ("value", "topic", "headers"), ("value", "headers"))
+    headers = [[{"key": "a", "value": b"1"}], None, None]
+    batch = (pa.array([b"small", b"x" * 100, None]), pa.array(["t"] * 3), pa.array(headers))
+    small, large, nothing = encoded(plan, batch)
+    assert small == {"value": b"small", "headers": headers[0]}
+    assert large["value"].startswith(b"file:///")
+    assert {header["key"] for header in large["headers"]} >= {"large-message-size", "large-message-digest"}
+    assert nothing == {"value": None, "headers": None}
+    assert encoded(plan, (pa.array([], pa.binary()), pa.array([], pa.string()), pa.array([], batch[2].type))) == []
+
+
+def test_large_rows_are_many_parts(config: dict[str, Any]) -> None:
+    plan = WritePlan(config, ("value", "topic"), ("value",))
+    values = [bytes([at]) * (1 << 20) for at in range(20)]
+    parts = list(encode_batches(pickle.dumps(plan), iter([(pa.array(values), pa.array(["t"] * 20))])))
+    assert len(parts) > 1
+    assert sum(map(len, parts)) == 20
+
+
+def test_errors_name_the_stage_as_the_configuration_does(config: dict[str, Any], tmp_path: Path) -> None:
+    plan = WritePlan(config, ("value", "topic"), ("value", "headers"), first=1)
+    (tmp_path / "payloads").mkdir()
+    (tmp_path / "payloads" / "t").touch()
+    with pytest.raises(SerializationError, match=r"topic=t, field=value, stage=large-message \(1 of 1\)"):
+        encoded(plan, (pa.array([b"x" * 100]), pa.array(["t"])))
+
+
+def test_a_plan_shows_no_secret(config: dict[str, Any]) -> None:
+    assert "secret" not in repr(WritePlan({**config, "s3.secret.key": "secret"}, ("value",), ("value",)))
+    assert "secret" not in repr(Plan({"s3.secret.key": "secret"}, (), None, None, (), "FAILFAST"))
