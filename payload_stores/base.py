@@ -416,7 +416,8 @@ class PayloadStore(ABC):
         """
         return UntrustedReferenceError(
             f"the reference is not followed: {why}",
-            hint=f"If it is legitimate, configure its store, or list its prefix in {self.TRUSTED.name}",
+            hint="If it is legitimate, add its store to large.message.payload.store.classes, or list its prefix in "
+            f"{self.TRUSTED.name}",
             store=self.scheme,
             reference=reference[:500],
         )

@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from payload_stores.errors import PayloadStoreError
-from payload_stores.kafka.errors import missing_topic, translated, unavailable
+from payload_stores.kafka.errors import AUTHENTICATION, missing_topic, translated, unavailable
 from payload_stores.plugins import require
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaException, Message
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Message
     from confluent_kafka.admin import AdminClient
 
 __all__ = ["Broker", "Topic"]
@@ -85,6 +85,7 @@ class Broker:
         self.timeout_s = timeout_ms / 1000
         self._topics: dict[str, Topic] = {}
         self._forked: list[object] = []
+        self._refused: KafkaError | None = None
         self._is_closed = False
         self._begin()
 
@@ -139,7 +140,10 @@ class Broker:
     def _ask(self, name: str, **where: str) -> Topic:
         errors = require("confluent_kafka", "kafka").KafkaError
         with self._reader() as consumer, self.errors(f"describe the topic {name}", **where):
-            metadata = consumer.list_topics(name, timeout=self.timeout_s)
+            try:
+                metadata = consumer.list_topics(name, timeout=self.timeout_s)
+            finally:
+                consumer.poll(0)  # which calls `_note`
             described = metadata.topics[name]
         if described.error is not None and described.error.code() != errors.UNKNOWN_TOPIC_OR_PART:
             raise translated(described.error, f"describe the topic {name}", **where)
@@ -229,7 +233,8 @@ class Broker:
         if consumer is None:
             # No member of a group: the name is never sent.
             isolation = "read_committed" if committed else "read_uncommitted"
-            own = {**_READER, "group.id": f"payloads-{uuid.uuid4().hex[:10]}", "isolation.level": isolation}
+            group = f"payloads-{uuid.uuid4().hex[:10]}"
+            own = {**_READER, "group.id": group, "isolation.level": isolation, "error_cb": self._note}
             with self.errors("connect"):
                 consumer = require("confluent_kafka", "kafka").Consumer(self.settings(own))
             consumer.poll(0)  # as in `admin`
@@ -256,13 +261,20 @@ class Broker:
             **where: ``topic`` or ``reference``.
         """
         kafka = require("confluent_kafka", "kafka")
+        self._refused = None
         try:
             yield
         except kafka.KafkaException as error:
             raise self._of(error, doing, **where) from None
 
+    def _note(self, error: KafkaError) -> None:
+        """Keep the reason for which no connection is made: the call that waits for one only says that there is none."""
+        if error.name() in AUTHENTICATION:
+            self._refused = error
+
     def _of(self, error: KafkaException, doing: str, **where: str) -> PayloadStoreError:
-        return translated(error.args[0], doing, **where)
+        failure = translated(error.args[0], doing, **where)
+        return translated(self._refused, doing, **where) if failure.transient and self._refused else failure
 
     def _check_open(self) -> None:
         if self._is_closed:

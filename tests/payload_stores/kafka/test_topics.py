@@ -250,3 +250,14 @@ def test_librdkafka_logs_to_logging(capfd: pytest.CaptureFixture[str]) -> None:
     assert not caught.value.about_record
     store.close()
     assert "%3|" not in capfd.readouterr().err
+
+
+def test_a_wrong_password_is_not_a_broker_that_is_away(broker: KafkaBroker, topic: str, new_store: "NewStore") -> None:
+    wrong = {**broker.client_config("alice"), "sasl.password": "not-hers", "kafka.payload.timeout.ms": 2000}
+    store = new_store(**wrong)
+    with pytest.raises(
+        PayloadAccessDeniedError, match=r"Authentication failed.*Check the user, the password"
+    ) as caught:
+        store.publish(topic, b"data")
+    assert not caught.value.about_record
+    assert "not-hers" not in str(caught.value)
