@@ -78,12 +78,12 @@ class DaemonPool(Executor):
         """Run a call as soon as a thread is free. See :meth:`concurrent.futures.Executor.submit`.
 
         Raises:
-            RuntimeError: The pool was shut down.
+            PayloadStoreError: The pool was shut down, as its store was closed.
         """
         future: Future[T] = Future()
         with self._lock:
             if self._is_shut:
-                raise RuntimeError("cannot schedule new futures after shutdown")
+                raise _closed()
             self._waiting.append((future, partial(fn, *args, **kwargs)))
             if not self._free:
                 return future
@@ -102,13 +102,18 @@ class DaemonPool(Executor):
 
         Args:
             wait: Ignored: this pool is for calls that may hang.
-            cancel_futures: Cancel what has not begun.
+            cancel_futures: Let what has not begun fail.
         """
         with self._lock:
             self._is_shut = True
-            waiting = list(self._waiting) if cancel_futures else []
+            waiting: list[tuple[Future[Any], object]] = []
+            if cancel_futures:
+                waiting += self._waiting
+                self._waiting.clear()
         for future, _ in waiting:
-            future.cancel()
+            if future.set_running_or_notify_cancel():
+                # Not by canceling it: who waits for a part is to get an error of the store.
+                future.set_exception(_closed())
 
     def _work(self) -> None:
         """Run calls until none waits."""
@@ -131,6 +136,10 @@ class DaemonPool(Executor):
                 future.set_result(result)
                 del result
             del future
+
+
+def _closed() -> PayloadStoreError:
+    return PayloadStoreError("the store is closed")
 
 
 class UnderWay:

@@ -1,9 +1,10 @@
 """Payload stores with options of their own, and several of one kind."""
 
+import io
 import json
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -11,7 +12,7 @@ from payload_stores import ConfigError, PayloadNotFoundError, open_store
 from payload_stores.memory import MemoryStore
 from payload_stores.registry import store_class, store_options
 from payload_stores.s3 import S3Store
-from serde_chain import DeserializerChain, RecordContext, SerializerChain, UntrustedReferenceError
+from serde_chain import DeserializerChain, PayloadHandle, RecordContext, SerializerChain, UntrustedReferenceError
 from serde_chain.config import check_keys, client_config, load
 from serde_chain.testing.services import S3Server
 from tests.cli.conftest import run
@@ -69,6 +70,37 @@ def test_one_configuration_reads_two_folders(tmp_path: Path) -> None:
     for chain in (old, new):
         data, ctx = written(chain)
         assert read(data, ctx) == PAYLOAD
+
+
+@pytest.mark.parametrize("fetch", ["eager", "lazy"])
+def test_a_store_that_learns_by_asking_which_references_are_its_own(fetch: str) -> None:
+    class OfOneOfTwoClusters(MemoryStore):
+        has_asked = False
+
+        def claim(self, reference: str) -> int:
+            return int(not self.has_asked)
+
+        def download(self, reference: str) -> bytes:
+            self.has_asked = True
+            raise self.untrusted(reference, "its cluster is another one")
+
+        def open(self, reference: str) -> BinaryIO:
+            return io.BytesIO(self.download(reference))
+
+    writer, _ = chains({STORE: "memory"})
+    data, ctx = written(writer)
+    whole = {
+        "value.deserializers": "large-message",
+        "large.message.fetch": fetch,
+        STORE: OfOneOfTwoClusters,
+        STORES: ["memory"],
+    }
+    with DeserializerChain.from_config(whole) as read:
+        value = read(data, ctx)
+        if isinstance(value, PayloadHandle):
+            with value.open() as file:
+                value = file.read()
+        assert value == PAYLOAD
 
 
 def test_a_payload_that_is_gone_is_looked_for_in_its_own_store_alone(tmp_path: Path) -> None:
