@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from serde_chain.cli.jobs import sweep
 from serde_chain.cli.offload_server import offload_server
 from serde_chain.cli.replay import replay
 from serde_chain.cli.stamp import stamp
@@ -83,3 +84,4 @@ def inspect(  # noqa: PLR0917, click passes them by name
 commands.add_command(offload_server)
 commands.add_command(replay)
 commands.add_command(stamp)
+commands.add_command(sweep)

@@ -1,0 +1,24 @@
+"""Jobs that keep payload stores clean: :func:`sweep`."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from payload_stores.plugins import require
+
+if TYPE_CHECKING:
+    from serde_chain.spark.jobs.sweeping import SweepReport, sweep
+
+__all__ = ["SweepReport", "sweep"]
+
+_MODULES = {"SweepReport": "sweeping", "sweep": "sweeping"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("pyspark", "spark")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
