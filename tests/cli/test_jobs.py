@@ -31,17 +31,29 @@ def file(config: dict[str, Any], tmp_path: Path) -> Path:
     return path
 
 
-def test_sweep(config: dict[str, Any], file: Path, topic: str, tmp_path: Path) -> None:
+@pytest.fixture
+def orphan(config: dict[str, Any], topic: str) -> str:
     with Producer(config) as producer:
         producer.produce(topic, b"x" * 500)
+    return open_store("local", config).publish(topic, b"y" * 300)
+
+
+def count(config: dict[str, Any], topic: str) -> int:
     store = open_store("local", config)
     assert isinstance(store, SupportsList)
-    orphan = store.publish(topic, b"y" * 300)
+    return len(list(store.list(topic)))
+
+
+@pytest.mark.usefixtures("orphan")
+def test_a_dry_run(config: dict[str, Any], file: Path, topic: str) -> None:
     shown = run("sweep", file, topic, "--grace", "0s")
     assert "1 of these is in no record" in shown.stdout
     assert "nothing was deleted; --delete would free 300 bytes" in shown.stdout
     assert "sweep: the grace period of 0 ms is shorter than" in shown.stderr
-    assert len(list(store.list(topic))) == 2
+    assert count(config, topic) == 2
+
+
+def test_orphans_are_deleted(config: dict[str, Any], file: Path, topic: str, orphan: str, tmp_path: Path) -> None:
     manifest = tmp_path / "deleted.jsonl"
     done = run(
         "sweep", file, topic, "--grace", "0s", "--delete", "--manifest", manifest, "--json", "--master", "local[1]"
@@ -51,7 +63,7 @@ def test_sweep(config: dict[str, Any], file: Path, topic: str, tmp_path: Path) -
     assert len(warnings) == 2
     assert said == {"live": 1, "listed": 2, "orphans": 1, "deleted": 1, "bytes": 300, "manifest": str(manifest)}
     assert [json.loads(line)["reference"] for line in manifest.read_text().splitlines()] == [orphan]
-    assert len(list(store.list(topic))) == 1
+    assert count(config, topic) == 1
 
 
 def test_what_cannot_be_swept(file: Path, topic: str) -> None:
