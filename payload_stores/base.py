@@ -416,7 +416,8 @@ class PayloadStore(ABC):
         """
         return UntrustedReferenceError(
             f"the reference is not followed: {why}",
-            hint=f"If it is legitimate, configure its store, or list its prefix in {self.TRUSTED.name}",
+            hint="If it is legitimate, add its store to large.message.payload.store.classes, or list its prefix in "
+            f"{self.TRUSTED.name}",
             store=self.scheme,
             reference=reference[:500],
         )
@@ -668,12 +669,17 @@ class RecordWriter(Protocol):
 class SupportsTransactions(Protocol):
     """A store that can make payloads visible together with the record that refers to them.
 
+    Attributes:
+        joins_transactions: Whether it writes to the client's own cluster, where the transactions are.
+
     Example:
         >>> from payload_stores import open_store
         >>> store = open_store("kafka", {"bootstrap.servers": "localhost:9092"})  # doctest: +SKIP
         >>> store.within(writer).publish("alerts", b"payload")  # doctest: +SKIP
         'kafka://5L6g3nShT-eMCtK--X86sw/alerts.payloads/0/17-17/6c8f2c2e-5d0c-4f5e-9d8e-0a6f2f1f3b7a'
     """
+
+    joins_transactions: bool
 
     def within(self, writer: RecordWriter) -> PayloadStore:
         """The store, writing by a client's transactional producer; it shares all else with this one.

@@ -38,7 +38,7 @@ class MirrorStore(Middleware):
         lambda value: value,
         None,
         required=True,
-        doc="the store that has all payloads too, likewise",
+        doc="the other store, which has all payloads too, named in the same way",
     )
     options = (PRIMARY, SECONDARY)
 

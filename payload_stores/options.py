@@ -75,13 +75,17 @@ class Option(Generic[T]):
         value = config.get(self.name)
         if value is None:
             if self.required:
-                raise ConfigError(f"{self.name} is required", hint=self.doc or None, key=self.name)
+                raise ConfigError(f"{self.name} is required", hint=self._what_it_is(), key=self.name)
             return self.default
         try:
             return self.parse(value)
         except ValueError as error:
             shown = f" = {value!r}" if not self.secret and _is_plain(value) else ""
             raise ConfigError(f"{self.name}{shown}: {error}", key=self.name) from (None if self.secret else error)
+
+    def _what_it_is(self) -> str | None:
+        """A hint for a key that is missing; a line that begins with a capital says by itself what to do."""
+        return f"Set it: {self.doc}" if self.doc[:1].islower() else self.doc or None
 
     def matches(self, key: str) -> bool:
         """Whether a key belongs to this option.

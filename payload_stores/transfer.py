@@ -88,7 +88,13 @@ class DaemonPool(Executor):
             if not self._free:
                 return future
             self._free -= 1
-        run_elsewhere(self._work)
+        try:
+            run_elsewhere(self._work)
+        except BaseException:  # the system starts no more threads, for now
+            with self._lock:
+                self._free += 1
+            future.cancel()
+            raise
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -90,6 +90,7 @@ _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
 # Keys whose value is one stage or store, which may be a mapping with its own options.
 _ROUTES: Final = "large.message.route."
+_PLURAL_ROUTES: Final = "large.message.routes."
 _ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class", "mirror.primary", "mirror.secondary")
 
 
@@ -282,19 +283,34 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
     for key in keys:
         prefix = key.partition(".")[0]
-        if key.startswith(_ROUTES) and (hint := _of_other_store(key)) and key not in names:
-            yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
-            continue
         if key in names or any(option.matches(key) for option in known):
             continue
-        near = nearest(key, names)
+        if key.startswith(_ROUTES) and (hint := _of_other_store(key)):
+            yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
+            continue
+        near = _nearest_in_route(key, names) if key.startswith(_ROUTES) else nearest(key, names)
+        if key.startswith(_PLURAL_ROUTES):
+            near = _ROUTES + key.removeprefix(_PLURAL_ROUTES)
         near_miss = prefix in _CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
         if prefix in owned or near_miss:
             yield ConfigError(
                 f"{key!r} is not a configuration key",
-                hint=f"Did you mean {near}?" if near else f"Known under {prefix}. are {_under(prefix, names)}",
+                hint=f"Did you mean {near}?" if near else _known(key, prefix, names),
                 key=key,
             )
+
+
+def _nearest_in_route(key: str, names: Iterable[str]) -> str | None:
+    """The nearest key of the same route; what all of its keys begin with says nothing of their likeness."""
+    start = key[: key.find(".", len(_ROUTES)) + 1]
+    near = nearest(key.removeprefix(start), [name.removeprefix(start) for name in names if name.startswith(start)])
+    return near and start + near
+
+
+def _known(key: str, prefix: str, names: set[str]) -> str:
+    if key.startswith(_ROUTES):
+        return "Under a route stand keys of its store, and those of large-message that may differ by topic"
+    return f"Known under {prefix}. are {_under(prefix, names)}"
 
 
 def _of_other_store(key: str) -> str | None:

@@ -175,6 +175,7 @@ def test_deserializers_need_a_schema_too() -> None:
         ("subject.name.strategies", "subject.name.strategy"),
         ("basic.auth.user.infos", "basic.auth.user.info"),
         ("schema.registri.url", "schema.registry."),
+        ("large.message.routes.images.topics", "large.message.route.images.topics"),
     ],
 )
 def test_a_misspelt_key_names_the_nearest(key: str, near: str) -> None:

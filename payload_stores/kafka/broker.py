@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from payload_stores.errors import PayloadStoreError
-from payload_stores.kafka.errors import missing_topic, translated, unavailable
+from payload_stores.kafka.errors import AUTHENTICATION, missing_topic, translated, unavailable
 from payload_stores.plugins import require
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaException, Message
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Message
     from confluent_kafka.admin import AdminClient
 
 __all__ = ["Broker", "Topic"]
@@ -85,6 +85,7 @@ class Broker:
         self.timeout_s = timeout_ms / 1000
         self._topics: dict[str, Topic] = {}
         self._forked: list[object] = []
+        self._refused: KafkaError | None = None
         self._is_closed = False
         self._begin()
 
@@ -106,6 +107,7 @@ class Broker:
     def admin(self) -> AdminClient:
         """The client for questions about topics."""
         self._check_open()
+        self.forget_parent()
         if self._admin is None:
             module = require("confluent_kafka.admin", "kafka")
             with self.errors("connect"):
@@ -132,13 +134,16 @@ class Broker:
 
     def topics(self) -> list[str]:
         """The names of all topics that this user may see."""
-        with self._reader("read_committed", keep=False) as consumer, self.errors("list its topics"):
+        with self._reader(committed=True) as consumer, self.errors("list its topics"):
             return list(consumer.list_topics(timeout=self.timeout_s).topics)
 
     def _ask(self, name: str, **where: str) -> Topic:
         errors = require("confluent_kafka", "kafka").KafkaError
-        with self._reader("read_uncommitted") as consumer, self.errors(f"describe the topic {name}", **where):
-            metadata = consumer.list_topics(name, timeout=self.timeout_s)
+        with self._reader() as consumer, self.errors(f"describe the topic {name}", **where):
+            try:
+                metadata = consumer.list_topics(name, timeout=self.timeout_s)
+            finally:
+                consumer.poll(0)  # which calls `_note`
             described = metadata.topics[name]
         if described.error is not None and described.error.code() != errors.UNKNOWN_TOPIC_OR_PART:
             raise translated(described.error, f"describe the topic {name}", **where)
@@ -161,7 +166,7 @@ class Broker:
         kafka = require("confluent_kafka", "kafka")
         # Uncommitted: whether the record that refers to a payload is committed decides, and was decided before it was
         # read. Otherwise any transaction that is open in this partition would hide what comes behind it.
-        with self._reader("read_uncommitted") as consumer, self.errors(f"read the topic {name}", **where):
+        with self._reader() as consumer, self.errors(f"read the topic {name}", **where):
             consumer.assign([kafka.TopicPartition(name, partition, offset)])
             while (message := self._next(consumer, name, **where)) is not None:
                 yield message
@@ -173,7 +178,7 @@ class Broker:
         """
         kafka = require("confluent_kafka", "kafka")
         with (
-            self._reader("read_committed", keep=False) as consumer,
+            self._reader(committed=True) as consumer,
             self.errors(f"read the topic {name}", **where),
         ):
             place = kafka.TopicPartition(name, partition, kafka.OFFSET_BEGINNING)
@@ -217,17 +222,19 @@ class Broker:
         raise unavailable(f"nothing came from the topic {name} within {self.timeout_s:g} s: {reason}", **where)
 
     @contextmanager
-    def _reader(self, isolation: str, *, keep: bool = True) -> Iterator[Consumer]:
-        """A consumer, by itself for the time of a ``with`` block."""
+    def _reader(self, *, committed: bool = False) -> Iterator[Consumer]:
+        """A consumer, by itself for the time of a ``with`` block; one that reads uncommitted records is used again."""
         self._check_open()
         self.forget_parent()
         consumer: Consumer | None = None
-        if keep:
+        if not committed:
             with suppress(IndexError):
                 consumer = self._idle.pop()
         if consumer is None:
             # No member of a group: the name is never sent.
-            own = {**_READER, "group.id": f"payloads-{uuid.uuid4().hex[:10]}", "isolation.level": isolation}
+            isolation = "read_committed" if committed else "read_uncommitted"
+            group = f"payloads-{uuid.uuid4().hex[:10]}"
+            own = {**_READER, "group.id": group, "isolation.level": isolation, "error_cb": self._note}
             with self.errors("connect"):
                 consumer = require("confluent_kafka", "kafka").Consumer(self.settings(own))
             consumer.poll(0)  # as in `admin`
@@ -239,7 +246,7 @@ class Broker:
             is_sound = True
             raise
         finally:
-            if is_sound and keep and not self._is_closed and len(self._idle) < _MOST_IDLE:
+            if is_sound and not committed and not self._is_closed and len(self._idle) < _MOST_IDLE:
                 consumer.unassign()
                 self._idle.append(consumer)
             else:
@@ -254,13 +261,20 @@ class Broker:
             **where: ``topic`` or ``reference``.
         """
         kafka = require("confluent_kafka", "kafka")
+        self._refused = None
         try:
             yield
         except kafka.KafkaException as error:
             raise self._of(error, doing, **where) from None
 
+    def _note(self, error: KafkaError) -> None:
+        """Keep the reason for which no connection is made: the call that waits for one only says that there is none."""
+        if error.name() in AUTHENTICATION:
+            self._refused = error
+
     def _of(self, error: KafkaException, doing: str, **where: str) -> PayloadStoreError:
-        return translated(error.args[0], doing, **where)
+        failure = translated(error.args[0], doing, **where)
+        return translated(self._refused, doing, **where) if failure.transient and self._refused else failure
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -9,15 +9,16 @@ from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError, P
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-__all__ = ["STORE", "denied", "missing_topic", "translated", "unavailable"]
+__all__ = ["AUTHENTICATION", "STORE", "denied", "missing_topic", "translated", "unavailable"]
 
 STORE: Final = "kafka"
 
 # By name: importing them would import confluent_kafka, whose lack is to be reported by `require`.
-_DENIED: Final = frozenset({
+AUTHENTICATION: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION"})
+_DENIED: Final = AUTHENTICATION | {
     "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION",
-})  # fmt: skip
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+}  # fmt: skip
 _PERMISSIONS: Final = (
     "Check the credentials (sasl.*, ssl.*), and the permissions of this user: kafka-acls.sh --add --allow-principal "
     "User:<user> --operation Write (for writers, Read for readers) --topic <payload topic>"
@@ -43,6 +44,9 @@ def translated(error: KafkaError, doing: str, **where: str) -> PayloadStoreError
     """
     name = error.name()
     message = f"Kafka refused to {doing}: {error.str()}"
+    if name in AUTHENTICATION:
+        hint = "Check the user, the password and the mechanism (sasl.*), or the certificates (ssl.*)"
+        return PayloadAccessDeniedError(message, hint=hint, store=STORE, **where)
     if name in _DENIED:
         return PayloadAccessDeniedError(message, hint=_PERMISSIONS, store=STORE, **where)
     if name == "MSG_SIZE_TOO_LARGE":

@@ -27,7 +27,7 @@ class Payload:
         place: Where it lies.
         reference: The reference, for errors.
         check_size: Refuses a payload that has too many bytes.
-        most_bytes: How many bytes of other payloads are read between its chunks.
+        most_bytes: After how many bytes of other payloads between its chunks its last one is looked at.
     """
 
     def __init__(
@@ -39,6 +39,8 @@ class Payload:
         self._check_size = check_size
         self._most_bytes = most_bytes
         self._publication: str | None = None
+        self._is_whole = False
+        self._block_bytes: int | None = None
         # Offsets of chunks that were seen.
         self._offsets: dict[int, int] = {0: place.first}
 
@@ -81,6 +83,7 @@ class Payload:
                     break
                 self._check(chunk, value, offset)
                 self._offsets[chunk.index] = offset
+                self._is_whole = True
                 assert chunk.size is not None  # noqa: S101  the last one has it
                 self._check_size(chunk.size)
                 return chunk
@@ -123,8 +126,10 @@ class Payload:
                     if is_first:
                         raise self._gone("another payload is in its place")
                     others += len(value or b"")
-                    if others > self._most_bytes:
-                        raise self._damaged(f"more than {self._most_bytes} bytes of others lie between its chunks")
+                    if others > self._most_bytes and not self._is_whole:
+                        # Any number of writers may have written between its chunks; of one that was not written to its
+                        # end, all that its reference spans would be read for nothing.
+                        self.measure()
                     continue
                 if is_first and (offset != self._place.first or chunk.index):
                     raise self._gone("its first chunk is not there any more")
@@ -155,11 +160,13 @@ class Payload:
         place = self._place
         if not chunk.fits(len(value)):
             raise self._damaged(f"its chunk {chunk.index} has {len(value)} bytes, which does not go with its headers")
+        if self._block_bytes not in {None, chunk.block_bytes}:
+            raise self._damaged(f"its chunk {chunk.index} goes with chunks of another size")
         if chunk.count is not None and chunk.count > place.last - place.first + 1:
             raise self._damaged(f"its {chunk.count} chunks cannot lie between its offsets")
         if (chunk.index == 0) != (offset == place.first) or chunk.is_last != (offset == place.last):
             raise self._damaged(f"its chunk {chunk.index} is not where its reference says")
-        self._publication = chunk.publication
+        self._publication, self._block_bytes = chunk.publication, chunk.block_bytes
 
     def _gone(self, why: str) -> PayloadNotFoundError:
         return PayloadNotFoundError(

@@ -80,6 +80,7 @@ class KafkaStore(PayloadStore):
 
     scheme = "kafka"
     stable_references = False
+    joins_transactions: bool = True
 
     TOPIC: ClassVar[Option[str]] = Option(
         "kafka.payload.topic",
@@ -123,6 +124,7 @@ class KafkaStore(PayloadStore):
             if prefix.startswith(f"{self.scheme}:")
         )
         self._broker = Broker(self._connection(config), self._timeout_ms)
+        self.joins_transactions = not can_connect(self._own_connection(config))
         self._topics = PayloadTopics(self._broker, self.RETENTION.read(config))
         self._own_writer = OwnWriter(self._broker)
         self._writer: RecordWriter = self._own_writer
@@ -271,11 +273,7 @@ class KafkaStore(PayloadStore):
         self._broker.close()
 
     def _connection(self, config: Mapping[str, object]) -> dict[str, object]:
-        own = {
-            key.removeprefix("kafka."): value
-            for key, value in config.items()
-            if any(option.matches(key) for option in self.CONNECTION)
-        }
+        own = self._own_connection(config)
         # Credentials belong to a cluster: none of the client's are sent to another one.
         settings = own if can_connect(own) else {**connection_settings(config), **own}
         if not can_connect(settings):
@@ -285,6 +283,14 @@ class KafkaStore(PayloadStore):
                 key="bootstrap.servers",
             )
         return settings
+
+    def _own_connection(self, config: Mapping[str, object]) -> dict[str, object]:
+        """What is set for the store alone: of another cluster than the client's, if it says where that is."""
+        return {
+            key.removeprefix("kafka."): value
+            for key, value in config.items()
+            if any(option.matches(key) for option in self.CONNECTION)
+        }
 
     def _publish(
         self,

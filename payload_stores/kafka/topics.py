@@ -28,6 +28,8 @@ _DEFAULT_LIMIT: Final = 1_048_588
 _KNOWN_S: Final = 300.0
 _RETRY_S: Final = 0.05
 _DAY_MS: Final = 86_400_000
+_DURABILITY: Final = ("min.insync.replicas", "unclean.leader.election.enable")
+_OF_TOPIC: Final = 1  # confluent_kafka.admin.ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
 class PayloadTopic(NamedTuple):
@@ -55,12 +57,14 @@ class _Settings:
         retention_ms: Age at which records are deleted; None if they are kept.
         compacted: Whether it is compacted.
         retention_bytes: Size of a partition above which records are deleted; None if there is none.
+        durability: What the topic has of its own, not of its brokers, about when a record counts as written.
     """
 
     max_bytes: int
     retention_ms: int | None
     compacted: bool
     retention_bytes: int | None
+    durability: Mapping[str, str]
 
     @classmethod
     def of(cls, entries: Mapping[str, Any]) -> _Settings:
@@ -72,6 +76,7 @@ class _Settings:
             age if deletes and age >= 0 else None,
             "compact" in policy,
             size if deletes and size >= 0 else None,
+            {name: str(entries[name].value) for name in _DURABILITY if entries[name].source == _OF_TOPIC},
         )
 
 
@@ -236,6 +241,7 @@ class PayloadTopics:
             if settings.compacted and age is not None:
                 policy.append("delete")
             config |= {"cleanup.policy": ",".join(policy), "retention.ms": str(-1 if age is None else age)}
+            config |= settings.durability
         elif self._retention_ms is not None:
             config["retention.ms"] = str(self._retention_ms)
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)

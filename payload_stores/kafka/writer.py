@@ -180,7 +180,12 @@ class OwnWriter(Writer):
                 return
             self._served.append(producer)
             self._is_quiet.clear()
-        run_elsewhere(partial(self._serve, producer))
+        try:
+            run_elsewhere(partial(self._serve, producer))
+        except BaseException:  # the system starts no more threads, for now
+            with self._lock:
+                self._is_unserved(producer)
+            raise
 
     def _living(self) -> Any:
         """The producer; another one, if that cannot go on."""
@@ -207,10 +212,13 @@ class OwnWriter(Writer):
                 producer.purge()
             with self._lock:
                 if not len(producer):
-                    self._served.remove(producer)
-                    if not self._served:
-                        self._is_quiet.set()
+                    self._is_unserved(producer)
                     return
+
+    def _is_unserved(self, producer: Any) -> None:
+        self._served.remove(producer)
+        if not self._served:
+            self._is_quiet.set()
 
     def failed(self, error: KafkaError) -> KafkaError:
         """Make another producer the next time, where this one cannot go on."""

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO, Final, TypeVar, cast
+from typing import BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext, SupportsDelete, SupportsRanges, SupportsStreaming
 from payload_stores.buffers import checked_range
@@ -68,7 +68,7 @@ class CachedPayloads:
         self._max_bytes = max_bytes
         self._patience = patience_ms / 1000
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._flights: dict[tuple[str, str | None], _Flight] = {}
+        self._flights: dict[_Key, _Flight] = {}
         self._lock = threading.Lock()
         self._hits = self._misses = self._evictions = 0
 
@@ -77,18 +77,21 @@ class CachedPayloads:
         with self._lock:
             return CacheFigures(self._hits, self._misses, self._evictions, len(self._kept), self._size())
 
-    def get(self, reference: str, digest: str | None, download: Callable[[], bytes]) -> bytes:
+    def get(
+        self, reference: str, digest: str | None, download: Callable[[], bytes], *, size: int | None = None
+    ) -> bytes:
         """Return a payload: a kept one, that of a download under way, or a new one.
 
         Args:
             reference: The reference.
             digest: What the payload was verified against; one that was verified against another is not used.
             download: Fetches and verifies it.
+            size: Likewise, in bytes: what fails for one that another record tells is not the failure of this one.
 
         Raises:
             PayloadStoreError: As the download, of which each that waits gets an error of its own.
         """
-        key = reference, digest
+        key = _Key(reference, digest, size)
         while True:
             kept = self.peek(reference, digest)
             if kept is not None:
@@ -98,6 +101,8 @@ class CachedPayloads:
                 with self._lock:
                     flight = self._flights.get(key)
                     if flight is None or time.monotonic() - flight.began > self._patience:
+                        if flight is not None:
+                            flight.is_wanted = False
                         self._flights[key] = flight = mine
                         self._misses += 1
                 if flight is mine:
@@ -133,12 +138,11 @@ class CachedPayloads:
         return kept.payload
 
     def forget(self, reference: str) -> None:
-        """Drop a payload; one that is on its way is not kept."""
+        """Drop a payload; one that is on its way is not kept, and given to no one who asks from now on."""
         with self._lock:
             self._kept.pop(reference, None)
-            for (other, _digest), flight in self._flights.items():
-                if other == reference:
-                    flight.is_wanted = False
+            for key in [key for key in self._flights if key.reference == reference]:
+                self._flights.pop(key).is_wanted = False
 
     def clear(self) -> None:
         """Drop all payloads."""
@@ -150,8 +154,8 @@ class CachedPayloads:
             self._hits += 1
         self._told("hit")
 
-    def _keep(self, key: tuple[str, str | None], flight: _Flight) -> None:
-        reference, digest = key
+    def _keep(self, key: _Key, flight: _Flight) -> None:
+        reference, digest = key.reference, key.digest
         payload = flight.payload or b""
         if len(payload) > self._max_bytes:
             return
@@ -169,12 +173,20 @@ class CachedPayloads:
         # Counted anew: a sum that is kept beside them could come apart from them, and this takes less than a download.
         return sum(len(kept.payload) for kept in self._kept.values())
 
-    def _end(self, key: tuple[str, str | None], flight: _Flight) -> None:
+    def _end(self, key: _Key, flight: _Flight) -> None:
         """Let those go on who wait for a download; again without effect."""
         with self._lock:
             if self._flights.get(key) is flight:
                 del self._flights[key]
         flight.ended.set()
+
+
+class _Key(NamedTuple):
+    """What downloads with equal results have in common: what is asked for, and what it is verified against."""
+
+    reference: str
+    digest: str | None
+    size: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +268,7 @@ class Cache(Middleware):
     def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
         """Return a payload that was verified, or download it. See :meth:`PayloadStore.download_verified`."""
         payload = self._get(
-            reference, digest, lambda: self.store.download_verified(reference, size=size, digest=digest)
+            reference, digest, lambda: self.store.download_verified(reference, size=size, digest=digest), size
         )
         # Another record may have told another size of it; the digest is that of the payload which is kept.
         self.verify(payload, reference, size=size)
@@ -276,8 +288,8 @@ class Cache(Middleware):
         finally:
             self.payloads.forget(reference)  # what was fetched meanwhile
 
-    def _get(self, reference: str, digest: str | None, download: Callable[[], bytes]) -> bytes:
-        payload = self.payloads.get(reference, digest, download)
+    def _get(self, reference: str, digest: str | None, download: Callable[[], bytes], size: int | None = None) -> bytes:
+        payload = self.payloads.get(reference, digest, download, size=size)
         self.check_size(len(payload), reference)
         return payload
 

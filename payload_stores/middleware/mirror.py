@@ -82,15 +82,17 @@ class Mirror(Middleware):
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Publish to both. See :meth:`PayloadStore.publish`."""
+        is_alone = self._is_alone(context)
         context = self._with_id(topic, data, context)
         reference = self.store.publish(topic, data, context)
-        self._also(reference, context, lambda: self.secondary.publish(topic, data, context))
+        self._also(reference, lambda: self.secondary.publish(topic, data, context), is_alone=is_alone)
         return reference
 
     def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Publish to the primary, and to the secondary by reading it again. See :class:`SupportsStreaming`."""
         primary, secondary = (cast("SupportsStreaming", store) for store in (self.store, self.secondary))
         start = reader.tell() if reader.seekable() else None
+        is_alone = self._is_alone(context)
         reference = primary.publish_stream(topic, reader, context)
         payload_id = _id_in(self.store, reference, topic)
         context = replace(context or PublishContext(), payload_id=payload_id)
@@ -104,7 +106,7 @@ class Mirror(Middleware):
             with primary.open(reference) as file:
                 secondary.publish_stream(topic, file, context)
 
-        self._also(reference, context, again)
+        self._also(reference, again, is_alone=is_alone)
         return reference
 
     def download(self, reference: str) -> bytes:
@@ -171,12 +173,22 @@ class Mirror(Middleware):
         self.secondary.reference(topic, cast("str", context.payload_id))  # raises where it cannot use it
         return context
 
-    def _also(self, reference: str, context: PublishContext, publish: Callable[[], object]) -> None:
+    def _is_alone(self, context: PublishContext | None) -> bool:
+        """Whether no other record may refer to what is about to be published."""
+        context = context or PublishContext()
+        if context.deterministic or context.payload_id is not None:
+            return not context.deterministic
+        try:
+            return self.id(b"", context) != self.id(b"", context)
+        except Exception:  # noqa: BLE001  ids that the store makes in its own way, of the payload
+            return False
+
+    def _also(self, reference: str, publish: Callable[[], object], *, is_alone: bool) -> None:
         """Publish to the secondary what the primary has; delete it there again if that fails."""
         try:
             publish()
         except BaseException:
-            if not context.deterministic and isinstance(self.store, SupportsDelete):
+            if is_alone and isinstance(self.store, SupportsDelete):
                 # The answer may be all that was lost, so it is deleted from both.
                 for store, own in self._places(reference):
                     try:
@@ -192,11 +204,10 @@ class Mirror(Middleware):
         for store, other in ((self.store, self.secondary), (self.secondary, self.store)):
             with suppress(UntrustedReferenceError):
                 topic = cast("SupportsTopics", store).topic_of(reference)
-                payload_id = _id_in(store, reference, topic)
                 copy = None
-                if payload_id is not None:
-                    with suppress(PayloadStoreError):  # what is no id is no store's
-                        copy = other.reference(topic, payload_id)
+                with suppress(PayloadStoreError):  # what is no topic, or no id, is no store's
+                    payload_id = _id_in(store, reference, topic)
+                    copy = None if payload_id is None else other.reference(topic, payload_id)
                 places = [(store, reference)] if copy is None else [(store, reference), (other, copy)]
                 return sorted(places, key=lambda place: place[0] is not self.store)
         return [(self.store, reference)]  # which raises what is wrong with it

@@ -204,7 +204,11 @@ class Clients:
                     hint=f"Did you mean {near}?" if near else None,
                     key=f"objects.{name}",
                 )
-        return ConfigError(f"obstore does not take these settings: {message}", key="objects.url")
+        return ConfigError(
+            f"obstore does not take these settings: {message}",
+            hint="Set objects.account_name to the storage account" if "Account must be specified" in said else None,
+            key="objects.url",
+        )
 
     def _is_of_another(self, name: str) -> bool:
         """Whether only other clouds have an option: routes to several share one configuration."""

@@ -130,7 +130,7 @@ class S3Store(PayloadStore):
     def configure(self, config: Mapping[str, object]) -> None:
         """Read the ``s3.*`` keys and create the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
         super().configure(config)
-        self._bucket = self.BUCKET.read(config)
+        self._bucket = self._read_bucket(config)
         self._roots = references.Roots(self, self._bucket, self._read_prefix(config))
         self._attempts = self.ATTEMPTS.read(config)
         self._timeouts_ms = (self.CONNECT_MS.read(config), self.REQUEST_MS.read(config))
@@ -390,6 +390,16 @@ class S3Store(PayloadStore):
     def _object(self, reference: str) -> S3Object:
         return S3Object(self._client, self._locate(reference), reference, attempts=self._attempts)
 
+    def _read_bucket(self, config: Mapping[str, object]) -> str:
+        bucket = self.BUCKET.read(config)
+        if "/" in bucket and not bucket.startswith("arn:"):  # botocore would only say so with the first payload
+            raise ConfigError(
+                f"{self.BUCKET.name} = {bucket!r} is not the name of a bucket",
+                hint=f"Write the name alone, and the folder into {self.PREFIX.name}",
+                key=self.BUCKET.name,
+            )
+        return bucket
+
     def _read_prefix(self, config: Mapping[str, object]) -> tuple[str, ...]:
         prefix = self.PREFIX.read(config)
         if not prefix:
@@ -454,5 +464,7 @@ class S3Store(PayloadStore):
             )
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(
-                f"boto3 cannot create an S3 client from these settings: {error}", key=self.ENDPOINT.name
+                f"boto3 cannot create an S3 client from these settings: {error}",
+                hint="Write the server with its scheme: https://host:port, or http://host:port" if endpoint else None,
+                key=self.ENDPOINT.name,
             ) from error

@@ -3,6 +3,7 @@
 import sys
 
 from payload_stores.errors import ContextualError
+from serde_chain.testing.services.errors import ServiceError
 
 __all__ = ["main"]
 
@@ -17,6 +18,6 @@ def main() -> None:
         from serde_chain.cli.commands import commands
 
         commands(prog_name="serde-chain")
-    except ContextualError as error:
+    except (ContextualError, ServiceError) as error:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201, there may be no library to print with
         sys.exit(1)

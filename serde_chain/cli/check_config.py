@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from payload_stores.errors import ContextualError
@@ -49,7 +51,8 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
         ConfigError: It cannot be read.
     """
     config = configuration.load(path)
-    wrong = mistakes(config)
+    with _warnings_once():
+        wrong = mistakes(config)
     if wrong:
         return wrong
     chains = _chains(config)
@@ -69,6 +72,31 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
     else:
         _print_tables(chains, places, by_topic, {"for the consumer": consumer, "for the Kafka client": client})
     return []
+
+
+class _Once(logging.Handler):
+    """Prints each warning of a store once, however many chains and routes have the store."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._seen: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if message not in self._seen:
+            self._seen.add(message)
+            Console(stderr=True, soft_wrap=True).print(Text(f"Warning: {message}"))
+
+
+@contextmanager
+def _warnings_once() -> Iterator[None]:
+    stores = logging.getLogger("payload_stores")
+    handler = _Once()
+    stores.addHandler(handler)
+    try:
+        yield
+    finally:
+        stores.removeHandler(handler)
 
 
 @dataclass(frozen=True)
@@ -117,7 +145,7 @@ def _place(route: Route, options: Options) -> _Place:
 
 def _table_of_places(title: str, places: Mapping[str, _Place]) -> Table:
     columns = ("topics", "route", "store", "threshold", "settings")
-    table = Table(*columns, title=title, title_justify="left", show_lines=True)
+    table = Table(*map(_whole, columns), title=title, title_justify="left", show_lines=True)
     for topics, place in places.items():
         settings = "\n".join(f"{key} = {_short(value)}" for key, value in place.shown["settings"].items())
         cells = (topics, place.name or "none", _short(place.shown["store"]), str(place.shown["threshold"]), settings)
@@ -201,11 +229,17 @@ def _shown(key: str, value: object, options: Options) -> object:
 
 
 def _table(name: str, stages: list[dict[str, Any]]) -> Table:
-    table = Table("", "stage", "takes", "gives", "settings", title=name, title_justify="left", show_lines=True)
+    columns = ("", "stage", "takes", "gives", "settings")
+    table = Table(*map(_whole, columns), title=name, title_justify="left", show_lines=True)
     for number, stage in enumerate(stages, 1):
         settings = "\n".join(f"{key} = {_short(value)}" for key, value in stage["settings"].items())
         table.add_row(str(number), *map(Text, (stage["stage"], stage["takes"], stage["gives"], settings)))
     return table
+
+
+def _whole(header: str) -> Column:
+    """A column that breaks keys which are longer than a line, instead of cutting them off."""
+    return Column(header, overflow="fold")
 
 
 def _short(value: object) -> str:

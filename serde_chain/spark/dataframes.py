@@ -67,7 +67,11 @@ def decode(
     check_engine(engine)
     mode = check_mode(mode)
     if raw and mode != PERMISSIVE:
-        raise ConfigError(f"raw=True keeps what cannot be read, which {mode} does not", key="raw")
+        raise ConfigError(
+            f"raw=True keeps what cannot be read, which {mode} does not",
+            hint=f'Set mode="{PERMISSIVE}" beside it',
+            key="raw",
+        )
     loaded = load(config)
     value = plan_field(loaded, is_key=False)
     key = plan_field(loaded, is_key=True)

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 
-def run(*arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
+def run(*arguments: object, code: int = 0, columns: int = 200) -> "subprocess.CompletedProcess[str]":
     """Run ``serde-chain`` in a process of its own; it ends with this exit code, and without a traceback."""
-    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
     done = subprocess.run(
         # pyspark leaves the sockets of results to the garbage collector.
         [

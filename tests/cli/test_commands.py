@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from serde_chain.cli import main
+from serde_chain.testing.services import ServiceMissingError
 from tests.cli.conftest import run
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
@@ -243,3 +245,17 @@ def test_wrong_usage_has_exit_code_2(tmp_path: Path) -> None:
     assert "does not exist" in run("check-config", tmp_path / "missing.toml", code=2).stderr
     assert "No such command" in run("chek-config", code=2).stderr
     assert "Missing option" in run("inspect", code=2).stderr
+
+
+def test_a_server_that_cannot_be_fetched_is_an_error_with_its_explanation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_java(*_arguments: object, **_options: object) -> None:
+        raise ServiceMissingError("install Java 17")
+
+    monkeypatch.setattr("serde_chain.cli.demo.run_demo", no_java)
+    monkeypatch.setattr("sys.argv", ["serde-chain", "demo"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == "Error: install Java 17\n"

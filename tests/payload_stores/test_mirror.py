@@ -167,6 +167,16 @@ def test_a_payload_is_gone_where_both_say_so(mirror: Mirror, stores: Any) -> Non
         mirror.download(reference)
 
 
+@pytest.mark.parametrize("path", ["a%20b/1", f"{'a' * 250}/1", "topic/.1", "topic/%61", "topic"])
+def test_what_no_payload_can_be_called_is_gone(mirror: Mirror, path: str) -> None:
+    """And no reason to stop a reader: any writer can make such a reference."""
+    assert isinstance(mirror, SupportsDelete)
+    with pytest.raises(PayloadNotFoundError) as caught:
+        mirror.download(f"memory:///{path}")
+    assert caught.value.about_record
+    mirror.delete(f"memory:///{path}")
+
+
 def test_what_is_refused_is_not_asked_for_twice(mirror: Mirror, stores: Any) -> None:
     reference = mirror.publish("topic", DATA)
     stores[0].max_payload_bytes = 6
@@ -197,6 +207,20 @@ def test_a_payload_is_in_both_stores_or_in_none(  # noqa: PLR0917
         assert there == [[], []]
     else:  # it is not known whether the primary has it: the journal knows its place
         assert there[1] == []
+
+
+def test_ids_of_a_store_of_ones_own_may_be_of_payloads_that_are_there(stores: Any) -> None:
+    class ByContent(MemoryStore):
+        def id(self, data: Any, context: Any = None) -> str:
+            return "of-the-content"
+
+    mirror = Mirror(open_store(ByContent, {}), stores[1])
+    reference = mirror.publish("topic", DATA)
+    stores[1].add(Toxic("transient", operations=("publish",)))
+    with pytest.raises(PayloadStoreUnavailableError):
+        mirror.publish("topic", DATA)
+    assert mirror.store.download(reference) == DATA
+    assert kept(stores[1]) == [DATA]
 
 
 def test_ctrl_c_leaves_it_in_both_or_in_none(mirror: Mirror, stores: Any) -> None:

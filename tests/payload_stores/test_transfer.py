@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from payload_stores import PayloadStoreError, PayloadTooLargeError
+from payload_stores import PayloadStoreError, PayloadStoreUnavailableError, PayloadTooLargeError, transfer
 from payload_stores.transfer import (
     PART_BYTES,
     Blocks,
@@ -94,6 +94,20 @@ def test_nothing_is_under_way_after_a_failure(pool: DaemonPool, culprit: str) ->
         put_parts(pool, failing(), put, ahead=3)
     count = len(ended)
     assert running._value == count  # what began has ended
+
+
+def test_threads_that_cannot_be_started_are_not_lost(pool: DaemonPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_job: object) -> None:
+        raise PayloadStoreUnavailableError("no thread can be started")
+
+    done: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "run_elsewhere", refuse)
+        for _ in range(4):
+            with pytest.raises(PayloadStoreUnavailableError):
+                pool.submit(done.append, "refused")
+    pool.submit(done.append, "run").result(60)
+    assert done == ["run"]
 
 
 def test_slices_are_views_of_the_payload() -> None:

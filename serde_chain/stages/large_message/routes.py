@@ -107,7 +107,7 @@ def route_options(
     options: list[Option[Any]] = []
     for name, own in _by_name(config).items():
         options.append(_topics(name))
-        of_stores = options_of(_laid_over(config, _whole(name, own)))
+        of_stores = options_of(_laid_over(config, _whole(own)))
         # Those that all topics share have names as well: what refuses them says why.
         for option in dict.fromkeys((*OF_WRITERS, *OF_READERS, *PayloadStore.options, *of_stores)):
             # What is not set under the route has the value of the whole configuration: neither default nor required.
@@ -134,7 +134,8 @@ def routes_of(config: Mapping[str, object]) -> tuple[Route, ...]:
         topics = _topics(name).read(config)
         if not topics:
             raise ConfigError(f"{_topics(name).name} names no topic", key=_topics(name).name)
-        own = _whole(name, by_name[name])
+        _refuse_twice(name, by_name[name])
+        own = _whole(by_name[name])
         for key in own.keys() & _SHARED:
             raise ConfigError(
                 f"{PREFIX}{name} has {key}, a setting that all topics share",
@@ -171,19 +172,25 @@ def _by_name(config: Mapping[str, object]) -> dict[str, dict[str, object]]:
     return routes
 
 
-def _whole(name: str, own: Mapping[str, object]) -> dict[str, object]:
+def _whole(own: Mapping[str, object]) -> dict[str, object]:
     """What stands under a route, by whole keys: those without ``large.message.`` have it in the configuration's own."""
-    whole: dict[str, object] = {}
-    for key, value in own.items():
-        full = _STAGE + key if _STAGE + key in _STAGE_KEYS else key
-        if full in whole:
+    return {_full(key): value for key, value in own.items()}
+
+
+def _full(key: str) -> str:
+    return _STAGE + key if _STAGE + key in _STAGE_KEYS else key
+
+
+def _refuse_twice(name: str, own: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for key in own:
+        if _full(key) in seen:
             raise ConfigError(
-                f"{PREFIX}{name}.{full} is set twice, with and without the inner {_STAGE}",
+                f"{PREFIX}{name}.{_full(key)} is set twice, with and without the inner {_STAGE}",
                 hint="Leave one of them out",
                 key=f"{PREFIX}{name}.{key}",
             )
-        whole[full] = value
-    return whole
+        seen.add(_full(key))
 
 
 def _laid_over(config: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:

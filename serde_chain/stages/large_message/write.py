@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, Self, cast
+from typing import Any, BinaryIO, Final, Self, TypeGuard, cast
 
 from payload_stores.base import (
     PayloadStore,
@@ -179,12 +179,12 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     @property
     def joins_transactions(self) -> bool:
         """Whether payloads can be written in a client's transactions, of some topics at least."""
-        return isinstance(self._store, SupportsTransactions) or any(stage.joins_transactions for stage in self._routes)
+        return _joins_transactions(self._store) or any(stage.joins_transactions for stage in self._routes)
 
     def within(self, writer: RecordWriter) -> Self:
         """The stage, whose payloads belong to a client's transactions where their store can do that."""
         changes: dict[str, object] = {"_routes": self._routes.map(lambda stage: stage.within(writer))}
-        if isinstance(self._store, SupportsTransactions):
+        if _joins_transactions(self._store):
             changes |= {"_store": self._store.within(writer), "_is_in_transactions": True}
         return self._with(**changes)
 
@@ -437,6 +437,11 @@ def _plain(most: int) -> Callable[[Any], Any] | None:
         return data
 
     return plain
+
+
+def _joins_transactions(store: PayloadStore) -> TypeGuard[SupportsTransactions]:
+    """Whether a store can write in a client's transactions."""
+    return isinstance(store, SupportsTransactions) and store.joins_transactions
 
 
 def _makes_unique_ids(store: PayloadStore) -> bool:

@@ -123,7 +123,11 @@ def _retrieve(ivy: Path, module: str, part: str, folder: Path) -> None:
     # Ivy's own cache lies in the user's home and is not safe for several processes: it gets a new one.
     command = [system_java(), "-jar", str(ivy), "-ivy", str(work / "ivy.xml"), "-confs", part]
     command += ["-cache", str(work / "cache"), "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
-    run_tool(command, what=f"fetching {_WHAT[part]}", folder=work, seconds=_DOWNLOAD_SECONDS)
+    # A connector may come to the repository of jars later than its pyspark to that of packages.
+    what = f"fetching {_WHAT[part]}"
+    if part == "spark" and (version := _pyspark()[0]) not in _SPARK_VERSIONS:
+        what += f", which is perhaps not published for pyspark {version} (tested: {' and '.join(_SPARK_VERSIONS)}),"
+    run_tool(command, what=what, folder=work, seconds=_DOWNLOAD_SECONDS)
     shutil.rmtree(work)
     if not any(folder.iterdir()):
         message = f"fetching {_WHAT[part]} gave no files; check the network and try again"

@@ -282,6 +282,19 @@ def test_content_ids_roll_back_as_well_since_no_other_record_shares_the_payload(
     assert len(list(store.list(topic))) == 1
 
 
+def test_a_store_on_another_cluster_is_in_no_transaction(
+    broker: KafkaBroker, topic: str, new_producer: "NewProducer", store: KafkaStore
+) -> None:
+    config = {**transactional(), "kafka.bootstrap.servers": broker.bootstrap_servers}  # for all that it knows
+    producer = begun(new_producer, config)
+    producer.produce(topic, large(1))
+    assert producer.flush(SECONDS) == 0
+    assert len(list(store.list(topic))) == 1, "it was written at once"
+    producer.abort_transaction(SECONDS)
+    producer.close()
+    assert list(store.list(topic)) == [], "and deleted"
+
+
 def test_keys_are_refused() -> None:
     config = {**CHAINS, "key.serializers": "bytes, large-message", "bootstrap.servers": "127.0.0.1:1"}
     with pytest.raises(ConfigError, match="equal keys would get different references") as caught:

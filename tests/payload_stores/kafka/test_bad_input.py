@@ -186,6 +186,20 @@ def test_sizes_that_lie(  # noqa: PLR0917, fixtures
         assert caught.value.about_record
 
 
+@pytest.mark.parametrize("sizes", [(10, 1000), (1000, 10)])
+def test_chunks_of_two_sizes(
+    broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str], sizes: tuple[int, int]
+) -> None:
+    """Each goes with its own headers, and not with the other."""
+    first, last = (chunks("t/1", bytes(size + 5), size) for size in sizes)
+    key, data, headers = first[0]
+    offsets = write(broker, payloads, [(key, data, headers[:1]), last[1]])
+    url = reference(offsets[0], offsets[-1])
+    for call in (store.download, lambda url: store.open(url).read(), lambda url: store.read_range(url, 0, 500)):
+        with pytest.raises(PayloadIntegrityError):
+            call(url)
+
+
 def test_offsets_that_lie(broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str]) -> None:
     offsets = write(broker, payloads, chunks("t/1", bytes(4_500)))
     first, last = offsets[0], offsets[-1]
@@ -207,8 +221,18 @@ def test_a_wide_range_is_not_read_for_ever(
     records = chunks("t/1", bytes(4_500))
     offsets = write(broker, payloads, [*records[:-1], *[(b"x", bytes(900_000), [])] * 20])
     small = new_store(**{"kafka.payload.topic": payloads, "large.message.max.payload.bytes": 5_000_000})
-    with pytest.raises(PayloadIntegrityError, match="of others lie between its chunks"):
+    with pytest.raises(PayloadNotFoundError, match="its last chunk is not there"):
         small.download(reference(offsets[0], offsets[-1]))
+
+
+def test_more_of_others_between_ours_than_a_payload_may_have(
+    broker: KafkaBroker, new_store: "NewStore", payloads: str, reference: Callable[..., str]
+) -> None:
+    """As where many upload at once, and a reader's limit is that of one payload."""
+    records = chunks("t/1", bytes(4_500))
+    offsets = write(broker, payloads, [*records[:2], *[(b"x", bytes(900_000), [])] * 6, *records[2:]])
+    small = new_store(**{"kafka.payload.topic": payloads, "large.message.max.payload.bytes": 5_000})
+    assert small.download(reference(offsets[0], offsets[-1])) == bytes(4_500)
 
 
 def test_another_cluster(

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from payload_stores import PayloadStoreError, PayloadStoreUnavailableError, open_store
-from payload_stores.kafka import KafkaStore
+from payload_stores.kafka import KafkaStore, writer
 from serde_chain.testing.services import KafkaBroker
 from tests.payload_stores.kafka.test_bad_input import DATA
 
@@ -97,6 +97,17 @@ def test_a_store_that_was_closed(mortal: KafkaBroker, store: KafkaStore) -> None
     assert mortal.bootstrap_servers
 
 
+def test_a_thread_that_cannot_be_started(store: KafkaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_job: object) -> None:
+        raise PayloadStoreUnavailableError("no thread can be started")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "run_elsewhere", refuse)
+        with pytest.raises(PayloadStoreUnavailableError, match="no thread"):
+            store.publish("t", DATA)
+    assert store.download(store.publish("t", DATA)) == DATA
+
+
 def test_a_forked_process_has_clients_of_its_own(store: KafkaStore) -> None:
     reference = store.publish("t", DATA)
     assert store.download(reference) == DATA
@@ -104,6 +115,7 @@ def test_a_forked_process_has_clients_of_its_own(store: KafkaStore) -> None:
     if child == 0:
         status = 1
         try:
+            assert store.expiration("t"), "which the parent's client would wait for in vain"
             status = 0 if store.download(store.publish("t", DATA)) == store.download(reference) == DATA else 2
         finally:
             os._exit(status)

@@ -70,6 +70,19 @@ def test_a_payload_topic_outlives_its_records(  # noqa: PLR0917, fixtures
     assert store.expiration(topic) == (None if days < 0 else timedelta(days=days))
 
 
+def test_a_payload_is_as_durable_as_its_record(
+    broker: KafkaBroker, new_topic: "NewTopic", new_store: "NewStore"
+) -> None:
+    own = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
+    strict, plain = new_topic(1, own), new_topic(1)
+    store = new_store()
+    for topic in (strict, plain):
+        store.set_expiration(topic, timedelta(days=9))  # creates it; no payload is written, for want of replicas
+    found = {topic: settings(broker, store._payload_topic(topic)) for topic in (strict, plain)}
+    assert own.items() <= found[strict].items()
+    assert not own.items() & found[plain].items()
+
+
 def test_a_topic_that_is_not_there_yet_gets_the_brokers_defaults(broker: KafkaBroker, new_store: "NewStore") -> None:
     topic = f"later-{uuid.uuid4().hex}"
     store = new_store(**{"kafka.payload.topic": "{topic}.payloads"})
@@ -237,3 +250,14 @@ def test_librdkafka_logs_to_logging(capfd: pytest.CaptureFixture[str]) -> None:
     assert not caught.value.about_record
     store.close()
     assert "%3|" not in capfd.readouterr().err
+
+
+def test_a_wrong_password_is_not_a_broker_that_is_away(broker: KafkaBroker, topic: str, new_store: "NewStore") -> None:
+    wrong = {**broker.client_config("alice"), "sasl.password": "not-hers", "kafka.payload.timeout.ms": 2000}
+    store = new_store(**wrong)
+    with pytest.raises(
+        PayloadAccessDeniedError, match=r"Authentication failed.*Check the user, the password"
+    ) as caught:
+        store.publish(topic, b"data")
+    assert not caught.value.about_record
+    assert "not-hers" not in str(caught.value)

@@ -17,6 +17,7 @@ from payload_stores import (
     PayloadStoreError,
     PayloadStoreUnavailableError,
     PayloadTooLargeError,
+    PublishContext,
     SupportsDelete,
     SupportsRanges,
     open_store,
@@ -24,7 +25,7 @@ from payload_stores import (
 from payload_stores.ids import sha256_digest
 from payload_stores.memory import MemoryStore
 from payload_stores.middleware import Cache, CachedPayloads, Deadline, Metered, Retry
-from payload_stores.middleware.cache import _Flight, _own
+from payload_stores.middleware.cache import _Flight, _Key, _own
 from payload_stores.testing import FaultyStore, PayloadStoreTests
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from tests.interrupts import interrupted_at
@@ -147,13 +148,47 @@ def test_each_that_waits_gets_an_error_of_its_own(gate: Gate) -> None:
 
 def test_an_error_of_another_kind_is_one_of_the_store_for_those_who_wait() -> None:
     payloads, flight = CachedPayloads(1000), _Flight()
-    payloads._flights[("r", None)] = flight
+    payloads._flights[_Key("r", None, None)] = flight
     flight.error = _own(ZeroDivisionError("odd"))
     flight.ended.set()
     for _ in range(2):
         with pytest.raises(PayloadStoreError, match="ZeroDivisionError: odd") as caught:
             payloads.get("r", None, lambda: b"a download of its own")
         assert caught.value is not flight.error
+
+
+def test_a_record_that_lies_does_not_fail_those_that_do_not(gate: Gate) -> None:
+    cache = Cache(gate, 1000)
+    reference = gate.store.publish("topic", b"payload")
+    with ThreadPoolExecutor(2) as threads:
+        lie = threads.submit(cache.download_verified, reference, size=9, digest=DIGEST)
+        assert gate.begun.acquire(timeout=60)
+        truth = threads.submit(cache.download_verified, reference, size=7, digest=DIGEST)
+        assert gate.begun.acquire(timeout=60)
+        gate.may_go_on.set()
+        assert truth.result(60) == b"payload"
+        assert isinstance(lie.exception(60), PayloadIntegrityError)
+
+
+def test_what_was_published_anew_is_not_what_was_on_its_way(gate: Gate) -> None:
+    cache = Cache(gate, 1000)
+    context = PublishContext(payload_id="1")
+    reference = cache.publish("topic", b"old", context)
+
+    def slow() -> bytes:
+        data = gate.store.download(reference)
+        gate.begun.release()
+        assert gate.may_go_on.wait(60)
+        return data
+
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(cache.payloads.get, reference, None, slow)
+        assert gate.begun.acquire(timeout=60)
+        cache.publish("topic", b"new", context)
+        assert cache.payloads.get(reference, None, lambda: gate.store.download(reference)) == b"new"
+        gate.may_go_on.set()
+        assert first.result(60) == b"old"
+    assert cache.payloads.peek(reference) == b"new"
 
 
 def test_what_fails_is_not_kept(faulty: FaultyStore) -> None:

@@ -64,6 +64,7 @@ class TestObjectsStore(PayloadStoreTests):
         ({"objects.url": "gcs://b/"}, r"begins with none of", "Did you mean gs://"),
         ({"objects.url": "abfss://c@a.dfs.core.windows.net/"}, r"begins with none of", "Did you mean az://"),
         ({"objects.url": "az://container@account/"}, r"names no bucket or container", r"objects\.account_name"),
+        ({"objects.url": "az://container/"}, r"Account must be specified", r"Set objects\.account_name"),
         ({"objects.url": "s3:///folder"}, r"names no bucket", None),
         ({"objects.url": "s3://b/a/../c"}, r"objects\.url has", None),
         ({"objects.url": "s3://b/?versionId=1"}, r"objects\.url has", None),

@@ -284,6 +284,7 @@ def test_what_is_inline_is_said_in_the_format_of_the_route(config: dict[str, Any
         ({"topics": ""}, "large.message.route.images.topics names no topic"),
         ({"topics": None}, "large.message.route.images.topics is required"),
         ({"topic": "x"}, "Did you mean large.message.route.images.topics?"),
+        ({"linger.ms": 5}, "Under a route stand keys of its store, and those of large-message"),
         *(
             ({option.name.removeprefix("large.message."): "1"}, "a setting that all topics share")
             for option in {*OF_WRITERS, *OF_READERS} - {*OF_ROUTES}
@@ -297,6 +298,15 @@ def test_what_is_wrong_with_a_route_is_refused(config: dict[str, Any], extra: di
         with pytest.raises(ConfigError) as caught:
             chain.from_config(config)
         assert message in str(caught.value)
+
+
+def test_keys_of_stores_that_are_not_used_do_not_matter(config: dict[str, Any]) -> None:
+    route = {
+        "topics": "plates", "payload.store.class": "objects",
+        "objects.url": "s3://payloads/", "objects.access_key_id": "key", "objects.secret_access_key": "secret",
+    }  # fmt: skip
+    plates = {f"large.message.route.plates.{key}": value for key, value in route.items()}
+    SerializerChain.from_config({**config, **plates, "kafka.sasl.username": "alice"}).close()
 
 
 def test_a_wrong_value_is_refused(config: dict[str, Any]) -> None:
@@ -367,6 +377,17 @@ def test_check_config_shows_which_topic_goes_where(config: dict[str, Any], tmp_p
     assert "large messages, by topic" in table
     assert "images-*, cutouts" in table
     assert "hush" not in table + json.dumps(shown)
+    narrow = run("check-config", path, columns=80).stdout
+    assert f"{IMAGES}threshold.bytes" in "".join(narrow.replace("│", "").split())  # broken into lines, not cut off
+    config[IMAGES + "large.message.threshold.bytes"] = 11
+    path.write_text("\n".join(f"{key} = {value}" for key, value in config.items()))
+    stderr = run("check-config", path, code=1).stderr
+    assert stderr.count("Error: ") == 1
+    assert f"{IMAGES}large.message.threshold.bytes is set twice" in stderr
+    del config[IMAGES + "large.message.threshold.bytes"]
+    config["local.path"] = str(tmp_path / "later")
+    path.write_text("\n".join(f"{key} = {value}" for key, value in config.items()))
+    assert run("check-config", path).stderr.count("later is not there") == 1
     del config[IMAGES + "topics"]
     path.write_text("\n".join(f"{key} = {value}" for key, value in config.items()))
     assert "large.message.route.images.topics is required" in run("check-config", path, code=1).stderr
