@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from payload_stores.base import PayloadInfo, PayloadStore, SupportsDelete, SupportsList
+from payload_stores.base import PayloadInfo, PayloadStore, SupportsDelete, SupportsInfo, SupportsList
+from payload_stores.errors import PayloadNotFoundError
 from payload_stores.plugins import require
 from serde_chain.stages.large_message.stores import without_deadline
 
@@ -60,6 +61,11 @@ class Folder:
         """
         if not self.store.stable_references:
             return True  # each payload is one record's, and never renewed
+        if isinstance(self.store, SupportsInfo):
+            try:
+                return self.store.info(reference).modified < before
+            except PayloadNotFoundError:
+                return False
         prefix = "" if self.root is None else unquote(reference.removeprefix(self.root))
         return any(info.reference == reference for info in self.list(before, prefix))
 
