@@ -1,4 +1,4 @@
-"""``serde-chain sweep``: jobs of :mod:`serde_chain.spark.jobs`, in a Spark session of their own."""
+"""``serde-chain sweep`` and ``audit``: jobs of :mod:`serde_chain.spark.jobs`, in a Spark session of their own."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from serde_chain.errors import JobError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["sweep"]
+__all__ = ["audit", "sweep"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_SHOWN: Final = 100
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -90,6 +91,34 @@ def sweep(  # noqa: PLR0917, click passes them by name
     else:
         lines.append(f"nothing was deleted; --delete would free {report.bytes:,} bytes")
     say(content, "\n".join(lines), as_json=as_json)
+
+
+@click.command()
+@_job
+@click.option(
+    "--no-payloads", is_flag=True, help="Do not download payloads: only see that they are there, by their last byte."
+)
+def audit(
+    file: Path, topics: tuple[str, ...], *, master: str, conf: tuple[str, ...], as_json: bool, no_payloads: bool
+) -> None:
+    """Check that all references in the TOPICs lead to their payloads, in the stores of CONFIG (.toml or .properties).
+
+    Exit code 1: some do not, or it could not be done. The first problems are listed.
+    """
+    with Telling(), _session("serde-chain audit", master, conf) as spark:
+        from serde_chain.spark.jobs import audit as run
+
+        report = run(spark, file, topics, payloads=not no_payloads)
+        count = report.problems.count()
+        shown = [
+            row.asDict() for row in report.problems.orderBy("topic", "partition", "offset").limit(_SHOWN).collect()
+        ]
+    lines = ["{topic}, partition {partition}, offset {offset}: {kind}: {message}".format(**row) for row in shown]
+    lines += [f"{count - len(shown):,} more"] if count > len(shown) else []
+    lines.append(f"{report.references:,} references, {count:,} problem{'' if count == 1 else 's'}")
+    say({"references": report.references, "problems": count, "first": shown}, "\n".join(lines), as_json=as_json)
+    if count:
+        sys.exit(1)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``serde-chain sweep``, as an operator calls it."""
+"""``serde-chain sweep`` and ``audit``, as an operator calls it."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from payload_stores import open_store
-from payload_stores.base import SupportsList
+from payload_stores.base import SupportsDelete, SupportsList
 from serde_chain import Producer
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.conftest import run
@@ -64,6 +64,20 @@ def test_orphans_are_deleted(config: dict[str, Any], file: Path, topic: str, orp
     assert said == {"live": 1, "listed": 2, "orphans": 1, "deleted": 1, "bytes": 300, "manifest": str(manifest)}
     assert [json.loads(line)["reference"] for line in manifest.read_text().splitlines()] == [orphan]
     assert count(config, topic) == 1
+
+
+def test_audit(config: dict[str, Any], file: Path, topic: str) -> None:
+    with Producer(config) as producer:
+        producer.produce(topic, b"x" * 500)
+        producer.produce(topic, b"y" * 500)
+    store = open_store("local", config)
+    assert isinstance(store, SupportsList)
+    assert isinstance(store, SupportsDelete)
+    [gone, _] = (info.reference for info in store.list(topic))
+    store.delete(gone)
+    said = json.loads(run("audit", file, topic, "--json", code=1).stdout.splitlines()[-1])
+    assert (said["references"], said["problems"]) == (2, 1)
+    assert (said["first"][0]["reference"], said["first"][0]["kind"]) == (gone, "PayloadNotFoundError")
 
 
 def test_what_cannot_be_swept(file: Path, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that keep payload stores clean: :func:`sweep`."""
+"""Jobs that keep payload stores clean: :func:`sweep` deletes orphans, :func:`audit` looks for what is missing."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 from payload_stores.plugins import require
 
 if TYPE_CHECKING:
+    from serde_chain.spark.jobs.auditing import AuditReport, audit
     from serde_chain.spark.jobs.sweeping import SweepReport, sweep
 
-__all__ = ["SweepReport", "sweep"]
+__all__ = ["AuditReport", "SweepReport", "audit", "sweep"]
 
-_MODULES = {"SweepReport": "sweeping", "sweep": "sweeping"}
+_MODULES = {"AuditReport": "auditing", "SweepReport": "sweeping", "audit": "auditing", "sweep": "sweeping"}
 
 
 def __getattr__(name: str) -> object:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession, functions
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
 from serde_chain.errors import JobError
@@ -29,8 +29,6 @@ _FOUND: Final = ArrayType(
         [
             StructField("field", StringType()),
             StructField("reference", StringType()),
-            StructField("size", LongType()),
-            StructField("digest", StringType()),
             StructField("keys", ArrayType(StringType())),
             StructField("kind", StringType()),
             StructField("message", StringType()),
@@ -67,8 +65,8 @@ class Referring(NamedTuple):
     """What some records refer to, kept on Spark's disks until it is released.
 
     Attributes:
-        rows: ``topic``, ``partition``, ``offset``, ``field``, ``reference``, ``size``, ``digest``, ``keys``; ``kind``
-            and ``message`` of a placeholder that cannot be read.
+        rows: ``topic``, ``partition``, ``offset``, ``field``, ``reference``, ``keys``; ``kind`` and ``message``
+            of a placeholder that cannot be read, or of a payload with a problem.
         counts: How many records were read, by topic.
     """
 
@@ -77,19 +75,26 @@ class Referring(NamedTuple):
 
 
 class Topics:
-    """Reads topics, all that is in the log: records of open and of aborted transactions too.
+    """Reads topics to their ends.
 
-    Where others see only what is committed, a job on payloads must not: behind an open transaction are committed
-    records, whose payloads are in use.
+    A job that deletes payloads reads all that is in the log, records of open and of aborted transactions too: behind
+    an open transaction are committed records, whose payloads are in use, and which others do not see yet.
 
     Args:
         spark: The session.
         config: Flat configuration of a client.
         plan: How references are read.
+        isolation: ``read_uncommitted`` for all that is in the log, ``read_committed`` for what readers see.
     """
 
-    def __init__(self, spark: SparkSession, config: Mapping[str, object], plan: ReferencePlan) -> None:
-        self._spark, self._config, self._plan = spark, config, plan
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Mapping[str, object],
+        plan: ReferencePlan,
+        isolation: str = "read_uncommitted",
+    ) -> None:
+        self._spark, self._config, self._plan, self._isolation = spark, config, plan, isolation
         self._options = {f"kafka.{key}": value for key, value in java_settings(client_settings(config)).items()}
 
     def bounds(self) -> tuple[Ends, Ends]:
@@ -100,7 +105,7 @@ class Topics:
         """
         first: dict[tuple[str, int], int] = {}
         ends: dict[tuple[str, int], int] = {}
-        settings: dict[str, Any] = {"isolation.level": "read_uncommitted"}
+        settings: dict[str, Any] = {"isolation.level": self._isolation}
         with PartitionReader(self._config, "serde-chain-jobs", failure=JobError, **settings) as reader:
             for topic in self._plan.topics:
                 for partition in range(reader.count(topic)):
@@ -147,7 +152,7 @@ class Topics:
         return (
             self._spark.read.format("kafka")
             .options(**self._options)
-            .option("kafka.isolation.level", "read_uncommitted")
+            .option("kafka.isolation.level", self._isolation)
             .option("assign", json.dumps(places))
             .option("startingOffsets", _offsets(first))
             .option("endingOffsets", _offsets(ends))

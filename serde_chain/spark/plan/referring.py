@@ -17,10 +17,13 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.config import DESCRIBE, stage_items
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.stages.large_message.options import ACCEPT, FORMAT, STORE
+from serde_chain.stages.large_message.options import ACCEPT, FETCH, FORMAT, STORE
 from serde_chain.stages.large_message.routes import routes_of
 
-__all__ = ["ReferencePlan", "open_readers", "plan_reading"]
+__all__ = ["END", "WHOLE", "ReferencePlan", "open_readers", "plan_reading"]
+
+WHOLE: Final = "whole"
+END: Final = "end"
 
 _FIELDS: Final = ((VALUE, False), (KEY, True))
 _CHAINS: Final = frozenset(
@@ -38,6 +41,8 @@ class ReferencePlan:
         topics: The topics whose payloads matter.
         markers: Headers of which every record with a placeholder has at least one; None if any record may be one.
         with_stores: The fields whose chains have the stores; one where keys and values share them.
+        check: How payloads are checked: ``whole``, by a download that is verified; ``end``, by the byte at the end,
+            which says whether the payload is there and how large it is; None for not at all.
         columns: As in :class:`~serde_chain.spark.plan.plan.Plan`.
         python: The driver's interpreter, for messages.
     """
@@ -46,6 +51,7 @@ class ReferencePlan:
     topics: tuple[str, ...]
     markers: frozenset[str] | None
     with_stores: tuple[str, ...]
+    check: str | None = None
     columns: tuple[str, ...] = _COLUMNS
     python: str = field(default_factory=lambda: sys.executable)
 
@@ -68,7 +74,7 @@ def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> Refer
             hint="Name large-message in value.deserializers or in value.serializers",
             key="value.deserializers",
         )
-    reduced = {key: value for key, value in config.items() if key not in {*_CHAINS, DESCRIBE.name}}
+    reduced = {key: value for key, value in config.items() if key not in {*_CHAINS, DESCRIBE.name, FETCH.name}}
     for name, is_key in _FIELDS:
         items = heads[name] or [_by_headers(moving, config, is_key=is_key)]
         reduced[f"{name}.deserializers"] = [{"class": item.target, **item.options} for item in items]
@@ -155,7 +161,7 @@ def _accepting(item: StageItem, config: Mapping[str, object]) -> StageItem:
     merged = {**config, **item.options}
     named = ACCEPT.read(merged)
     written = [FORMAT.read(each) for each in (merged, *(route.config for route in routes_of(config)))]
-    own = {key: value for key, value in item.options.items() if key != FORMAT.name}
+    own = {key: value for key, value in item.options.items() if key not in {FORMAT.name, FETCH.name}}
     if more := [name for name in dict.fromkeys(written) if name not in named]:
         own[ACCEPT.name] = [*named, *more]
     return StageItem(item.target, own, item.key)

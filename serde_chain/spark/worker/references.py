@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 from urllib.parse import unquote
 
+from payload_stores.base import PayloadStore, SupportsRanges
+from payload_stores.errors import PayloadIntegrityError
 from payload_stores.plugins import require
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ContextualError
 from serde_chain.record import KEY, VALUE, RecordContext
-from serde_chain.spark.plan.referring import ReferencePlan, open_readers
+from serde_chain.spark.plan.referring import END, WHOLE, ReferencePlan, open_readers
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
+from serde_chain.wire.reference_format import Reference
 
-__all__ = ["find_references", "keys_of"]
+__all__ = ["check_end", "find_references", "keys_of"]
+
+# As many payloads are in memory at once.
+_CHECKS: Final = 8
 
 
 def find_references(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
@@ -64,6 +71,30 @@ def keys_of(reference: str, topics: tuple[str, ...]) -> list[str]:
     return keys
 
 
+def check_end(stores: Iterable[PayloadStore], reference: Reference) -> None:
+    """See that a payload is there, and as large as its record says, by the byte at its end.
+
+    Args:
+        stores: The stores, of which one may have it.
+        reference: The reference.
+
+    Raises:
+        PayloadStoreError: It is gone, of another size, in none of the stores, or out of reach.
+    """
+    store = max(stores, key=lambda each: each.claim(reference.url))
+    if not isinstance(store, SupportsRanges):
+        store.download(reference.url)
+        return
+    last = max((reference.size or 0) - 1, 0)
+    end = store.read_range(reference.url, last, 2)
+    if reference.size is not None and len(end) != min(reference.size, 1):
+        raise PayloadIntegrityError(
+            f"the payload does not have the {reference.size} bytes that were published",
+            store=store.scheme,
+            reference=reference.url,
+        )
+
+
 class _Finder:
     """A plan at work."""
 
@@ -79,17 +110,19 @@ class _Finder:
 
     def find(self, arrays: tuple[Any, ...]) -> Any:
         """What the records of one batch refer to."""
-        columns = (array.to_pylist() for array in arrays)
-        found = []
-        for row in zip(*columns, strict=True):
-            named = dict(zip(self._plan.columns, row, strict=True))
-            referred = [
-                entry
-                for field, reader in self._readers.items()
-                if (entry := self._in_field(named, field, reader)) is not None
-            ]
-            found.append(json.dumps(referred) if referred else None)
+        rows = zip(*(array.to_pylist() for array in arrays), strict=True)
+        if self._plan.check is None:
+            found = list(map(self._in_record, rows))
+        else:
+            with ThreadPoolExecutor(_CHECKS, "serde-chain-audit") as pool:
+                found = list(pool.map(self._in_record, rows))
         return self._arrow.array(found, self._arrow.string())
+
+    def _in_record(self, row: tuple[Any, ...]) -> str | None:
+        named = dict(zip(self._plan.columns, row, strict=True))
+        fields = (self._in_field(named, field, reader) for field, reader in self._readers.items())
+        referred = [entry for entry in fields if entry is not None]
+        return json.dumps(referred) if referred else None
 
     def _in_field(self, row: dict[str, Any], field: str, reader: DeserializerChain) -> dict[str, object] | None:
         data = row[field]
@@ -107,7 +140,19 @@ class _Finder:
         return {
             "field": field,
             "reference": reference.url,
-            "size": reference.size,
-            "digest": reference.digest,
             "keys": keys_of(reference.url, self._plan.topics),
+            **self._problem(reader, reference, data, ctx),
         }
+
+    def _problem(
+        self, reader: DeserializerChain, reference: Reference, data: Any, ctx: RecordContext
+    ) -> dict[str, str]:
+        """What is wrong with a payload, where that is asked for."""
+        try:
+            if self._plan.check == WHOLE:
+                reader(data, ctx)
+            elif self._plan.check == END:
+                check_end(reader.stores, reference)
+        except ContextualError as error:
+            return {"kind": type(error).__name__, "message": error.message}
+        return {}
