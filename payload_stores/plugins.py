@@ -130,7 +130,7 @@ class Item:
             near = nearest("class", names)
             raise ConfigError(
                 f"a {cls.kind} with the keys {', '.join(names) or '(none)'} names no class",
-                hint=f"Did you mean class by {near}?" if near else f'Write {{"class": "{cls.example}", …}}',
+                hint=f"Did you mean class, not {near}?" if near else f'Write {{"class": "{cls.example}", …}}',
                 key=key,
             )
         return cls(item["class"], {name: value for name, value in item.items() if name != "class"}, key)

@@ -296,7 +296,7 @@ def test_a_stage_without_its_class_shows_no_values(wrong: str | None, tmp_path: 
             SerializerChain.from_config(config)
         assert "hush" not in str(caught.value)
         if wrong in {"clas", "klass"}:
-            assert f"Did you mean class by {wrong}?" in str(caught.value)
+            assert f"Did you mean class, not {wrong}?" in str(caught.value)
 
 
 def test_values_that_may_hold_secrets_are_not_shown() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import Chunk
@@ -34,8 +35,15 @@ class Stored:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all chunks are there."""
-        return self.count is not None and len(self.offsets) == self.count and self.count - 1 in self.offsets
+        """Whether all chunks are there, one behind the other.
+
+        Chunks that a producer has sent again to a broker that was restarted may lie in another order. Their writer was
+        told that it had failed, and no reader finds its way through them.
+        """
+        if self.count is None or len(self.offsets) != self.count:
+            return False
+        ordered = [self.offsets.get(index, -1) for index in range(self.count)]
+        return all(before < after for before, after in pairwise([-1, *ordered]))
 
 
 def scan(broker: Broker, name: str, partition: int, **where: str) -> Iterator[Stored]:

@@ -325,6 +325,13 @@ def test_compaction_removes_what_was_deleted_and_nothing_else(
     store.delete(gone)
 
 
+def test_chunks_that_lie_in_another_order_are_leftovers(broker: KafkaBroker, store: KafkaStore, payloads: str) -> None:
+    first, *others = chunks("t/1", DATA[:2500])
+    write(broker, payloads, [others[0], first, *others[1:]])
+    assert not list(store.list("t")), "nobody could download it"
+    assert store.remove_leftovers(0) == 1
+
+
 def test_leftovers_of_killed_writers(broker: KafkaBroker, store: KafkaStore, payloads: str) -> None:
     kept = store.publish("t", DATA)
     write(broker, payloads, chunks("t/2", bytes(5_000))[:3])
