@@ -30,6 +30,7 @@ __all__ = [
     "StoredRecord",
     "SupportsDelete",
     "SupportsExpiration",
+    "SupportsInfo",
     "SupportsLeftovers",
     "SupportsLinks",
     "SupportsList",
@@ -469,6 +470,29 @@ class SupportsList(Protocol):
 
 
 @runtime_checkable
+class SupportsInfo(Protocol):
+    """A store that looks at one payload without reading it, for less than a listing costs.
+
+    Where a listing by the first characters of an id is one request, a store does not need it.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> store.info(store.publish("alerts", b"payload")).size
+        7
+    """
+
+    def info(self, reference: str) -> PayloadInfo:
+        """Size and time of a payload, as a listing has them.
+
+        Raises:
+            PayloadNotFoundError: It is gone.
+            UntrustedReferenceError: The reference is not this store's.
+            PayloadStoreError: The store does not say.
+        """
+
+
+@runtime_checkable
 class SupportsLeftovers(Protocol):
     """A store in which writers that are killed leave something behind that no listing shows.
 
@@ -724,6 +748,7 @@ class SupportsOptOut(Protocol):
 CAPABILITIES: Final[tuple[type, ...]] = (
     SupportsDelete,
     SupportsExpiration,
+    SupportsInfo,
     SupportsLeftovers,
     SupportsLinks,
     SupportsList,

@@ -66,13 +66,9 @@ class MemoryStore(PayloadStore):
 
     def download(self, reference: str) -> bytes:
         """Fetch a payload, without a copy. See :meth:`PayloadStore.download`."""
-        path = self._path(reference)
-        with self._lock:
-            stored = self._payloads.get(path)
-        if stored is None:
-            raise PayloadNotFoundError("the payload is gone", store=self.scheme, reference=reference)
-        self.check_size(len(stored[0]), reference)
-        return stored[0]
+        data, _ = self._stored(reference)
+        self.check_size(len(data), reference)
+        return data
 
     def read_range(self, reference: str, start: int, length: int) -> bytes:
         """Fetch a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
@@ -83,6 +79,11 @@ class MemoryStore(PayloadStore):
         path = self._path(reference)
         with self._lock:
             self._payloads.pop(path, None)
+
+    def info(self, reference: str) -> PayloadInfo:
+        """Size and time of a payload. See :class:`~payload_stores.SupportsInfo`."""
+        data, modified = self._stored(reference)
+        return PayloadInfo(reference, len(data), modified)
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic as they are now. See :class:`~payload_stores.SupportsList`."""
@@ -114,6 +115,14 @@ class MemoryStore(PayloadStore):
         """Forget all payloads of the process: a test's clean start."""
         with cls._lock:
             cls._payloads.clear()
+
+    def _stored(self, reference: str) -> tuple[bytes, datetime]:
+        path = self._path(reference)
+        with self._lock:
+            stored = self._payloads.get(path)
+        if stored is None:
+            raise PayloadNotFoundError("the payload is gone", store=self.scheme, reference=reference)
+        return stored
 
     def _path(self, reference: str) -> tuple[str, ...]:
         _root, path = self._roots.locate(reference)

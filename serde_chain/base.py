@@ -12,6 +12,7 @@ SupportsArrowType           knows the type of the column of its results
 SupportsTransfers           has to publish or fetch something before some records can go on
 SupportsOffload             puts payloads elsewhere, and placeholders in their place
 SupportsFetch               reads such placeholders
+SupportsReferences          says what a placeholder refers to, without fetching it
 SupportsConfigure           classes that are not stages, and are configured like one
 SupportsClose, …AsyncClose  foreign callables that hold resources
 SupportsClusterId, …Async…  foreign callables that need the cluster's id
@@ -46,8 +47,9 @@ from serde_chain.transfer import Transfer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from payload_stores.base import RecordWriter
+    from payload_stores.base import PayloadStore, RecordWriter
     from serde_chain.arrow import BatchForm
+    from serde_chain.wire.reference_format import Reference
 
 __all__ = [
     "Buffer",
@@ -69,6 +71,7 @@ __all__ = [
     "SupportsOffload",
     "SupportsPlainCalls",
     "SupportsRead",
+    "SupportsReferences",
     "SupportsTransfers",
     "is_stage",
     "is_stream",
@@ -493,6 +496,32 @@ class SupportsFetch(Protocol):
 
     def marker_headers(self) -> frozenset[str] | None:
         """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
+
+
+@runtime_checkable
+class SupportsReferences(Protocol):
+    """A deserializer that reads placeholders without following them, for jobs that clean and check stores.
+
+    Attributes:
+        stores: The stores that its configuration names.
+    """
+
+    @property
+    def stores(self) -> tuple[PayloadStore, ...]: ...  # noqa: D102  described above
+
+    def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
+        """What a record's field refers to, whether or not a reader may follow it.
+
+        Args:
+            data: What the stage before returned.
+            ctx: The record around it; it is not changed.
+
+        Returns:
+            The reference; None for a payload that is in the record itself.
+
+        Raises:
+            DecodeError: The placeholder is malformed.
+        """
 
 
 @runtime_checkable

@@ -27,6 +27,7 @@ from serde_chain.base import (
     SupportsClusterId,
     SupportsOffload,
     SupportsPlainCalls,
+    SupportsReferences,
     SupportsTransfers,
     is_stream,
     untouched,
@@ -59,8 +60,10 @@ from serde_chain.transfer import Transfer, finish
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from payload_stores.base import RecordWriter
+    from payload_stores.base import PayloadStore, RecordWriter
     from serde_chain.arrow import Batch, BatchForm, BatchResult
+    from serde_chain.base import Buffer
+    from serde_chain.wire.reference_format import Reference
 
 __all__ = ["DeserializerChain", "SerializerChain", "close_all"]
 
@@ -530,6 +533,31 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         for part in run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, most_bytes):
             self._explain(part)
             yield part
+
+    @property
+    def stores(self) -> tuple[PayloadStore, ...]:
+        """The stores that its stages read from. See :class:`~serde_chain.base.SupportsReferences`."""
+        return tuple(store for stage in self._stages if isinstance(stage, SupportsReferences) for store in stage.stores)
+
+    def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
+        """What a placeholder refers to, without a download. See :class:`~serde_chain.base.SupportsReferences`.
+
+        Runs the stages before the one that follows references.
+
+        Raises:
+            SerializationError: One of these cannot read the data, or the placeholder is malformed.
+        """
+        given: Any = data
+        for at, stage in enumerate(self._stages):
+            try:
+                if isinstance(stage, SupportsReferences):
+                    return stage.reference_in(given, ctx)
+                given = stage(given, ctx)
+            except Exception as error:
+                raise self._error(at, error, ctx) from error
+            if given is None:
+                break
+        return None
 
     def _explain(self, batch: Batch) -> None:
         """Replace the errors of a batch's records that are placeholders."""

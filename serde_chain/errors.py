@@ -6,6 +6,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
     ├── ConfigError (ValueError)             the configuration is wrong; raised before any record is touched
     ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
     ├── ReplayError                          dead letters cannot be put back (serde-chain replay)
+    ├── JobError                             a job on topics and stores cannot go on (serde_chain.spark.jobs)
     ├── StampError                           a topic cannot be relayed, checked or searched (serde_chain.stamp)
     └── SerializationError                   a record cannot be written or read (Kafka's SerializationException)
         ├── EncodeError                      the object does not fit the stage or its schema
@@ -53,6 +54,7 @@ __all__ = [
     "DecryptionError",
     "EncodeError",
     "ForeignFormatError",
+    "JobError",
     "JournalError",
     "MessageTooLargeError",
     "MissingDependencyError",
@@ -188,6 +190,23 @@ class ReplayError(ContextualError):
     topic: str | None
     partition: int | None
     offset: int | None
+
+
+class JobError(ContextualError):
+    """A job on topics and their payload stores cannot go on; what it has not done yet is left undone.
+
+    Attributes:
+        topic: The topic at fault.
+        partition: Its partition.
+        offset: An offset in it.
+        store: The store at fault, by its scheme.
+    """
+
+    context_fields: ClassVar[tuple[str, ...]] = ("topic", "partition", "offset", "store")
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    store: str | None
 
 
 class StampError(ContextualError):

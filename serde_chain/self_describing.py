@@ -11,10 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores.options import Option, listing
-from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, SupportsFetch, is_stage
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, SupportsFetch, SupportsReferences, is_stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, SERIALIZERS, StageItem, find_format, make_stage, stage_type
 from serde_chain.chain import DeserializerChain, close_all
 from serde_chain.config import DESCRIBE, stage_items
@@ -22,6 +22,10 @@ from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.record import Context, get_header, remove_headers, set_header
 from serde_chain.stages.large_message.options import FORMAT
 from serde_chain.transfer import finish, then
+
+if TYPE_CHECKING:
+    from payload_stores.base import PayloadStore
+    from serde_chain.wire.reference_format import Reference
 
 __all__ = ["AutoDeserializer", "DescribeSerializer", "header_name"]
 
@@ -163,6 +167,16 @@ class AutoDeserializer(Deserializer[Any]):
     @property
     def _fetching(self) -> list[SupportsFetch]:
         return [stage for stage in self._stages.values() if isinstance(stage, SupportsFetch)]
+
+    @property
+    def stores(self) -> tuple[PayloadStore, ...]:
+        """The stores of all stages. See :class:`~serde_chain.base.SupportsReferences`."""
+        stages = [stage for stage in self._stages.values() if isinstance(stage, SupportsReferences)]
+        return tuple(store for stage in stages for store in stage.stores)
+
+    def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
+        """What a placeholder refers to. See :class:`~serde_chain.base.SupportsReferences`."""
+        return self._chain_of(ctx).reference_in(data, ctx)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Undo the stages of one record."""

@@ -211,6 +211,17 @@ class LocalStore(PayloadStore):
             os.unlink(path[-1], dir_fd=folder)
             self._sync(folder)
 
+    def info(self, reference: str) -> PayloadInfo:
+        """Size and time of a payload's file. See :class:`~payload_stores.SupportsInfo`."""
+        root, path = self._locate(reference)
+        with (
+            self._errors(reference=reference, place=(root, path)),
+            folders.entered(root, *path[:-1]) as folder,
+            os.fdopen(folders.open_file(path[-1], folder), "rb") as file,
+        ):
+            status = os.fstat(file.fileno())
+        return PayloadInfo(reference, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic, in the order of the file system. See :class:`~payload_stores.SupportsList`."""
         self.check_topic(topic)

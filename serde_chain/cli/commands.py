@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from serde_chain.cli.jobs import audit, sweep
 from serde_chain.cli.offload_server import offload_server
 from serde_chain.cli.replay import replay
 from serde_chain.cli.stamp import stamp
@@ -80,6 +81,8 @@ def inspect(  # noqa: PLR0917, click passes them by name
     print_records(file, topic, partition, offset, count, timeout=timeout, as_json=as_json)
 
 
+commands.add_command(audit)
 commands.add_command(offload_server)
 commands.add_command(replay)
 commands.add_command(stamp)
+commands.add_command(sweep)

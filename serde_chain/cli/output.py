@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-__all__ = ["Counting", "say"]
+__all__ = ["Counting", "Telling", "say"]
 
 
 class Counting:
@@ -18,8 +18,10 @@ class Counting:
         what: What is going on.
     """
 
+    _text = "{task.description}: {task.completed:,} records"
+
     def __init__(self, what: str) -> None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} records"), TimeElapsedColumn())
+        columns = (SpinnerColumn(), TextColumn(self._text), TimeElapsedColumn())
         console = Console(stderr=True)
         # In a log it would leave empty lines.
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -31,6 +33,20 @@ class Counting:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+
+class Telling(Counting):
+    """Shows what a job is at; entering it returns the function that sets it: a text and a number."""
+
+    _text = "{task.description}: {task.completed:,}"
+
+    def __init__(self) -> None:
+        super().__init__("starting Spark")
+
+    def __enter__(self) -> Any:
+        """Start; see the class."""
+        self._bar.start()
+        return lambda what, count: self._bar.update(self._task, description=what, completed=count)
 
 
 def say(content: dict[str, Any], text: str, *, as_json: bool) -> None:

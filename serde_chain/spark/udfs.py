@@ -16,6 +16,7 @@ from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import PERMISSIVE
 from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column
 from serde_chain.spark.plan.plan import FieldPlan, Plan, pickled
+from serde_chain.spark.plan.referring import ReferencePlan
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.spark.plan.writing import WritePlan
 
@@ -79,7 +80,7 @@ def make_function(name: str, plan: Plan) -> Callable[..., Any]:
     return make_udf(name, DECODE, plan, result_type(plan))
 
 
-def make_udf(name: str, work: str, plan: Plan | WritePlan, returns: DataType) -> Callable[..., Any]:
+def make_udf(name: str, work: str, plan: Plan | WritePlan | ReferencePlan, returns: DataType) -> Callable[..., Any]:
     """Make a function that Spark ships to its workers.
 
     Args:
@@ -123,7 +124,9 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
     return functions.coalesce(as_column(column), functions.array().cast(HEADERS)) if name == "headers" else column
 
 
-def plain_udf(name: str, work: str, plan: Plan | WritePlan, returns: DataType) -> tuple[Callable[..., Any], str | None]:
+def plain_udf(
+    name: str, work: str, plan: Plan | WritePlan | ReferencePlan, returns: DataType
+) -> tuple[Callable[..., Any], str | None]:
     """As :func:`make_udf`, for those who call it in their own way.
 
     Returns:

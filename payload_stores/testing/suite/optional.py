@@ -17,6 +17,7 @@ from payload_stores.base import (
     PayloadStore,
     PublishContext,
     SupportsDelete,
+    SupportsInfo,
     SupportsLeftovers,
     SupportsList,
     SupportsRanges,
@@ -56,6 +57,21 @@ class OptionalTests(StoreTests):
             with pytest.raises(UntrustedReferenceError):
                 store.delete(foreign)
         assert store.download(reference) == b"data"
+
+    def test_info(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsInfo):
+            pytest.skip("the store says nothing of one payload alone")
+        reference = store.publish(self.topic, b"payload")
+        info = store.info(reference)
+        assert (info.reference, info.size) == (reference, 7)
+        if isinstance(store, SupportsList):
+            assert info in list(store.list(self.topic))
+        with pytest.raises(UntrustedReferenceError):
+            store.info("other://host/t/1")
+        if isinstance(store, SupportsDelete) and not self.deletes_later:
+            store.delete(reference)
+            with pytest.raises(PayloadNotFoundError):
+                store.info(reference)
 
     def test_list(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsList):

@@ -195,13 +195,29 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
                     raise error
         return data
 
+    @property
+    def stores(self) -> tuple[PayloadStore, ...]:
+        """The stores that are read from, behind their deadlines. See :class:`~serde_chain.base.SupportsReferences`."""
+        return self._stores.all
+
+    def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
+        """What a placeholder refers to. See :class:`~serde_chain.base.SupportsReferences`."""
+        for reference_format in self._formats:
+            content = self._read(reference_format, data, ctx)
+            if content is not None:
+                return content if isinstance(content, Reference) else None
+        return None
+
+    def _read(self, reference_format: ReferenceFormat, data: Buffer, ctx: Context | None) -> Reference | Buffer | None:
+        try:
+            return reference_format.read(data, ctx, is_key=self._is_key)
+        except ValueError as error:
+            raise DecodeError(f"the large-message reference is malformed: {error}") from error
+
     def _locate(self, data: Buffer, ctx: Context | None) -> tuple[ReferenceFormat, Reference | Buffer] | None:
         """The format whose mark a record bears, and what is in it."""
         for reference_format in self._formats:
-            try:
-                content = reference_format.read(data, ctx, is_key=self._is_key)
-            except ValueError as error:
-                raise DecodeError(f"the large-message reference is malformed: {error}") from error
+            content = self._read(reference_format, data, ctx)
             if isinstance(content, Reference):
                 if not self._fetches(content):
                     return None

@@ -1,0 +1,50 @@
+"""The list of what a job deletes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from serde_chain.errors import JobError
+
+__all__ = ["Manifest"]
+
+
+class Manifest:
+    """The list of what is deleted: each line is on its way to the disk before its payload goes.
+
+    Args:
+        path: The file; None for a new one in the current folder.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        self.path = Path(f"serde-chain-sweep-{now}.jsonl").absolute() if path is None else Path(path)
+        self._lock = threading.Lock()
+        self._file: Any = None
+
+    def note(self, reference: str, size: int, modified: datetime) -> None:
+        """Write a line.
+
+        Raises:
+            JobError: The file cannot be written.
+        """
+        line = json.dumps({"reference": reference, "size": size, "modified": modified.isoformat()})
+        with self._lock:
+            try:
+                if self._file is None:
+                    self._file = self.path.open("a", encoding="utf-8")
+                self._file.write(line + "\n")
+                self._file.flush()
+            except OSError as error:
+                raise JobError(f"the list of what is deleted cannot be written to {self.path}: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()

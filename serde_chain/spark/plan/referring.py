@@ -1,0 +1,180 @@
+"""How a job finds out what records refer to: the first stages of their chains, without a download.
+
+Nothing that is in use may be overlooked. So both fields of a record are looked at, whichever the configuration names,
+and a producer's configuration will do as well as a consumer's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from serde_chain.base import Stage, SupportsFetch
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, find_format, stage_type
+from serde_chain.chain import DeserializerChain
+from serde_chain.config import DESCRIBE, stage_items
+from serde_chain.errors import ConfigError
+from serde_chain.record import KEY, VALUE
+from serde_chain.stages.large_message.options import ACCEPT, FETCH, FORMAT, STORE
+from serde_chain.stages.large_message.routes import routes_of
+
+__all__ = ["END", "WHOLE", "ReferencePlan", "open_readers", "plan_reading"]
+
+WHOLE: Final = "whole"
+END: Final = "end"
+
+_FIELDS: Final = ((VALUE, False), (KEY, True))
+_CHAINS: Final = frozenset(
+    f"{name}.{side.word}{plural}" for name, _ in _FIELDS for side in (SERIALIZE, DESERIALIZE) for plural in ("", "s")
+)
+_COLUMNS: Final = ("value", "headers", "topic", "partition", "offset", "key")
+
+
+@dataclass(frozen=True)
+class ReferencePlan:
+    """The instructions to the workers.
+
+    Attributes:
+        config: Flat configuration, whose chains end with the stage that knows references.
+        topics: The topics whose payloads matter.
+        markers: Headers of which every record with a placeholder has at least one; None if any record may be one.
+        with_stores: The fields whose chains have the stores; one where keys and values share them.
+        check: How payloads are checked: ``whole``, by a download that is verified; ``end``, by the byte at the end,
+            which says whether the payload is there and how large it is; None for not at all.
+        columns: As in :class:`~serde_chain.spark.plan.plan.Plan`.
+        python: The driver's interpreter, for messages.
+    """
+
+    config: Mapping[str, object]
+    topics: tuple[str, ...]
+    markers: frozenset[str] | None
+    with_stores: tuple[str, ...]
+    check: str | None = None
+    columns: tuple[str, ...] = _COLUMNS
+    python: str = field(default_factory=lambda: sys.executable)
+
+
+def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> ReferencePlan:
+    """Plan how references are read out of records.
+
+    Args:
+        config: Flat configuration of a consumer or of a producer.
+        topics: The topics whose payloads matter.
+
+    Raises:
+        ConfigError: The configuration is wrong, or moves no payloads.
+    """
+    heads = {name: _head(config, is_key=is_key) for name, is_key in _FIELDS}
+    moving = next((head[-1] for head in heads.values() if head), None)
+    if moving is None:
+        raise ConfigError(
+            "no stage of the configuration follows references or makes them",
+            hint="Name large-message in value.deserializers or in value.serializers",
+            key="value.deserializers",
+        )
+    reduced = {key: value for key, value in config.items() if key not in {*_CHAINS, DESCRIBE.name, FETCH.name}}
+    for name, is_key in _FIELDS:
+        items = heads[name] or [_by_headers(moving, config, is_key=is_key)]
+        reduced[f"{name}.deserializers"] = [{"class": item.target, **item.options} for item in items]
+    readers = open_readers(reduced)
+    try:
+        markers = _markers(readers)
+    finally:
+        for reader in readers.values():
+            reader.close()
+    of_value, of_key = (_store_options(heads[name]) for name, _ in _FIELDS)
+    fields = (VALUE,) if of_key is None or of_key == of_value else (KEY,) if of_value is None else (VALUE, KEY)
+    return ReferencePlan(reduced, topics, markers, fields)
+
+
+def _store_options(head: list[StageItem]) -> dict[str, object] | None:
+    """What the stage that knows references has of its own, which may be stores; None where there is none."""
+    return {key: value for key, value in head[-1].options.items() if key != ACCEPT.name} if head else None
+
+
+def open_readers(config: Mapping[str, object]) -> dict[str, DeserializerChain]:
+    """The chains of a plan's configuration, by the field that they are for; the caller closes them."""
+    readers: dict[str, DeserializerChain] = {}
+    try:
+        for name, is_key in _FIELDS:
+            readers[name] = DeserializerChain.from_config(config, is_key=is_key)
+    except BaseException:
+        for reader in readers.values():
+            reader.close()
+        raise
+    return readers
+
+
+def _markers(readers: Mapping[str, DeserializerChain]) -> frozenset[str] | None:
+    marks: list[frozenset[str] | None] = [
+        reader.stages[-1].marker_headers() if isinstance(reader.stages[-1], SupportsFetch) else None
+        for reader in readers.values()
+    ]
+    return None if None in marks else frozenset().union(*(mark for mark in marks if mark is not None))
+
+
+def _head(config: Mapping[str, object], *, is_key: bool) -> list[StageItem]:
+    """The deserializers up to the one that follows references; none where the configuration moves no payloads."""
+    reading = _up_to_payloads(stage_items(config, DESERIALIZE, is_key=is_key), DESERIALIZE)
+    if reading:
+        return [*reading[:-1], _accepting(reading[-1], config)]
+    writing = _up_to_payloads(stage_items(config, SERIALIZE, is_key=is_key)[::-1], SERIALIZE)
+    undoing = [_undoing(item, config, is_key=is_key) for item in writing]
+    return [*undoing[:-1], _accepting(undoing[-1], config)] if undoing else []
+
+
+def _up_to_payloads(items: list[StageItem], side: Side) -> list[StageItem]:
+    for at, item in enumerate(items, 1):
+        kind = stage_type(item, side)
+        if kind.moves_payloads if isinstance(kind, Stage) else isinstance(kind, type) and _moves_payloads(kind):
+            return items[:at]
+    return []
+
+
+def _moves_payloads(kind: type) -> bool:
+    return issubclass(kind, Stage) and kind.moves_payloads
+
+
+def _undoing(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
+    """The reader's side of a writer's stage, with those of its own options that readers have."""
+    if not isinstance(item.target, str):
+        side = "key" if is_key else "value"
+        raise ConfigError(
+            f"{item.label} has no name by which the stage that reads what it writes could be looked up",
+            hint=f"Name the reader's stages too, in {side}.deserializers",
+            key=item.key,
+        )
+    name = SERIALIZE.catalogue.aliases.get(item.target, item.target)
+    kind: Any = stage_type(StageItem(name, {}, item.key), DESERIALIZE)
+    options = kind.options_for({**config, **item.options}) if isinstance(kind, type) and issubclass(kind, Stage) else ()
+    own = {key: value for key, value in item.options.items() if any(option.matches(key) for option in options)}
+    written = {FORMAT.name: item.options[FORMAT.name]} if FORMAT.name in item.options else {}
+    return StageItem(name, {**own, **written}, item.key)
+
+
+def _accepting(item: StageItem, config: Mapping[str, object]) -> StageItem:
+    """The stage that follows references, for what is read and for what is written."""
+    if item.target == "auto":
+        return item
+    merged = {**config, **item.options}
+    named = ACCEPT.read(merged)
+    written = [FORMAT.read(each) for each in (merged, *(route.config for route in routes_of(config)))]
+    own = {key: value for key, value in item.options.items() if key not in {FORMAT.name, FETCH.name}}
+    if more := [name for name in dict.fromkeys(written) if name not in named]:
+        own[ACCEPT.name] = [*named, *more]
+    return StageItem(item.target, own, item.key)
+
+
+def _by_headers(moving: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
+    """What reads placeholders of a field for which the configuration names none: those that bear a header's mark."""
+    named = ACCEPT.read({**config, **moving.options})
+    formats = [name for name in dict.fromkeys((*named, *ACCEPT.default)) if _is_for(name, is_key=is_key)]
+    stores = {key: value for key, value in moving.options.items() if key == STORE.name or not key.startswith("large.")}
+    return StageItem("large-message", {**stores, ACCEPT.name: formats})
+
+
+def _is_for(name: str, *, is_key: bool) -> bool:
+    reference_format = find_format(name)
+    return not reference_format.in_band and not (is_key and reference_format.whole_record)

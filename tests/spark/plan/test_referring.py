@@ -1,0 +1,61 @@
+"""Which stages read references, by the configuration of either side."""
+
+from typing import Any
+
+import pytest
+
+from serde_chain.errors import ConfigError
+from serde_chain.spark.plan.referring import plan_reading
+
+STORE = {"large.message.payload.store.class": "memory"}
+
+
+def plan(**config: Any) -> Any:
+    return plan_reading({**STORE, **{key.replace("_", "."): value for key, value in config.items()}}, ("t",))
+
+
+def heads(planned: Any) -> tuple[Any, Any]:
+    return planned.config["value.deserializers"], planned.config["key.deserializers"]
+
+
+def test_a_consumers_stages_up_to_large_message() -> None:
+    planned = plan(value_deserializers="entry-metadata, large-message, zstd", key_deserializer="string")
+    value, key = heads(planned)
+    assert [stage["class"] for stage in value] == ["entry-metadata", "large-message"]
+    assert key == [{"class": "large-message", "large.message.accept": ["kip1159", "bakdata-headers"]}]
+    assert planned.with_stores == ("value",)
+    assert planned.markers is not None
+    assert len(planned.markers) >= 6
+
+
+def test_a_producers_stages_the_other_way_round() -> None:
+    writer = {"class": "large-message", "large.message.format": "bakdata-flag", "large.message.id": "content"}
+    value, key = heads(plan(value_serializers=["json", writer, "entry-metadata"]))
+    assert [stage["class"] for stage in value] == ["entry-metadata", "large-message"]
+    assert value[-1]["large.message.accept"] == ["kip1159", "bakdata-headers", "bakdata-flag"]
+    assert "large.message.id" not in value[-1]
+    # Keys were not named, and are not marked in their bytes.
+    assert key[0]["large.message.accept"] == ["kip1159", "bakdata-headers"]
+
+
+def test_keys_and_values_with_stores_of_their_own() -> None:
+    of_keys = {"class": "large-message", "large.message.payload.store.class": "memory", "large.message.grace.ms": 5}
+    assert plan(value_serializers="json, large-message", key_serializers=["bytes", of_keys]).with_stores == (
+        "value",
+        "key",
+    )
+    assert plan(key_serializers="bytes, large-message").with_stores == ("key",)
+
+
+def test_what_cannot_be_known() -> None:
+    with pytest.raises(ConfigError, match="no stage of the configuration"):
+        plan(value_serializers="json")
+    with pytest.raises(ConfigError, match="has no name by which the stage"):
+        plan(value_serializers=["large-message", Wrapper()])
+
+
+class Wrapper:
+    """A stage of which only the writer's side is known."""
+
+    def __call__(self, data: Any, ctx: Any = None) -> Any:
+        return data
