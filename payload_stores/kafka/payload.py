@@ -20,7 +20,7 @@ class Payload:
 
     Its chunks are numbered, and a publication has a name that no other has; so what is missing, doubled or another's
     is noticed. Kafka's own checksums tell damaged bytes. The payload's digest is not computed here: that of the record
-    that refers to it is compared by whoever reads the record.
+    that refers to it is compared where the record is read.
 
     Args:
         broker: The store's clients.

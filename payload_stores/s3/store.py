@@ -378,7 +378,7 @@ class S3Store(PayloadStore):
     def _expect_owner(self, owner: str) -> None:
         """Have S3 refuse requests if the bucket is not an account's: its name may be another's by now.
 
-        Trusted references may lie in buckets of others. Whoever follows a link could not send the header.
+        Trusted references may lie in buckets of others. A program that follows a link does not send the header.
         """
 
         def expect(params: dict[str, Any], context: Mapping[str, Any], **_: object) -> None:
