@@ -150,7 +150,8 @@ def _peers(server: VersityGateway, bucket: str) -> list[Contender]:
 
 def _print(contenders: list[Contender], times: Times) -> bool:
     table = Table(title="Payload stores, one payload after the other", title_justify="left")
-    for heading in ("MB", "", "up, MB/s", "down, MB/s", "up, CPU s/GB", "down, CPU s/GB", "of its library", "wanted"):
+    headings = ("MB", "", "up\nMB/s", "down\nMB/s", "up\nCPU s/GB", "down\nCPU s/GB", "of its\nlibrary", "wanted")
+    for heading in headings:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     reached = True
     for size in SIZES:
