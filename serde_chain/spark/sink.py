@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
@@ -199,7 +199,7 @@ def offload(
 _STAGES: Final = "value.serializers"
 
 
-class _Way:
+class _Way(NamedTuple):
     """How a DataFrame is written.
 
     Attributes:
@@ -208,10 +208,9 @@ class _Way:
         offloads: Where the value chain begins to offload, and from how many bytes on, likewise; None if it does not.
     """
 
-    def __init__(self, engine: str, writers: Mapping[str, NativeWriter], offloads: tuple[int, int] | None) -> None:
-        self.engine = engine
-        self.writers = writers
-        self.offloads = offloads
+    engine: str
+    writers: Mapping[str, NativeWriter]
+    offloads: tuple[int, int] | None
 
 
 def _way(
@@ -255,11 +254,13 @@ def _natively(frame: DataFrame, config: dict[str, object], columns: dict[str, Co
 
 
 def _offloaded(value: Column, beside: Mapping[str, Column], config: dict[str, object], first: int, most: int) -> Column:
+    columns = {VALUE: value, **beside}
+    if not most:  # the format marks what stays in its record, too
+        return _in_workers("offload", config, columns, (VALUE, "headers"), first=first)
     headers = beside.get("headers", functions.lit(None).cast(HEADERS))
     crossing = functions.length(value) > most
-    result = _in_workers("offload", config, {VALUE: value, **beside}, (VALUE, "headers"), first=first, where=crossing)
-    stays = functions.struct(value.alias(VALUE), headers.alias("headers"))
-    return functions.when(crossing, result).otherwise(stays) if most else result
+    result = _in_workers("offload", config, columns, (VALUE, "headers"), first=first, where=crossing)
+    return functions.when(crossing, result).otherwise(functions.struct(value.alias(VALUE), headers.alias("headers")))
 
 
 def _in_workers(

@@ -183,6 +183,28 @@ def test_offload_is_the_mirror_of_resolve(spark: SparkSession, config: Config, t
         offload("value", None, {"value.serializers": "bytes"}, topic=lit("alerts"))
 
 
+def test_a_format_that_marks_what_stays(spark: SparkSession, config: Config) -> None:
+    """All rows pass through Python then, those without a byte as well."""
+    config |= {
+        "value.serializers": "bytes, large-message",
+        "value.deserializers": "large-message, bytes",
+        "large.message.format": "bakdata-flag",
+        "large.message.accept": "bakdata-flag",
+        "large.message.threshold.bytes": 1000,
+    }
+    values = [None, b"", b"small", b"x" * 2000]
+    trace = functions.array(struct(lit("trace").alias("key"), lit(b"1").alias("value")))
+    records = spark.createDataFrame(list(enumerate(values)), "at int, value binary").withColumn("headers", trace)
+    for made in (
+        records.withColumn("r", offload("value", "headers", config, topic=lit("alerts"))).select("at", "r.*"),
+        records.transform(encode(config, topic="alerts", engine="native")),
+        records.transform(encode(config, topic="alerts", engine="arrow")),
+    ):
+        rows = made.collect()
+        assert read_back(config, rows) == values
+        assert {row["headers"][0]["key"] for row in rows} == {"trace"}
+
+
 def test_equal_payloads_of_two_tasks_are_one_object(spark: SparkSession, config: Config, tmp_path: Path) -> None:
     records = spark.createDataFrame([(b"x" * LARGE,)] * 8, "value binary").repartition(4)
     config["value.serializers"] = "bytes, large-message"
