@@ -21,7 +21,7 @@ from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
 from serde_chain.prefetch import Ahead, Prefetch
 from serde_chain.record import KEY, VALUE, RecordContext
-from serde_chain.transfer import Transfer, then
+from serde_chain.transfer import Transfer, finish, then
 
 __all__ = ["Batches", "Record", "RecordDecoder"]
 
@@ -108,10 +108,14 @@ class Batches:
             the stages allow, save that the first always is: the records from the first one on that goes beyond, and
             has a payload to fetch, are left out.
         """
-        apart = [record for record in records if self._is_apart(record)]
-        others = [record for record in records if not self._is_apart(record)]
-        begun = await elsewhere(lambda: [self._try(record, partial(self._begin, record)) for record in apart])
-        fetched = self._within_bounds(begun)
+        apart: list[Record] = []
+        others: list[Record] = []
+        for record in records:
+            (apart if self._is_apart(record) else others).append(record)
+        fetched: list[Any] = []
+        if apart:  # small records alone, the usual case, need no thread
+            begun = await elsewhere(lambda: [self._try(record, partial(self._begin, record)) for record in apart])
+            fetched = self._within_bounds(begun)
         decode = partial(
             self._turns.do, lambda: [self._try(record, partial(self._decode, record)) for record in others]
         )
@@ -201,10 +205,7 @@ class Batches:
         return error
 
     def _decode(self, record: Record) -> Any:
-        step = self._begin(record)
-        while isinstance(step, Transfer):  # of a stage whose records have no marker
-            step = step.resume(step.run())
-        return step
+        return finish(self._begin(record))
 
     def _begin(self, record: Record) -> Any:
         """Decode a record up to its first payload to fetch; the value first, as it may stand for a whole record."""
