@@ -28,6 +28,7 @@ __all__ = [
     "Blocks",
     "DaemonPool",
     "Downloads",
+    "PayloadFile",
     "Source",
     "UnderWay",
     "download_ranges",
@@ -371,12 +372,15 @@ def open_ranges(size: int, fill: Callable[[memoryview, int], object]) -> BinaryI
     return cast("BinaryIO", io.BufferedReader(_RangedFile(size, fill), PART_BYTES))
 
 
-class _RangedFile(io.RawIOBase):
-    """A payload as a file: each read is a request for a range."""
+class PayloadFile(io.RawIOBase):
+    """A payload as a file of a known size that can seek; subclasses read from ``_at`` on.
 
-    def __init__(self, size: int, fill: Callable[[memoryview, int], object]) -> None:
+    Args:
+        size: Size of the payload in bytes.
+    """
+
+    def __init__(self, size: int) -> None:
         self._size = size
-        self._fill = fill
         self._at = 0
 
     def readable(self) -> bool:
@@ -394,6 +398,14 @@ class _RangedFile(io.RawIOBase):
             raise ValueError("negative position")
         self._at = start + offset
         return self._at
+
+
+class _RangedFile(PayloadFile):
+    """A payload as a file: each read is a request for a range."""
+
+    def __init__(self, size: int, fill: Callable[[memoryview, int], object]) -> None:
+        super().__init__(size)
+        self._fill = fill
 
     def readinto(self, buffer: Any) -> int:
         """Read as many bytes as the buffer holds or the payload still has.

@@ -28,6 +28,7 @@ require("httpx2", "hop")
 import httpx2  # noqa: E402  after the check that it is there
 
 from payload_stores.scram.auth import REPLAYABLE  # noqa: E402
+from payload_stores.transfer import PayloadFile  # noqa: E402
 
 __all__ = ["HopClient"]
 
@@ -274,8 +275,8 @@ class _Message:
         return block
 
 
-class _RecordFile(io.RawIOBase):
-    """The payload of a record as a file.
+class _RecordFile(PayloadFile):
+    """The payload of a record as a file; what is passed over by a seek is read at the next read.
 
     Args:
         reference: For errors.
@@ -286,24 +287,7 @@ class _RecordFile(io.RawIOBase):
         self._reference = reference
         self._connect = connect
         self._message: _Message | None = connect()
-        self._size = self._message.size
-        self._at = 0
-
-    def readable(self) -> bool:
-        """It can be read."""
-        return True
-
-    def seekable(self) -> bool:
-        """It can be sought."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move, as files do; what is passed over is read at the next read."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise ValueError("negative position")
-        self._at = start + offset
-        return self._at
+        super().__init__(self._message.size)
 
     def readinto(self, buffer: Any) -> int:
         """Read; where that fails, the next read asks for the record again."""
