@@ -31,12 +31,15 @@ __all__ = [
     "SupportsDelete",
     "SupportsExpiration",
     "SupportsInfo",
+    "SupportsLeftoverCount",
     "SupportsLeftovers",
     "SupportsLinks",
     "SupportsList",
     "SupportsOptOut",
+    "SupportsPreparation",
     "SupportsRanges",
     "SupportsRecords",
+    "SupportsRetryCount",
     "SupportsStreaming",
     "SupportsTopics",
     "SupportsTransactions",
@@ -111,6 +114,8 @@ class PayloadStore(ABC):
         grace_ms: Age in ms from which a sweep may delete payloads without a record (``large.message.grace.ms``).
         stable_references: Whether a payload that is published again with the same id gets the same reference. Where it
             does not, each payload belongs to one record, and keys cannot be put there: equal keys have to stay equal.
+        shares_listing: Whether a listing by the first characters of ids costs as much as what it lists, and not as the
+            whole topic, so that several readers gain by sharing it.
 
     Example:
         >>> from payload_stores import open_store
@@ -145,6 +150,7 @@ class PayloadStore(ABC):
     max_payload_bytes: int = 1 << 30
     grace_ms: int = 86_400_000
     stable_references: bool = True
+    shares_listing: bool = False
 
     def configure(self, config: Mapping[str, object]) -> None:
         """Read the client's configuration.
@@ -291,7 +297,7 @@ class PayloadStore(ABC):
 
         A reader with several stores asks them in order, so that two may have the same scheme. The answer costs no I/O
         and never raises; :meth:`download` raises what is wrong with a reference that the store owns. Stores with a
-        prefix override this (:class:`payload_stores.references.Roots`); by default the scheme decides.
+        prefix inherit another answer (:class:`payload_stores.references.RootedStore`); by default the scheme decides.
 
         Args:
             reference: The reference as it came from the wire.
@@ -308,8 +314,8 @@ class PayloadStore(ABC):
         """How closely a reference is the store's: the reader's store with the largest claim follows it.
 
         So a store whose prefix lies below another's gets its references, in whatever order the two are configured. Like
-        :meth:`owns`, it costs no I/O and never raises; stores with a prefix override both
-        (:class:`payload_stores.references.Roots`).
+        :meth:`owns`, it costs no I/O and never raises; stores with a prefix inherit both
+        (:class:`payload_stores.references.RootedStore`).
 
         Args:
             reference: The reference as it came from the wire.
@@ -493,6 +499,23 @@ class SupportsInfo(Protocol):
 
 
 @runtime_checkable
+class SupportsRetryCount(Protocol):
+    """A store that repeats requests, and counts them.
+
+    Attributes:
+        retries: How many requests it has repeated since it was opened.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> from payload_stores.middleware import Retry
+        >>> Retry(open_store("memory", {})).retries
+        0
+    """
+
+    retries: int
+
+
+@runtime_checkable
 class SupportsLeftovers(Protocol):
     """A store in which writers that are killed leave something behind that no listing shows.
 
@@ -514,6 +537,28 @@ class SupportsLeftovers(Protocol):
 
         Raises:
             PayloadStoreError: They could not be listed or removed.
+        """
+
+
+@runtime_checkable
+class SupportsLeftoverCount(Protocol):
+    """A store that counts what :class:`SupportsLeftovers` would remove, and leaves it.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("s3", {"s3.bucket": "payloads"})  # doctest: +SKIP
+        >>> store.count_leftovers(older_than_ms=3_600_000)  # doctest: +SKIP
+        2
+    """
+
+    def count_leftovers(self, older_than_ms: int = 86_400_000) -> int:
+        """Count what writers have left behind.
+
+        Args:
+            older_than_ms: What is more recent may belong to a writer that is alive, and does not count; in ms.
+
+        Raises:
+            PayloadStoreError: It could not be listed.
         """
 
 
@@ -745,16 +790,41 @@ class SupportsOptOut(Protocol):
         """
 
 
+@runtime_checkable
+class SupportsPreparation(Protocol):
+    """A store that makes something beside a topic's payloads, with the first of them.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("kafka", {"bootstrap.servers": "localhost:9092"})  # doctest: +SKIP
+        >>> store.unprepared("alerts")  # doctest: +SKIP
+        'the payload topic alerts.payloads'
+    """
+
+    def unprepared(self, topic: str) -> str | None:
+        """Say what is missing yet for a topic's payloads, and would be made; None if nothing is.
+
+        Args:
+            topic: The topic.
+
+        Raises:
+            PayloadStoreError: The store does not answer, or not to this user.
+        """
+
+
 CAPABILITIES: Final[tuple[type, ...]] = (
     SupportsDelete,
     SupportsExpiration,
     SupportsInfo,
+    SupportsLeftoverCount,
     SupportsLeftovers,
     SupportsLinks,
     SupportsList,
     SupportsOptOut,
+    SupportsPreparation,
     SupportsRanges,
     SupportsRecords,
+    SupportsRetryCount,
     SupportsStreaming,
     SupportsTopics,
     SupportsTransactions,

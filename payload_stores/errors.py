@@ -101,7 +101,9 @@ class ContextualError(Exception):
     def __str__(self) -> str:
         where = ", ".join(f"{name}={value}" for name, value in self.context.items())
         text = f"{self.message} [{where}]" if where else self.message
-        return f"{text}. {self.hint}" if self.hint else text
+        said = f"{text}. {self.hint}" if self.hint else text
+        # A record may name what is no Unicode text, such as half of a surrogate pair; its error can still be printed.
+        return said.encode(errors="backslashreplace").decode()
 
     def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...], dict[str, object]]:
         facts: dict[str, object] = {"transient": self.transient, "about_record": self.about_record}

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import BinaryIO, ClassVar, Final
 
 from payload_stores import references
-from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
+from payload_stores.base import Buffer, PayloadInfo, PublishContext
 from payload_stores.buffers import checked_range
 from payload_stores.errors import PayloadNotFoundError
 from payload_stores.ids import sha256_digest
@@ -20,7 +20,7 @@ __all__ = ["MemoryStore"]
 _READ_BYTES: Final = 1 << 20
 
 
-class MemoryStore(PayloadStore):
+class MemoryStore(references.RootedStore):
     """Keeps payloads in a dict that all instances of the process share, so that a reader finds what a writer stored.
 
     References are ``memory:///<topic>/<id>``. It is not for production: payloads are gone with the process, and no
@@ -39,7 +39,7 @@ class MemoryStore(PayloadStore):
 
     def __init__(self) -> None:
         # Everything in the dict is the store's own, so that nothing else can be trusted.
-        self._roots = references.Roots(self)
+        self.roots = references.Roots(self)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Store a payload; ``bytes`` are kept without a copy. See :meth:`PayloadStore.publish`."""
@@ -50,19 +50,7 @@ class MemoryStore(PayloadStore):
             is_there = stored is not None and len(stored[0]) == len(payload) and not self.is_stale(stored[1])
             if not (is_there and context is not None and context.deterministic):
                 self._payloads[path] = (payload, datetime.now(UTC))
-        return self._roots.url(path)
-
-    def reference(self, topic: str, payload_id: str) -> str | None:
-        """See :meth:`PayloadStore.reference`."""
-        return self._roots.url(references.object_path(self, topic, b"", PublishContext(payload_id=payload_id)))
-
-    def owns(self, reference: str) -> bool:
-        """See :meth:`PayloadStore.owns`."""
-        return self._roots.owns(reference)
-
-    def claim(self, reference: str) -> int:
-        """See :meth:`PayloadStore.claim`."""
-        return self._roots.claim(reference)
+        return self.roots.url(path)
 
     def download(self, reference: str) -> bytes:
         """Fetch a payload, without a copy. See :meth:`PayloadStore.download`."""
@@ -92,7 +80,7 @@ class MemoryStore(PayloadStore):
             listed = [(path, stored) for path, stored in self._payloads.items() if path[0] == topic]
         for path, (data, modified) in listed:
             if "/".join(path[1:]).startswith(prefix) and (before is None or modified < before):
-                yield PayloadInfo(self._roots.url(path), len(data), modified)
+                yield PayloadInfo(self.roots.url(path), len(data), modified)
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Store what a reader returns; it ends up in memory like any other payload."""
@@ -105,10 +93,6 @@ class MemoryStore(PayloadStore):
     def open(self, reference: str) -> BinaryIO:
         """Open a payload for reading. See :class:`~payload_stores.SupportsStreaming`."""
         return io.BytesIO(self.download(reference))
-
-    def topic_of(self, reference: str) -> str:
-        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
-        return self._path(reference)[0]
 
     @classmethod
     def clear(cls) -> None:
@@ -125,5 +109,5 @@ class MemoryStore(PayloadStore):
         return stored
 
     def _path(self, reference: str) -> tuple[str, ...]:
-        _root, path = self._roots.locate(reference)
+        _root, path = self.roots.locate(reference)
         return path

@@ -21,6 +21,7 @@ __all__ = [
     "nearest",
     "path_or_content",
     "text",
+    "without_login",
 ]
 
 T = TypeVar("T")
@@ -112,6 +113,32 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return isinstance(value, (str, int, float)) or value is None
+
+
+def without_login(address: str, key: str) -> str:
+    """Refuse an address with a user or a password in it, which libraries repeat in the text of their errors.
+
+    Args:
+        address: The address of a server; it may be empty.
+        key: The option that it is from.
+
+    Returns:
+        The address.
+
+    Raises:
+        ConfigError: There is a user in it; the error does not show the address.
+
+    Example:
+        >>> without_login("https://s3.example.org", "s3.endpoint.url")
+        'https://s3.example.org'
+    """
+    if "@" in address:
+        raise ConfigError(
+            f"{key} has a user or a password in it, which would be in errors and logs",
+            hint="Write the server alone; keys have options of their own",
+            key=key,
+        )
+    return address
 
 
 def text(value: object) -> str:

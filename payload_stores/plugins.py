@@ -210,7 +210,7 @@ def import_object(path: str, kind: str = "object") -> object:
     except Exception as error:  # a foreign module may fail in any way while it is imported
         raise ConfigError(
             f"the {kind} {path!r} cannot be imported: {error}",
-            hint="Check the spelling, and that its package is installed in this interpreter",
+            hint="Check the spelling, and that it is installed in this interpreter, or its folder is in PYTHONPATH",
         ) from error
     return target
 
@@ -227,7 +227,7 @@ def require(module: str, extra: str) -> Any:
 
     Args:
         module: Dotted module name.
-        extra: The extra of the ``serde-chain`` distribution that installs it.
+        extra: The extra of the ``serde-chain`` distribution that installs it; with commas, all that are needed.
 
     Returns:
         The module.

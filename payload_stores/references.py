@@ -16,13 +16,25 @@ from urllib.parse import quote, unquote
 from payload_stores.base import Buffer, PayloadStore, PublishContext
 from payload_stores.errors import ConfigError, PayloadStoreError, UntrustedReferenceError
 
-__all__ = ["Location", "Roots", "begins_id", "object_path", "parse", "parse_prefix", "to_url"]
+__all__ = [
+    "FIRST_CHARACTERS",
+    "Location",
+    "RootedStore",
+    "Roots",
+    "begins_id",
+    "object_path",
+    "parse",
+    "parse_prefix",
+    "to_url",
+]
 
 # Not urllib's urlsplit: that drops tabs, line ends and leading blanks, so that two readers see two references.
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)/([^?#]*)")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 # RFC 3986's unreserved characters need no encoding anywhere. A leading dot is kept for temporary files.
 _ID_SEGMENT: Final = re.compile(r"(?!\.)[A-Za-z0-9._~-]{1,200}")
+FIRST_CHARACTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_~-"
+"""What ids can begin with; hexadecimal digits come first, since all ids that are made here begin with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,46 @@ class Roots:
     def url(self, path: Iterable[str]) -> str:
         """The reference of a path below the store's own prefix."""
         return to_url(self.own.scheme, self.own.host, (*self.own.segments, *path))
+
+
+class RootedStore(PayloadStore):
+    """A store whose references are ``<prefix><topic>/<id>``: its prefixes say what is its own.
+
+    Attributes:
+        roots: The prefixes; subclasses make them, once they are configured.
+
+    Example:
+        >>> class Shelf(RootedStore):
+        ...     scheme = "shelf"
+        ...
+        ...     def __init__(self):
+        ...         self.roots = Roots(self, "hall", ("a",))
+        ...
+        ...     def publish(self, topic, data, context=None): ...
+        ...     def download(self, reference): ...
+        >>> shelf = Shelf()
+        >>> shelf.reference("alerts", "1"), shelf.topic_of("shelf://hall/a/alerts/1"), shelf.owns("shelf://hall/b/alerts/1")
+        ('shelf://hall/a/alerts/1', 'alerts', False)
+    """
+
+    roots: Roots
+
+    def reference(self, topic: str, payload_id: str) -> str | None:
+        """See :meth:`PayloadStore.reference`."""
+        return self.roots.url(object_path(self, topic, b"", PublishContext(payload_id=payload_id)))
+
+    def owns(self, reference: str) -> bool:
+        """See :meth:`PayloadStore.owns`."""
+        return self.roots.owns(reference)
+
+    def claim(self, reference: str) -> int:
+        """See :meth:`PayloadStore.claim`."""
+        return self.roots.claim(reference)
+
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
+        _root, path = self.roots.locate(reference)
+        return path[0]
 
 
 def parse(store: PayloadStore, reference: str) -> Location:

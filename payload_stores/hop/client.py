@@ -22,6 +22,7 @@ from payload_stores.errors import (
 from payload_stores.hop import record_document
 from payload_stores.hop.record_document import Frame
 from payload_stores.plugins import require
+from payload_stores.tally import Tally
 
 require("httpx2", "hop")
 
@@ -86,6 +87,9 @@ class HopClient:
         attempts: Attempts per request, in all.
         ca_file: Further certificate authorities to trust.
 
+    Attributes:
+        repeated: How many requests were repeated.
+
     Raises:
         ConfigError: The file cannot be read.
     """
@@ -103,10 +107,12 @@ class HopClient:
             follow_redirects=False,  # credentials are for one endpoint only
             headers={"Accept-Encoding": "identity", "User-Agent": "serde-chain"},
         )
+        self.repeated = Tally()
         self._retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(attempts),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_MAX_WAIT_S),
             retry=tenacity.retry_if_exception_type(PayloadStoreUnavailableError),
+            before_sleep=lambda _state: self.repeated.add(),
             reraise=True,
         )
         waits = sum(min(_FIRST_WAIT_S * 2**number, _MAX_WAIT_S) for number in range(attempts - 1))
@@ -286,7 +292,8 @@ class _RecordFile(PayloadFile):
     def __init__(self, reference: str, connect: Callable[[], _Message]) -> None:
         self._reference = reference
         self._connect = connect
-        self._message: _Message | None = connect()
+        self._message: _Message | None = None  # it is closed even where the next line raises
+        self._message = connect()
         super().__init__(self._message.size)
 
     def readinto(self, buffer: Any) -> int:

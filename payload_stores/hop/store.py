@@ -236,6 +236,11 @@ class HopStore(PayloadStore):
         digest[8] = digest[8] & 0x3F | 0x80
         return str(uuid.UUID(bytes=bytes(digest)))
 
+    @property
+    def retries(self) -> int:
+        """How many requests were repeated. See :class:`~payload_stores.SupportsRetryCount`."""
+        return self._client.repeated.count
+
     def worst_case_ms(self) -> int:
         """Longest time in ms until a request without an answer has failed for good."""
         return self._client.worst_case_ms

@@ -252,6 +252,11 @@ class KafkaStore(PayloadStore):
         """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
         return self._locate(reference).path[0]
 
+    def unprepared(self, topic: str) -> str | None:
+        """The payload topic, where it is to be created. See :class:`~payload_stores.SupportsPreparation`."""
+        name = self._payload_topic(self.check_topic(topic))
+        return None if self._broker.topic(name, topic=topic).partitions else f"the payload topic {name}"
+
     def expiration(self, topic: str) -> timedelta | None:
         """The retention of the payload topic. See :class:`~payload_stores.SupportsExpiration`."""
         return self._topics.expiration(topic, self._payload_topic(self.check_topic(topic)))

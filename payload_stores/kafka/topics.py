@@ -114,7 +114,7 @@ class PayloadTopics:
             known = self._known.get((topic, name))
             if known is not None and time.monotonic() < known[1]:
                 return known[0]
-            found = self._look(topic, name, warn=known is None)
+            found = self._look(topic, name, is_first=known is None)
             self._known[topic, name] = found, time.monotonic() + _KNOWN_S
             return found
         finally:
@@ -140,7 +140,7 @@ class PayloadTopics:
         policy = "delete" if not compacted else "compact" if age is None else "compact,delete"
         self._alter(name, topic, {"retention.ms": retention_ms, "cleanup.policy": policy})
 
-    def _look(self, topic: str, name: str, *, warn: bool) -> PayloadTopic:
+    def _look(self, topic: str, name: str, *, is_first: bool) -> PayloadTopic:
         until = time.monotonic() + self._broker.timeout_s
         self._broker.forget(name)
         described = self._broker.topic(name, topic=topic)
@@ -152,8 +152,10 @@ class PayloadTopics:
                 if time.monotonic() >= until:
                     raise unavailable(f"the payload topic {name} was created, and is not there yet", topic=topic)
                 time.sleep(_RETRY_S)
+        if is_first:
+            self._wait_for_leaders(topic, name, described.partitions, until)
         settings = self._described(name, topic, until)
-        if settings is not None and warn:
+        if settings is not None and is_first:
             self._check_retention(topic, name, data, settings)
         limit = _DEFAULT_LIMIT if settings is None else settings.max_bytes
         if limit < _LEAST_LIMIT:
@@ -165,6 +167,30 @@ class PayloadTopics:
                 topic=topic,
             )
         return PayloadTopic(name, described.cluster, described.partitions, min(limit, _MOST_BLOCK) - ROOM)
+
+    def _wait_for_leaders(self, topic: str, name: str, count: int, until: float) -> None:
+        """Wait until all partitions of a topic that may be new are led.
+
+        A broker that does not know yet that it leads a partition refuses the first chunk. It may take the second one,
+        which is on its way by then, and the producer would never send the first again.
+        """
+        kafka = require("confluent_kafka", "kafka")
+        end: Any = require("confluent_kafka.admin", "kafka").OffsetSpec.latest()
+        left = [kafka.TopicPartition(name, partition) for partition in range(count)]
+        while left:
+            asked = dict.fromkeys(left, end)
+            answers = self._broker.admin().list_offsets(asked, request_timeout=self._broker.timeout_s)
+            left = []
+            for place, future in answers.items():
+                try:
+                    self._result(future, f"tell the end of the topic {name}", topic)
+                except kafka.KafkaException as error:
+                    failure = translated(error.args[0], f"tell the end of the topic {name}", topic=topic)
+                    if not failure.transient or time.monotonic() >= until:
+                        raise failure from None
+                    left.append(place)
+            if left:
+                time.sleep(_RETRY_S)
 
     def _described(self, name: str, topic: str, until: float) -> _Settings | None:
         """Settings of a topic that exists; None where this user may not see them."""

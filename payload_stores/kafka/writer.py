@@ -170,9 +170,11 @@ class OwnWriter(Writer):
             try:
                 producer.produce(*arguments)
             except kafka.KafkaException as error:
-                if error.args[0].code() != kafka.KafkaError._FATAL:  # noqa: SLF001, its documented name
+                # librdkafka itself denies a topic that the broker has denied, until it next asks for metadata.
+                lasting = (kafka.KafkaError._FATAL, kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)  # noqa: SLF001, documented
+                if error.args[0].code() not in lasting:
                     raise
-                # What was fatal is told to others, and may be over; a new one tells it again if it is not.
+                # What was told before may be over by now; a new producer tells it again if it is not.
                 self.give_up()
                 producer = self._living()
                 producer.produce(*arguments)

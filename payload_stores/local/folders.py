@@ -243,18 +243,25 @@ def remove_temporary(folder: int, older_than_ms: int, *, below: bool) -> int:
     Returns:
         How many files were removed.
     """
-    limit = time.time() - older_than_ms / 1000
     removed = 0
+    for parent, name in temporary_files(folder, older_than_ms, below=below):
+        with suppress(FileNotFoundError, NotAFileError):  # gone, or replaced, since it was listed
+            os.unlink(name, dir_fd=parent)
+            removed += 1
+    return removed
+
+
+def temporary_files(folder: int, older_than_ms: int, *, below: bool) -> Iterator[tuple[int, str]]:
+    """The files that :func:`remove_temporary` removes, each with its open folder."""
+    limit = time.time() - older_than_ms / 1000
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError, NotAFileError):  # gone, or replaced, since it was listed
                 if below and entry.is_dir(follow_symlinks=False):
                     with entered(folder, entry.name) as next_folder:
-                        removed += remove_temporary(next_folder, older_than_ms, below=True)
+                        yield from temporary_files(next_folder, older_than_ms, below=True)
                 elif is_temporary(entry.name) and entry.stat(follow_symlinks=False).st_mtime <= limit:
-                    os.unlink(entry.name, dir_fd=folder)
-                    removed += 1
-    return removed
+                    yield folder, entry.name
 
 
 def write_all(file: int, view: memoryview) -> None:

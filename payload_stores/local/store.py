@@ -22,11 +22,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, cast
 
 from payload_stores import references
-from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
+from payload_stores.base import Buffer, PayloadInfo, PublishContext
 from payload_stores.buffers import checked_range
 from payload_stores.errors import (
     ConfigError,
@@ -65,7 +66,7 @@ _NOT_THERE: Final = (
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
-class LocalStore(PayloadStore):
+class LocalStore(references.RootedStore):
     """Keeps payloads as files. References are ``file:///<local.path>/<topic>/<id>``.
 
     Any number of threads and processes may use one folder at once. The folder is made when the first payload is
@@ -102,7 +103,7 @@ class LocalStore(PayloadStore):
         # Made absolute, but links are not resolved: references name the folder as it was configured.
         self.path = Path(os.path.abspath(name))  # noqa: PTH100  Path.absolute keeps "..", Path.resolve follows links
         self.fsync = self.FSYNC.read(config)
-        self._roots = references.Roots(self, segments=tuple(part for part in self.path.parts if part.strip("/")))
+        self.roots = references.Roots(self, segments=tuple(part for part in self.path.parts if part.strip("/")))
         self._wrote = False
         self._check_path()
         # A failure here does not hinder readers and writers: a folder that may only be read, or that is away.
@@ -113,7 +114,7 @@ class LocalStore(PayloadStore):
         """Store a payload, written straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
         view = memoryview(data).cast("B")
         path = references.object_path(self, topic, view, context)
-        reference = self._roots.url(path)
+        reference = self.roots.url(path)
         deterministic = context is not None and context.deterministic
         with (
             self._errors(topic=topic, reference=reference),
@@ -126,18 +127,6 @@ class LocalStore(PayloadStore):
                     self._publish_file(file, name, parts, path[-1], folder)
             self._sync(folder)
         return reference
-
-    def reference(self, topic: str, payload_id: str) -> str | None:
-        """See :meth:`PayloadStore.reference`."""
-        return self._roots.url(references.object_path(self, topic, b"", PublishContext(payload_id=payload_id)))
-
-    def owns(self, reference: str) -> bool:
-        """See :meth:`PayloadStore.owns`."""
-        return self._roots.owns(reference)
-
-    def claim(self, reference: str) -> int:
-        """See :meth:`PayloadStore.claim`."""
-        return self._roots.claim(reference)
 
     def download(self, reference: str) -> bytes:
         """Fetch a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
@@ -178,7 +167,7 @@ class LocalStore(PayloadStore):
             with folders.made(root, *path[:-1], durable=self.fsync) as folder:
                 self._publish_file(file, name, parts, path[-1], folder)
                 self._sync(folder)
-        return self._roots.url(path)
+        return self.roots.url(path)
 
     def open(self, reference: str) -> BinaryIO:
         """Open a payload for reading, unbuffered. See :class:`~payload_stores.SupportsStreaming`."""
@@ -239,6 +228,16 @@ class LocalStore(PayloadStore):
         _root, path = self._locate(reference)
         return path[0]
 
+    def unprepared(self, topic: str) -> str | None:
+        """The folder that makes this a store, where it is to be made. See :class:`~payload_stores.SupportsPreparation`.
+
+        So a look at the store makes none of the mount point of a file system that is away.
+        """
+        self.check_topic(topic)
+        marker = self.path / folders.MARKER
+        with self._errors(topic=topic):
+            return None if marker.exists() else f"the folder {marker}"
+
     def remove_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
         """Remove what killed writers have left in the whole folder. See :class:`~payload_stores.SupportsLeftovers`.
 
@@ -247,6 +246,11 @@ class LocalStore(PayloadStore):
         """
         with self._errors(), folders.entered(self.path) as root:
             return folders.remove_temporary(root, older_than_ms, below=True)
+
+    def count_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
+        """Count such files, likewise in the whole folder. See :class:`~payload_stores.SupportsLeftoverCount`."""
+        with self._errors(), folders.entered(self.path) as root:
+            return sum(1 for _ in folders.temporary_files(root, older_than_ms, below=True))
 
     def _walk(self, folder: int, path: tuple[str, ...], prefix: str) -> Iterator[PayloadInfo]:
         """Yield what a folder contains whose names, joined by slashes, begin with a prefix."""
@@ -262,7 +266,7 @@ class LocalStore(PayloadStore):
                     elif entry.is_file(follow_symlinks=False) and not slash:
                         status = entry.stat(follow_symlinks=False)
                         modified = datetime.fromtimestamp(status.st_mtime, UTC)
-                        yield PayloadInfo(self._roots.url((*path, entry.name)), status.st_size, modified)
+                        yield PayloadInfo(self.roots.url((*path, entry.name)), status.st_size, modified)
 
     def _check_path(self) -> None:
         """Report when the store is opened what would otherwise show with the first large message."""
@@ -277,9 +281,7 @@ class LocalStore(PayloadStore):
                     hint="Make the folder, mount its file system, or correct the path",
                     key=self.PATH.name,
                 ) from None
-            _log.warning(
-                "%s = %s is not there: the first large message that is sent makes it", self.PATH.name, self.path
-            )
+            _tell_missing(self.path)
         except OSError as error:  # such as a file system that is away for now; logged for its user
             _log.warning("%s = %s: %s", self.PATH.name, self.path, error.strerror)
 
@@ -331,7 +333,7 @@ class LocalStore(PayloadStore):
             folders.sync_folder(folder)
 
     def _locate(self, reference: str, *, own_only: bool = False) -> tuple[Path, tuple[str, ...]]:
-        root, path = self._roots.locate(reference, own_only=own_only)
+        root, path = self.roots.locate(reference, own_only=own_only)
         if root.host:
             raise self.untrusted(reference, "it names a host")
         if path[-1].startswith("."):
@@ -385,6 +387,12 @@ def _meaning(error: OSError) -> tuple[type[PayloadStoreError], str | None]:
     if number == errno.EFBIG:
         return PayloadTooLargeError, "The file system or this process's limits allow no larger files"
     return PayloadStoreError, None
+
+
+@lru_cache(maxsize=64)
+def _tell_missing(path: Path) -> None:
+    """Warn once a process: a client opens the store for each of its chains and routes."""
+    _log.warning("%s = %s is not there: the first large message that is sent makes it", LocalStore.PATH.name, path)
 
 
 def _is_utf8(name: str) -> bool:

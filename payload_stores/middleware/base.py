@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 REQUESTS: Final = frozenset({
     "delete", "open", "read_range", "link", "publish_record", "download_record", "expiration", "set_expiration",
+    "unprepared",
 })  # fmt: skip
 """Optional operations that ask once and get one answer: neither streams nor lists."""
 
@@ -70,6 +71,7 @@ class Middleware(PayloadStore):
     max_payload_bytes: int = _of_inner("max_payload_bytes")
     grace_ms: int = _of_inner("grace_ms")
     stable_references: bool = _of_inner("stable_references")
+    shares_listing: bool = _of_inner("shares_listing")
 
     def __init__(self, store: PayloadStore) -> None:
         self.store = store

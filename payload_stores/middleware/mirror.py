@@ -15,6 +15,7 @@ from payload_stores.base import (
     PublishContext,
     SupportsDelete,
     SupportsList,
+    SupportsPreparation,
     SupportsRanges,
     SupportsStreaming,
     SupportsTopics,
@@ -44,7 +45,8 @@ class Mirror(Middleware):
     secondary. References of both are followed. A payload counts as gone only where both say so: while one of them is
     down, that is the error. Deleted is from both; a list is the primary's.
 
-    It can do what both stores can, of deleting, listing, ranges, streams and topics.
+    It can do what both stores can, of deleting, listing, ranges, streams and topics, and says what the first payload
+    would make in either.
 
     Args:
         primary: Whose references are written. Its references tell topic and id (``local``, ``s3``, ``objects``).
@@ -76,9 +78,10 @@ class Mirror(Middleware):
         super().__init__(primary)
 
     def capabilities(self) -> tuple[type, ...]:
-        """What both stores can do."""
+        """What both stores can do, and what either would make."""
         stores = (self.store, self.secondary)
-        return tuple(each for each in _OF_BOTH if all(isinstance(store, each) for store in stores))
+        of_both = tuple(each for each in _OF_BOTH if all(isinstance(store, each) for store in stores))
+        return (*of_both, SupportsPreparation)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Publish to both. See :meth:`PayloadStore.publish`."""
@@ -144,6 +147,12 @@ class Mirror(Middleware):
         """The topic in a reference of either. See :class:`~payload_stores.SupportsTopics`."""
         own = self.store if self.store.owns(reference) or not self.secondary.owns(reference) else self.secondary
         return cast("SupportsTopics", own).topic_of(reference)
+
+    def around_unprepared(self, topic: str) -> str | None:
+        """What is missing yet in either. See :class:`~payload_stores.SupportsPreparation`."""
+        stores = (store for store in (self.store, self.secondary) if isinstance(store, SupportsPreparation))
+        missing = [each for store in stores if (each := store.unprepared(topic)) is not None]
+        return " and ".join(missing) or None
 
     def owns(self, reference: str) -> bool:
         """Whether one of both owns it. See :meth:`PayloadStore.owns`."""

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, BinaryIO, TypeVar, cast
 
-from payload_stores.base import PayloadStore, PublishContext, SupportsStreaming
+from payload_stores.base import PayloadStore, PublishContext, SupportsRetryCount, SupportsStreaming
 from payload_stores.errors import PayloadStoreError
 from payload_stores.middleware.base import REQUESTS, Middleware
 from payload_stores.plugins import require
+from payload_stores.tally import Tally
 
 __all__ = ["Retry"]
 
@@ -60,8 +61,19 @@ class Retry(Middleware):
             ),
             wait=tenacity.wait_random_exponential(multiplier=wait_ms / 1000, max=max_wait_ms / 1000),
             retry=tenacity.retry_if_exception(_is_transient),
+            before_sleep=self._count,
             reraise=True,
         )
+        self._repeated = Tally()
+
+    @property
+    def retries(self) -> int:
+        """How many requests were repeated, here and by the inner store. See :class:`SupportsRetryCount`."""
+        inner = self.store.retries if isinstance(self.store, SupportsRetryCount) else 0
+        return self._repeated.count + inner
+
+    def _count(self, _state: object) -> None:
+        self._repeated.add()
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation until it succeeds, fails for good, or attempts or time are used up."""

@@ -169,6 +169,11 @@ class Clients:
         """Whether lists come in the order of the names: not from S3's directory buckets."""
         return self._config.get("s3_express", "false").lower() != "true"
 
+    @property
+    def begins_anywhere(self) -> bool:
+        """Whether the server itself begins a list behind a name: obstore reads all of Azure's."""
+        return self.is_ordered and self._provider is not PROVIDERS["az"]
+
     def of(self, bucket: str) -> Client:
         """The client of a bucket or container."""
         with self._lock:

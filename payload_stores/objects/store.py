@@ -17,13 +17,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 from payload_stores import references
-from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
-from payload_stores.buffers import checked_range
+from payload_stores.base import Buffer, PayloadInfo, PublishContext
+from payload_stores.buckets import BucketStore
 from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.ids import sha256_digest
 from payload_stores.objects.settings import PROVIDERS, Clients
 from payload_stores.objects.transfers import ObjectSource, Uploads, check_process
-from payload_stores.options import Option, integer, nearest, text
+from payload_stores.options import Option, integer, nearest, text, without_login
 from payload_stores.plugins import import_object, require
 from payload_stores.transfer import (
     MAX_PARTS,
@@ -61,7 +61,7 @@ def _credential_provider(value: object) -> object:
     return value
 
 
-class ObjectsStore(PayloadStore):
+class ObjectsStore(BucketStore):
     """Keeps payloads as objects of S3, Google Cloud Storage or Azure Blob Storage, by URL.
 
     Payloads up to ``objects.part.bytes`` are uploaded in one request, larger ones in parallel parts; downloads of more
@@ -116,7 +116,8 @@ class ObjectsStore(PayloadStore):
         """Read the ``objects.*`` keys and make the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
         super().configure(config)
         place = self._read_url(config)
-        self._roots = references.Roots(self, place.host, place.segments)
+        without_login(self.ENDPOINT.read(config), self.ENDPOINT.name)
+        self.roots = references.Roots(self, place.host, place.segments)
         self._attempts = self.ATTEMPTS.read(config)
         self._request_ms = self.REQUEST_MS.read(config)
         own = tuple(option.name for option in self._OWN)
@@ -135,6 +136,7 @@ class ObjectsStore(PayloadStore):
             backoff_ms=_MAX_BACKOFF_MS,
         )
         self._errors = self._clients.errors
+        self.shares_listing = self._clients.begins_anywhere
         self._clients.of(place.host)  # says what obstore does not take
         self._part_bytes = self.PART.read(config)
         self._threads = DaemonPool(PARALLEL)
@@ -148,7 +150,7 @@ class ObjectsStore(PayloadStore):
         if context.deterministic and context.digest is None:
             context = replace(context, digest=sha256_digest(view))
         path = references.object_path(self, topic, view, context)
-        reference, name = self._roots.url(path), self._name(self._roots.own, path)
+        reference, name = self.roots.url(path), self._name(self.roots.own, path)
         with self._errors.translated(topic=topic, reference=reference):
             client = self._own_client()
             if not context.deterministic:
@@ -158,31 +160,6 @@ class ObjectsStore(PayloadStore):
             else:
                 self._put_once(client, name, view)
         return reference
-
-    def reference(self, topic: str, payload_id: str) -> str | None:
-        """See :meth:`PayloadStore.reference`."""
-        return self._roots.url(references.object_path(self, topic, b"", PublishContext(payload_id=payload_id)))
-
-    def owns(self, reference: str) -> bool:
-        """See :meth:`PayloadStore.owns`."""
-        return self._roots.owns(reference)
-
-    def claim(self, reference: str) -> int:
-        """See :meth:`PayloadStore.claim`."""
-        return self._roots.claim(reference)
-
-    def download(self, reference: str) -> bytes:
-        """Download a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
-        source = self._object(reference)
-        with source.errors():
-            return self._downloads.get(source, lambda size: self.check_size(size, reference))
-
-    def read_range(self, reference: str, start: int, length: int) -> bytes:
-        """Download a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
-        checked_range(start, length)
-        source = self._object(reference)
-        with source.errors():
-            return self._downloads.read_range(source, start, length, lambda size: self.check_size(size, reference))
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Upload what a reader returns, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
@@ -194,7 +171,7 @@ class ObjectsStore(PayloadStore):
             with self._errors.translated(topic=topic):
                 context = replace(context, digest=stream_digest(reader))
         path = references.object_path(self, topic, b"", context)
-        reference, name = self._roots.url(path), self._name(self._roots.own, path)
+        reference, name = self.roots.url(path), self._name(self.roots.own, path)
         parts = read_parts(reader, MAX_PARTS)
         with self._errors.translated(topic=topic, reference=reference):
             client = self._own_client()
@@ -208,12 +185,6 @@ class ObjectsStore(PayloadStore):
                     client, name, released(held, parts), part_bytes=PART_BYTES, ahead=_STREAM_AHEAD
                 )
         return reference
-
-    def open(self, reference: str) -> BinaryIO:
-        """Open a payload for reading and seeking. See :class:`~payload_stores.SupportsStreaming`."""
-        source = self._object(reference)
-        with source.errors():
-            return self._downloads.open(source, lambda size: self.check_size(size, reference))
 
     def link(self, reference: str, seconds: int = 3600) -> str:
         """Sign a link. See :class:`~payload_stores.SupportsLinks`.
@@ -243,7 +214,7 @@ class ObjectsStore(PayloadStore):
         self.check_topic(topic)
         if not references.begins_id(prefix):
             return
-        start = "/".join((*self._roots.own.segments, topic, prefix))
+        start = "/".join((*self.roots.own.segments, topic, prefix))
         with self._errors.translated(topic=topic):
             client = self._own_client()
             # obstore lists whole folders: what comes before the prefix is passed over by the server, and behind it the
@@ -258,13 +229,8 @@ class ObjectsStore(PayloadStore):
                         continue
                     modified = item["last_modified"].astimezone(UTC)
                     if before is None or modified < before:
-                        reference = references.to_url(self.scheme, self._roots.own.host, name.split("/"))
+                        reference = references.to_url(self.scheme, self.roots.own.host, name.split("/"))
                         yield PayloadInfo(reference, item["size"], modified)
-
-    def topic_of(self, reference: str) -> str:
-        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
-        _root, path = self._roots.locate(reference)
-        return path[0]
 
     def worst_case_ms(self) -> int:
         """Longest time in ms until a request without an answer has failed for good.
@@ -320,14 +286,14 @@ class ObjectsStore(PayloadStore):
 
     def _own_client(self) -> Client:
         check_process()
-        return self._clients.of(self._roots.own.host)
+        return self._clients.of(self.roots.own.host)
 
-    def _object(self, reference: str) -> ObjectSource:
+    def _source(self, reference: str) -> ObjectSource:
         client, name = self._locate(reference)
         return ObjectSource(client, name, reference, self._errors)
 
     def _locate(self, reference: str, *, own_only: bool = False) -> tuple[Client, str]:
-        root, path = self._roots.locate(reference, own_only=own_only)
+        root, path = self.roots.locate(reference, own_only=own_only)
         name = self._name(root, path)
         if len(name.encode()) > _MAX_NAME_BYTES:
             raise self.untrusted(reference, f"its path has more than the {_MAX_NAME_BYTES} bytes of objects' names")

@@ -156,6 +156,8 @@ def toml(data: bytes) -> dict[str, Any]:
 def replace(path: Path, text: str) -> None:
     """Write a file that only its owner may read, in place of what was there; readers see the one or the other.
 
+    The owner stays who it was: root may add users to the file of a server that runs as another user.
+
     Raises:
         ConfigError: It cannot be written.
     """
@@ -164,6 +166,9 @@ def replace(path: Path, text: str) -> None:
         file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(file, "w") as stream:
+                owner = path.stat().st_uid if path.exists() else os.geteuid()
+                if owner != os.geteuid():
+                    os.fchown(file, owner, -1)
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -16,9 +16,9 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from payload_stores.bounded_http import BoundedHttp
 from payload_stores.errors import ConfigError
 from payload_stores.offload_server.connections import Connections
-from payload_stores.offload_server.protocol import OffloadProtocol
 from payload_stores.offload_server.rarely import RarelyFilter
 from payload_stores.offload_server.requests import is_loopback
 
@@ -99,7 +99,7 @@ def _server(
 ) -> _Server:
     config = uvicorn.Config(
         app,
-        http=OffloadProtocol,
+        http=BoundedHttp,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -167,7 +167,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _protocol(self, lost: Callable[[], None]) -> asyncio.Protocol:
-        return OffloadProtocol(self.config, self.server_state, self.lifespan.state, on_lost=lost)
+        return BoundedHttp(self.config, self.server_state, self.lifespan.state, on_lost=lost)
 
     def _hang_up(self) -> None:
         asyncio.get_running_loop().run_in_executor(None, self.read_again)

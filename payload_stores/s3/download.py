@@ -11,6 +11,7 @@ from typing import Any, Final
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.s3.errors import EMPTY, EXISTS, error_code, field, translated
 from payload_stores.s3.upload import Target
+from payload_stores.tally import Tally
 
 __all__ = ["S3Object"]
 
@@ -26,13 +27,15 @@ class S3Object:
         reference: Its reference, for errors.
         attempts: How often the body of an answer is asked for when it breaks off; botocore itself repeats only
             requests that got no answer.
+        repeated: Counts these.
     """
 
-    def __init__(self, client: Any, target: Target, reference: str, *, attempts: int) -> None:
+    def __init__(self, client: Any, target: Target, reference: str, *, attempts: int, repeated: Tally) -> None:
         self._client = client
         self._target = target
         self._reference = reference
         self._attempts = attempts
+        self._repeated = repeated
 
     def ask(self, start: int, length: int) -> S3Answer | None:
         """See :meth:`~payload_stores.transfer.Source.ask`."""
@@ -69,6 +72,7 @@ class S3Object:
                 if not left:
                     raise
                 answer = None
+                self._repeated.add()
         raise AssertionError("there is at least one attempt")
 
     def is_replaced(self, error: Exception) -> bool:

@@ -145,7 +145,8 @@ def _client_error(error: Exception) -> _Meaning:
     response = getattr(error, "response", {})
     code = error_code(error)
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
-    message = f"S3 answered {code}: {response.get('Error', {}).get('Message') or 'no further text'}"
+    text = (response.get("Error", {}).get("Message") or "no further text").removesuffix(".")  # a hint may follow
+    message = f"S3 answered {code}: {text}"
     for codes, kind, hint in _MEANINGS:
         if code in codes:
             return kind, message, hint

@@ -16,11 +16,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
-from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
-from payload_stores.buffers import checked_range
+from payload_stores.base import Buffer, PayloadInfo, PublishContext
+from payload_stores.buckets import BucketStore
 from payload_stores.errors import ConfigError, PayloadStoreError
 from payload_stores.ids import sha256_digest
-from payload_stores.options import Option, boolean, choice, integer, text
+from payload_stores.options import Option, boolean, choice, integer, text, without_login
 from payload_stores.plugins import require
 from payload_stores.s3.download import S3Object
 from payload_stores.s3.errors import (
@@ -35,6 +35,7 @@ from payload_stores.s3.errors import (
 )
 from payload_stores.s3.lifecycle import earliest_expiration, with_expiration
 from payload_stores.s3.upload import Target, Uploads
+from payload_stores.tally import Tally
 from payload_stores.transfer import (
     MAX_PARTS,
     PARALLEL,
@@ -72,7 +73,7 @@ _MAX_KEY_BYTES: Final = 1024
 _MAX_LINK_SECONDS: Final = 7 * 86_400
 
 
-class S3Store(PayloadStore):
+class S3Store(BucketStore):
     """Keeps payloads as S3 objects.
 
     Payloads up to ``s3.multipart.threshold.bytes`` are uploaded in one request, larger ones in parallel parts;
@@ -90,6 +91,7 @@ class S3Store(PayloadStore):
     """
 
     scheme = "s3"
+    shares_listing = True
 
     BUCKET: ClassVar[Option[str]] = Option("s3.bucket", text, "", required=True, doc="bucket for the payloads")
     PREFIX: ClassVar[Option[str]] = Option("s3.prefix", text, "", doc="folder in the bucket, such as payloads/")
@@ -131,13 +133,16 @@ class S3Store(PayloadStore):
         """Read the ``s3.*`` keys and create the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
         super().configure(config)
         self._bucket = self._read_bucket(config)
-        self._roots = references.Roots(self, self._bucket, self._read_prefix(config))
+        self.roots = references.Roots(self, self._bucket, self._read_prefix(config))
         self._attempts = self.ATTEMPTS.read(config)
         self._timeouts_ms = (self.CONNECT_MS.read(config), self.REQUEST_MS.read(config))
         self._threshold = self.THRESHOLD.read(config)
         checksums = self.CHECKSUMS.read(config) == "when_supported"
         create = self._encryption(config)
         self._client = self._make_client(config)
+        self._repeated = Tally()
+        # Asked after each attempt; what the handler returns would decide.
+        self._client.meta.events.register("needs-retry.s3", self._count_retry)
         if owner := self.OWNER.read(config):
             self._expect_owner(owner)
         self._threads = DaemonPool(PARALLEL)
@@ -151,7 +156,7 @@ class S3Store(PayloadStore):
         if context.deterministic and context.digest is None:
             context = replace(context, digest=sha256_digest(view))
         path = references.object_path(self, topic, view, context)
-        target, reference = self._target(path), self._roots.url(path)
+        target, reference = self._target(path), self.roots.url(path)
         with translated(topic=topic, reference=reference):
             if not context.deterministic:
                 self._upload(target, view, {}, context.digest)
@@ -159,31 +164,6 @@ class S3Store(PayloadStore):
             elif not (len(view) > PART_BYTES and self._keeps(target, len(view))):
                 self._upload_once(target, view, context.digest)
         return reference
-
-    def reference(self, topic: str, payload_id: str) -> str | None:
-        """See :meth:`PayloadStore.reference`."""
-        return self._roots.url(references.object_path(self, topic, b"", PublishContext(payload_id=payload_id)))
-
-    def owns(self, reference: str) -> bool:
-        """See :meth:`PayloadStore.owns`."""
-        return self._roots.owns(reference)
-
-    def claim(self, reference: str) -> int:
-        """See :meth:`PayloadStore.claim`."""
-        return self._roots.claim(reference)
-
-    def download(self, reference: str) -> bytes:
-        """Download a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
-        source = self._object(reference)
-        with source.errors():
-            return self._downloads.get(source, lambda size: self.check_size(size, reference))
-
-    def read_range(self, reference: str, start: int, length: int) -> bytes:
-        """Download a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
-        checked_range(start, length)
-        source = self._object(reference)
-        with source.errors():
-            return self._downloads.read_range(source, start, length, lambda size: self.check_size(size, reference))
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Upload what a reader returns, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
@@ -195,7 +175,7 @@ class S3Store(PayloadStore):
             with translated(topic=topic):
                 context = replace(context, digest=stream_digest(reader))
         path = references.object_path(self, topic, b"", context)
-        target, reference = self._target(path), self._roots.url(path)
+        target, reference = self._target(path), self.roots.url(path)
         parts = read_parts(reader, MAX_PARTS)
         with translated(topic=topic, reference=reference):
             first = next(parts, memoryview(b""))
@@ -206,12 +186,6 @@ class S3Store(PayloadStore):
                 del first
                 self._uploads.put_parts(target, released(held, parts), {}, ahead=_STREAM_AHEAD)
         return reference
-
-    def open(self, reference: str) -> BinaryIO:
-        """Open a payload for reading and seeking. See :class:`~payload_stores.SupportsStreaming`."""
-        source = self._object(reference)
-        with source.errors():
-            return self._downloads.open(source, lambda size: self.check_size(size, reference))
 
     def link(self, reference: str, seconds: int = 3600) -> str:
         """Presign a link. See :class:`~payload_stores.SupportsLinks`.
@@ -270,7 +244,7 @@ class S3Store(PayloadStore):
         self.check_topic(topic)
         if not references.begins_id(prefix):
             return
-        prefix = "/".join((*self._roots.own.segments, topic, prefix))
+        prefix = "/".join((*self.roots.own.segments, topic, prefix))
         with translated(topic=topic):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
@@ -289,10 +263,23 @@ class S3Store(PayloadStore):
         ``s3:ListBucketMultipartUploads``, and without a prefix it takes in the whole bucket. A lifecycle rule with
         ``AbortIncompleteMultipartUpload`` does the same.
         """
-        limit = datetime.now(UTC) - timedelta(milliseconds=older_than_ms)
-        prefix = "".join(f"{segment}/" for segment in self._roots.own.segments)
         with translated():
-            return self._uploads.abort_older(self._bucket, prefix, limit)
+            return self._uploads.abort_older(*self._leftovers(older_than_ms))
+
+    def count_leftovers(self, older_than_ms: int = 86_400_000) -> int:
+        """Count such uploads. See :class:`~payload_stores.SupportsLeftoverCount`."""
+        with translated():
+            return sum(1 for _ in self._uploads.older(*self._leftovers(older_than_ms)))
+
+    def _leftovers(self, older_than_ms: int) -> tuple[str, str, datetime]:
+        """Where uploads are looked for, and when they were begun at the latest."""
+        limit = datetime.now(UTC) - timedelta(milliseconds=older_than_ms)
+        return self._bucket, "".join(f"{segment}/" for segment in self.roots.own.segments), limit
+
+    @property
+    def retries(self) -> int:
+        """How many requests were repeated, by botocore or here. See :class:`~payload_stores.SupportsRetryCount`."""
+        return self._repeated.count
 
     def worst_case_ms(self) -> int:
         """Longest time in ms until a request without an answer has failed for good.
@@ -340,22 +327,17 @@ class S3Store(PayloadStore):
         return not self.is_stale(head.modified) or self._uploads.renew(target, head)
 
     def _target(self, path: tuple[str, ...]) -> dict[str, str]:
-        return {"Bucket": self._bucket, "Key": "/".join((*self._roots.own.segments, *path))}
-
-    def topic_of(self, reference: str) -> str:
-        """The topic in a reference. See :class:`~payload_stores.SupportsTopics`."""
-        _root, path = self._roots.locate(reference)
-        return path[0]
+        return {"Bucket": self._bucket, "Key": "/".join((*self.roots.own.segments, *path))}
 
     def _locate(self, reference: str, *, own_only: bool = False) -> dict[str, str]:
-        root, path = self._roots.locate(reference, own_only=own_only)
+        root, path = self.roots.locate(reference, own_only=own_only)
         key = "/".join((*root.segments, *path))
         if len(key.encode()) > _MAX_KEY_BYTES:
             raise self.untrusted(reference, f"its path has more than the {_MAX_KEY_BYTES} bytes of S3's keys")
         return {"Bucket": root.host, "Key": key}
 
     def _folder(self, topic: str) -> str:
-        return "".join(f"{segment}/" for segment in (*self._roots.own.segments, self.check_topic(topic)))
+        return "".join(f"{segment}/" for segment in (*self.roots.own.segments, self.check_topic(topic)))
 
     def _rules(self) -> Mapping[str, Any]:
         try:
@@ -375,6 +357,10 @@ class S3Store(PayloadStore):
                     raise
                 raise PayloadStoreError("the server has no lifecycle rules, or not this one") from error
 
+    def _count_retry(self, attempts: int, **_: object) -> None:
+        if attempts > 1:
+            self._repeated.add()
+
     def _expect_owner(self, owner: str) -> None:
         """Have S3 refuse requests if the bucket is not an account's: its name may be another's by now.
 
@@ -387,8 +373,10 @@ class S3Store(PayloadStore):
 
         self._client.meta.events.register("before-parameter-build.s3", expect)
 
-    def _object(self, reference: str) -> S3Object:
-        return S3Object(self._client, self._locate(reference), reference, attempts=self._attempts)
+    def _source(self, reference: str) -> S3Object:
+        return S3Object(
+            self._client, self._locate(reference), reference, attempts=self._attempts, repeated=self._repeated
+        )
 
     def _read_bucket(self, config: Mapping[str, object]) -> str:
         bucket = self.BUCKET.read(config)
@@ -428,7 +416,7 @@ class S3Store(PayloadStore):
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
 
-        endpoint = self.ENDPOINT.read(config)
+        endpoint = without_login(self.ENDPOINT.read(config), self.ENDPOINT.name)
         path_style = self.PATH_STYLE.read(config)
         if path_style is None:
             path_style = bool(endpoint)

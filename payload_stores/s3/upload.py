@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
 from datetime import datetime
@@ -142,19 +142,27 @@ class Uploads:
             How many were aborted.
         """
         aborted = 0
+        for upload in self.older(bucket, prefix, limit):
+            try:
+                self._client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+                aborted += 1
+            except Exception as error:
+                if error_code(error) not in NO_UPLOAD:  # completed or aborted since it was listed
+                    raise
+        return aborted
+
+    def older(self, bucket: str, prefix: str, limit: datetime) -> Iterator[Mapping[str, Any]]:
+        """Uploads in parts that were begun before a time and never completed, as S3 lists them.
+
+        Args:
+            bucket: Where.
+            prefix: What their keys begin with.
+            limit: The time, with its zone.
+        """
         pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
         for page in pages:
             field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
-            for upload in page.get("Uploads", ()):
-                if upload["Initiated"] >= limit:
-                    continue
-                try:
-                    self._client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
-                    aborted += 1
-                except Exception as error:
-                    if error_code(error) not in NO_UPLOAD:  # completed or aborted since it was listed
-                        raise
-        return aborted
+            yield from (upload for upload in page.get("Uploads", ()) if upload["Initiated"] < limit)
 
     @staticmethod
     def _sign_checksums_only(client: Any) -> None:

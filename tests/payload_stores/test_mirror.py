@@ -21,6 +21,7 @@ from payload_stores import (
     SupportsDelete,
     SupportsLeftovers,
     SupportsList,
+    SupportsPreparation,
     SupportsRanges,
     SupportsStreaming,
     SupportsTopics,
@@ -92,6 +93,13 @@ def kept(store: PayloadStore) -> list[bytes]:
         return sorted(inner.download(info.reference) for info in inner.list("topic"))
     except PayloadStoreUnavailableError:  # a folder in which nothing was stored yet
         return []
+
+
+def test_what_either_would_make_is_told(mirror: Mirror, tmp_path: Path) -> None:
+    assert isinstance(mirror, SupportsPreparation)
+    assert mirror.unprepared("topic") == f"the folder {tmp_path / 'store' / '.payload-store'}"
+    mirror.publish("topic", DATA)
+    assert mirror.unprepared("topic") is None
 
 
 def test_both_have_a_payload_under_one_id(mirror: Mirror, stores: Any, tmp_path: Path) -> None:

@@ -183,3 +183,9 @@ def test_ids(payload_id: str, is_taken: bool) -> None:
     else:
         with pytest.raises(Exception, match="cannot be used as a payload id"):
             references.object_path(store, "t", b"", context)
+
+
+def test_what_ids_begin_with() -> None:
+    first = references.FIRST_CHARACTERS
+    assert {each for each in map(chr, range(0x3000)) if references.begins_id(each)} == set(first)
+    assert len(set(first)) == len(first)

@@ -18,6 +18,7 @@ from payload_stores.base import (
     PublishContext,
     SupportsDelete,
     SupportsInfo,
+    SupportsLeftoverCount,
     SupportsLeftovers,
     SupportsList,
     SupportsRanges,
@@ -148,6 +149,8 @@ class OptionalTests(StoreTests):
         if not isinstance(store, SupportsLeftovers):
             pytest.skip("the store has no leftovers to remove")
         references = [store.publish(self.topic, data) for data in (b"", payload(self.large_bytes))]
+        if isinstance(store, SupportsLeftoverCount):
+            assert store.count_leftovers(0) == 0
         assert store.remove_leftovers(0) == 0
         assert [len(store.download(reference)) for reference in references] == [0, self.large_bytes]
 

@@ -123,11 +123,13 @@ def test_expiration_is_the_topics_retention(broker: KafkaBroker, new_topic: "New
     store = new_store(**{"kafka.payload.topic": "{topic}.payloads"})
     with pytest.raises(PayloadStoreError, match="does not exist"):
         store.expiration(topic)
+    assert store.unprepared(topic) == f"the payload topic {topic}.payloads"
     for name, policies in ((topic, ("delete", "delete")), (compacted, ("compact,delete", "compact"))):
         for age, policy in zip((timedelta(days=9), None), policies, strict=True):
             store.set_expiration(name, age)
             assert settings(broker, f"{name}.payloads")["cleanup.policy"] == policy
             assert store.expiration(name) == age
+    assert store.unprepared(topic) is None
 
 
 def test_chunks_are_as_large_as_the_topic_allows(
@@ -191,9 +193,10 @@ def test_who_may_not_create_is_told_the_command(broker: KafkaBroker, topic: str,
     assert "alice-secret" not in str(caught.value)
     broker.create_topic(f"{topic}.payloads")
     broker.allow("alice", ["READ"], topic=f"{topic}.payloads")
-    with pytest.raises(PayloadAccessDeniedError) as caught:
-        store.publish(topic, b"data")
-    assert "--operation Write" in str(caught.value)
+    for _ in range(2):  # the second time librdkafka itself would deny, and go on doing so
+        with pytest.raises(PayloadAccessDeniedError) as caught:
+            store.publish(topic, b"data")
+        assert "--operation Write" in str(caught.value)
     broker.allow("alice", ["WRITE"], topic=f"{topic}.payloads")
     reference = store.publish(topic, b"data")
     assert store.download(reference) == b"data"

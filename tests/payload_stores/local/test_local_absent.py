@@ -16,7 +16,9 @@ from payload_stores import (
     PayloadNotFoundError,
     PayloadStore,
     PayloadStoreUnavailableError,
+    SupportsLeftoverCount,
     SupportsLeftovers,
+    SupportsPreparation,
     open_store,
 )
 from payload_stores.local import LocalStore, folders
@@ -158,6 +160,24 @@ def test_nothing_is_made_before_the_first_publish(share: Path, caplog: pytest.Lo
     assert store.download(store.publish("topic", b"data")) == b"data"
 
 
+def test_what_the_first_publish_would_make_is_told(share: Path) -> None:
+    store = Deadline(opened(share), 30_000)
+    assert isinstance(store, SupportsPreparation)
+    assert store.unprepared("images") == f"the folder {share / folders.MARKER}"
+    assert not share.exists()
+    store.publish("images", b"payload")
+    assert store.unprepared("plates") is None  # the folder of a topic is no mount point
+
+
+def test_that_there_is_no_folder_yet_is_told_once(share: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A producer and a consumer of one process, and each query of Spark, open the store anew."""
+    with caplog.at_level(logging.WARNING, logger="payload_stores"):
+        opened(share)
+        opened(share)
+        opened(share / "other")
+    assert len(caplog.records) == 2
+
+
 def test_a_folder_that_is_there_is_used_without_a_word(share: Path, caplog: pytest.LogCaptureFixture) -> None:
     share.mkdir()
     with caplog.at_level(logging.WARNING, logger="payload_stores"):
@@ -255,6 +275,8 @@ def test_leftovers_are_removed_on_request_wherever_they_lie(share: Path) -> None
     assert [info.reference for info in store.list("topic")] == [reference]
     around: PayloadStore = Deadline(store, 60_000)
     assert isinstance(around, SupportsLeftovers)
+    assert isinstance(around, SupportsLeftoverCount)
+    assert (around.count_leftovers(DAY_MS), around.count_leftovers(0)) == (3, 4)
     assert around.remove_leftovers(DAY_MS) == 3
     assert not any(path.exists() for path in old)
     assert all(path.exists() for path in (recent, others, outside / ".5.part"))

@@ -83,6 +83,7 @@ class TestObjectsStore(PayloadStoreTests):
         ({"objects.url": "s3://b", "objects.bucket": "c"}, r"is a part of objects\.url", None),
         ({"objects.url": "s3://b", "objects.timeout": "30s"}, r"is set by objects\.request\.timeout\.ms", None),
         ({"objects.url": "s3://b", "objects.allow_http": "perhaps"}, r"objects\.allow_http: .*boolean", None),
+        ({"objects.url": "s3://b", "objects.endpoint": "http://a:hush@localhost:1"}, "has a user or a password", None),
         ({"objects.url": "s3://b", "objects.default_headers": {"a": "hush"}}, "expected text", None),
         ({"objects.url": "s3://b", "objects.part.bytes": "1000"}, r"objects\.part\.bytes", None),
         ({"objects.url": "s3://b", "objects.retry.attempts": 0}, r"objects\.retry\.attempts", None),

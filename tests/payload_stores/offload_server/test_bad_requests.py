@@ -19,8 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from payload_stores import bounded_http
 from payload_stores.memory import MemoryStore
-from payload_stores.offload_server import Limits, protocol
+from payload_stores.offload_server import Limits
 from payload_stores.scram import ScramAuth
 from serde_chain.testing.services import OffloadServer
 
@@ -212,7 +213,7 @@ def test_bodies_that_trickle(serve: Serve, message: Message) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTT", b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n"])
 def test_headers_that_do_not_come(serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(protocol, "_HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(bounded_http, "_HEADER_SECONDS", 0.2)
     url = httpx2.URL(serve(MemoryStore()))
     with socket.create_connection((url.host, url.port or 80), timeout=10) as connection:
         connection.sendall(sent)
@@ -297,7 +298,7 @@ def test_headers_that_are_too_long(site: Site) -> None:
 
 
 def test_client_that_does_not_read(serve: Serve, new_message: NewMessage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "_STALLED_SECONDS", 1.5)
+    monkeypatch.setattr(bounded_http, "_STALLED_SECONDS", 1.5)
     url = serve(MemoryStore(), Limits(idle_seconds=0.3, transfers=1))
     message = new_message(b"r" * (40 << 20))
     with httpx2.Client(base_url=url, auth=ScramAuth("alice", "alice-secret"), timeout=30) as client:

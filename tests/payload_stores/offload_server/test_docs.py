@@ -8,7 +8,8 @@ import click
 import httpx2
 import pytest
 
-from payload_stores.offload_server import Limits, acls, add_user, app, files, protocol, refusals, runner, uploads
+from payload_stores import bounded_http as http
+from payload_stores.offload_server import Limits, acls, add_user, app, files, refusals, runner, uploads
 from payload_stores.scram.server import ScramServer
 from serde_chain.cli.commands import commands
 
@@ -65,8 +66,8 @@ def test_bounds() -> None:
         f"up to {refusals._LONGEST_WAIT:g} s",
         f"| {limits.idle_seconds:g} s; {limits.transfer_seconds:g} s |",
         f"| {limits.store_seconds:g} s |",
-        f"| {protocol._HEADER_SECONDS:g} s, {protocol._HEADER_BYTES} bytes, {protocol._HEADER_FIELDS} fields |",
-        f"| {protocol._STALLED_SECONDS:g} s |",
+        f"| {http._HEADER_SECONDS:g} s, {http._HEADER_BYTES} bytes, {http._HEADER_FIELDS} fields |",
+        f"| {http._STALLED_SECONDS:g} s |",
         f"| {scram['max_exchanges']}; {scram['exchange_seconds']:g} s |",
         f"| {scram['session_seconds']} s |",
     ):

@@ -1,6 +1,7 @@
 """Users, tokens, permissions and the index, as files."""
 
 import json
+import os
 import stat
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -103,6 +104,19 @@ def test_files_of_users_that_are_none(tmp_path: Path) -> None:
         FileCredentials(tmp_path / "missing.json")
     with pytest.raises(ConfigError, match="cannot be written"):
         add_user(tmp_path / "missing" / "users.json", "bob", "pencil")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user")
+def test_root_may_change_the_files_of_the_servers_user(tmp_path: Path) -> None:
+    users, tokens = tmp_path / "users.json", tmp_path / "tokens.toml"
+    add_user(users, "alice", "pencil")
+    add_token(tokens, "alice")
+    for path in (users, tokens):
+        os.chown(path, 10001, 10001)
+    add_user(users, "bob", "pencil")
+    add_token(tokens, "bob")
+    for path in (users, tokens):
+        assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (10001, 0o600)
 
 
 def test_tokens(tmp_path: Path) -> None:

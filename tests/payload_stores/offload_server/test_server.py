@@ -11,10 +11,10 @@ import bson
 import httpx2
 import pytest
 
+from payload_stores.bounded_http import BoundedHttp
 from payload_stores.errors import PayloadAccessDeniedError
 from payload_stores.memory import MemoryStore
 from payload_stores.offload_server import runner
-from payload_stores.offload_server.protocol import OffloadProtocol
 from payload_stores.scram.auth import REPLAYABLE, ScramAuth
 from payload_stores.scram.wire import MECHANISMS
 from serde_chain.testing.services import OffloadServer, S3Server
@@ -267,13 +267,13 @@ def test_small_answers_are_sent_at_once(serve: Serve, monkeypatch: pytest.Monkey
     """Not when the client has acknowledged what came before, which takes it 40 ms."""
     seen: list[int] = []
 
-    class Looking(OffloadProtocol):
+    class Looking(BoundedHttp):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             accepted = transport.get_extra_info("socket")
             seen.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
-    monkeypatch.setattr(runner, "OffloadProtocol", Looking)
+    monkeypatch.setattr(runner, "BoundedHttp", Looking)
     assert httpx2.get(serve(MemoryStore()) + "/health").status_code == 200
     assert [bool(value) for value in seen] == [True]
 

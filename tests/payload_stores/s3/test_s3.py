@@ -88,6 +88,7 @@ def key_of(reference: str) -> str:
         ({"s3.bucket": "b/production"}, r"the folder into s3\.prefix"),
         ({"s3.bucket": "b", "s3.endpoint.url": "no url"}, "no url"),
         ({"s3.bucket": "b", "s3.endpoint.url": "127.0.0.1:9000"}, "Write the server with its scheme"),
+        ({"s3.bucket": "b", "s3.endpoint.url": "http://a:hush@localhost:9000"}, "has a user or a password in it"),
         ({"s3.bucket": "b", "s3.prefix": "/a/"}, r"s3\.prefix"),
         ({"s3.bucket": "b", "s3.prefix": "a//b/"}, r"s3\.prefix"),
         ({"s3.bucket": "b", "s3.prefix": "a/../b/"}, r"s3\.prefix"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from payload_stores import PayloadStore, PayloadStoreError, SupportsLeftovers, open_store
+from payload_stores import PayloadStore, PayloadStoreError, SupportsLeftoverCount, SupportsLeftovers, open_store
 from payload_stores.middleware import Deadline
 from payload_stores.s3 import S3Store
 from payload_stores.transfer import DaemonPool
@@ -134,7 +134,11 @@ def test_uploads_that_killed_writers_left_are_aborted_on_request(store: S3Store,
     assert isinstance(around, SupportsLeftovers)
     # moto dates all uploads to the same day of the year 2010.
     assert around.remove_leftovers(1000 * 365 * 24 * 3600 * 1000) == 0
+    assert isinstance(around, SupportsLeftoverCount)
+    assert around.count_leftovers(1000 * 365 * 24 * 3600 * 1000) == 0
+    assert around.count_leftovers() == 2
     assert around.remove_leftovers() == 2
+    assert around.count_leftovers() == 0
     assert keys_of_uploads(store) == {"ours2/topic/3"}
     assert store.download(reference) == bytes(LARGE)
 

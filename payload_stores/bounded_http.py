@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1 with what it lacks: bounds on header fields, and on clients that do not read."""
+"""uvicorn's HTTP/1.1 with what it lacks: bounds on header fields, and on clients that neither ask nor read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-__all__ = ["OffloadProtocol"]
+__all__ = ["BoundedHttp"]
 
 # From the connection, or the first byte after an answer, to the end of a request's header fields.
 _HEADER_SECONDS: Final = 15.0
@@ -25,14 +25,14 @@ _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection
 _FIRST_PRINTABLE: Final = 0x21
 
 
-class OffloadProtocol(H11Protocol):
+class BoundedHttp(H11Protocol):
     """One connection.
 
     Args:
         config: uvicorn's.
         server_state: uvicorn's.
         app_state: uvicorn's.
-        on_lost: Called when the connection has ended.
+        on_lost: Called when the connection has ended; None for nothing.
     """
 
     cycle: Any  # None before the first request, which uvicorn's annotation leaves out
@@ -42,10 +42,11 @@ class OffloadProtocol(H11Protocol):
         config: uvicorn.Config,
         server_state: ServerState,
         app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        on_lost: Callable[[], None],
+        on_lost: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state)
+        super().__init__(config, server_state, app_state, _loop)
         self._on_lost = on_lost
         self._head = bytearray()
         self._deadline: asyncio.TimerHandle | None = None
@@ -72,7 +73,8 @@ class OffloadProtocol(H11Protocol):
         super().connection_lost(exc)
         self._unwatch()
         self.resume_writing()
-        self._on_lost()
+        if self._on_lost is not None:
+            self._on_lost()
 
     def pause_writing(self) -> None:
         """See :class:`asyncio.Protocol`."""

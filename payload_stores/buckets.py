@@ -1,0 +1,45 @@
+"""What the stores of objects in buckets share: they download by ranges, several at once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import BinaryIO
+
+from payload_stores.buffers import checked_range
+from payload_stores.references import RootedStore
+from payload_stores.transfer import Downloads, Source
+
+__all__ = ["BucketStore"]
+
+
+class BucketStore(RootedStore):
+    """Keeps payloads as objects; subclasses say how one is asked for, and make ``_downloads`` in ``configure``."""
+
+    _downloads: Downloads
+
+    @abstractmethod
+    def _source(self, reference: str) -> Source:
+        """The object of a reference, which is not asked for yet.
+
+        Raises:
+            UntrustedReferenceError: It is not to be followed.
+        """
+
+    def download(self, reference: str) -> bytes:
+        """Download a payload into one ``bytes`` object. See :meth:`PayloadStore.download`."""
+        source = self._source(reference)
+        with source.errors():
+            return self._downloads.get(source, lambda size: self.check_size(size, reference))
+
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
+        """Download a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
+        checked_range(start, length)
+        source = self._source(reference)
+        with source.errors():
+            return self._downloads.read_range(source, start, length, lambda size: self.check_size(size, reference))
+
+    def open(self, reference: str) -> BinaryIO:
+        """Open a payload for reading and seeking. See :class:`~payload_stores.SupportsStreaming`."""
+        source = self._source(reference)
+        with source.errors():
+            return self._downloads.open(source, lambda size: self.check_size(size, reference))
