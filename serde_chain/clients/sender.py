@@ -674,9 +674,9 @@ def _tell_all() -> None:
     for sender in list(_senders):
         if count := len(sender):
             _log.warning(
-                "%d records were not sent: the process ends while their payloads are being uploaded; call flush() or "
-                "close() before",
+                "%d %s not sent: the process ends while payloads are being uploaded; call flush() or close() before",
                 count,
+                "record was" if count == 1 else "records were",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -10,7 +11,7 @@ from payload_stores.errors import PayloadStoreError
 from payload_stores.options import Option, integer
 from serde_chain import config as configuration
 from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsOffload, is_stage
-from serde_chain.catalogue import SERIALIZE, stage_type
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, Config, Resolved
 from serde_chain.errors import ConfigError
@@ -22,7 +23,17 @@ if TYPE_CHECKING:
     from payload_stores.base import RecordWriter
     from serde_chain.clients.journal import Journal
 
-__all__ = ["MAX_BLOCK", "MAX_POLL_INTERVAL", "ClientSetup", "delete_payload", "error_policy", "for_producer"]
+__all__ = [
+    "MAX_BLOCK",
+    "MAX_POLL_INTERVAL",
+    "ClientSetup",
+    "delete_payload",
+    "error_policy",
+    "for_producer",
+    "warn_of_other_side",
+]
+
+_log = logging.getLogger("serde_chain")
 
 # Java's key; librdkafka has none of that name, so it stops here.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
@@ -236,6 +247,21 @@ class ClientSetup(Generic[ChainT]):
         for chain in (self.key, self.value):
             if chain is not None:
                 chain.close()
+
+
+def warn_of_other_side(setup: ClientSetup[Any], side: Side) -> None:
+    """Tell of a writer's configuration in a reader, or the reverse: values are passed on as they are.
+
+    Args:
+        setup: The client's.
+        side: What the client does.
+    """
+    other = DESERIALIZE if side is SERIALIZE else SERIALIZE
+    if setup.value is None and configuration.resolve(setup.config).of(other, is_key=False):
+        _log.warning(
+            "the configuration has a chain for value.%ss and none for value.%ss: values are passed on as they are",
+            *(other.word, side.word),
+        )
 
 
 def _moves_payloads(chain: type[ChainT], resolved: Resolved, *, is_key: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The relay: copies a topic partition by partition, with time stamp and index in front of each value, exactly once.
+"""The relay: copies a topic partition by partition, with timestamp and index in front of each value, exactly once.
 
 Records, the group's position in the source, and so the index are committed in one Kafka transaction. A relay that is
 started with the same transactional id ends the transaction that another one left open, and fences it off (KIP-98). The
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from serde_chain.clients.confluent.acknowledgements import failure_of
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
 from serde_chain.config import Config
 from serde_chain.errors import StampError
@@ -47,7 +48,7 @@ def stamp(
     timeout_s: float = TIMEOUT_S,
     transactional_id: str | None = None,
 ) -> int:
-    """Relay a topic, and put entry metadata in front of every value. Keys, headers and time stamps stay as they are.
+    """Relay a topic, and put entry metadata in front of every value. Keys, headers and timestamps stay as they are.
 
     Tombstones stay tombstones, and take no index: a compacted topic would not forget their keys otherwise.
 
@@ -103,6 +104,7 @@ class _Relay:
         self._source, self._target, self._name, self._timeout_s = source, target, name, timeout_s
         self._states: dict[int, _State] = {}
         self._failed: list[tuple[int, Any]] = []
+        self._unknown: Any = None
         self._is_open = False
         # Bounds what one partition has in memory: a record is in the consumer's queue, then in the producer's.
         queue = {"queued.max.messages.kbytes": 16_384}
@@ -136,7 +138,7 @@ class _Relay:
         ended: set[int] = set()
         while not stop.is_set() and not (until_end and len(ended) == len(self._states)):
             records, at_end = self._reader.take(_BATCH_RECORDS, _WAIT_S)
-            ended |= at_end
+            ended.update(at_end)
             if not records:
                 continue
             before = dict(self._states)
@@ -224,6 +226,7 @@ class _Relay:
     def _transact(self, records: list[Any]) -> None:
         """Write records and positions in one transaction."""
         self._failed.clear()
+        self._unknown = None
         self._producer.begin_transaction()
         self._is_open = True
         for message in records:
@@ -234,6 +237,8 @@ class _Relay:
             if partition in {message.partition() for message in records}
         ]
         self._serve(self._producer.flush, self._timeout_s)
+        if self._unknown is not None:
+            raise self._kafka.KafkaException(self._unknown)
         self._producer.send_offsets_to_transaction(places, self._reader.group(), self._timeout_s)
         self._commit()
 
@@ -281,7 +286,10 @@ class _Relay:
             _log.debug("%s failed: %s", method, error)
 
     def _note_failure(self, error: Any, message: Any) -> None:
-        if error is not None:
+        failure = failure_of(error, message)
+        if failure is not error:
+            self._unknown = failure
+        elif error is not None:
             self._failed.append((message.partition(), error))
 
     def _give_up_or_abort(self, error: Any, failures: int) -> None:

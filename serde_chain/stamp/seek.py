@@ -1,4 +1,4 @@
-"""Find a record by the time stamp of its frame: a binary search that reads some twenty records of a million."""
+"""Find a record by the timestamp of its frame: a binary search that reads some twenty records of a million."""
 
 from __future__ import annotations
 

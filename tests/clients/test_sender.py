@@ -426,13 +426,14 @@ def test_a_forked_process_has_nothing_of_it(client: Client) -> None:
     assert client.sent["t"] == [b"[1]"]
 
 
-def test_a_process_ends_at_once_and_says_what_was_not_sent() -> None:
-    program = """if True:
+@pytest.mark.parametrize(("count", "said"), [(1, "1 record was not sent"), (3, "3 records were not sent")])
+def test_a_process_ends_at_once_and_says_what_was_not_sent(count: int, said: str) -> None:
+    program = f"""if True:
         import sys
         from tests.clients.test_sender import Client, Outgoing, Sender, Upload
         sender = Sender(Client())
         upload = Upload("hangs")
-        for _ in range(3):
+        for _ in range({count}):
             sender.put(Outgoing("t", None, upload))
         assert upload.begun.wait(20)
         print("ready")
@@ -441,4 +442,4 @@ def test_a_process_ends_at_once_and_says_what_was_not_sent() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=15, check=True, cwd=ROOT
     )
     assert done.stdout == "ready\n"
-    assert "3 records were not sent: the process ends while their payloads are being uploaded" in done.stderr
+    assert f"{said}: the process ends while payloads are being uploaded" in done.stderr

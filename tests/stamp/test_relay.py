@@ -20,6 +20,7 @@ from serde_chain.errors import StampError
 from serde_chain.stamp import check, stamp
 from serde_chain.wire.entry_metadata import frame, peek, strip
 from tests.conftest import NewTopic
+from tests.refusing_broker import refusing
 from tests.stamp.conftest import Fill
 
 COMMAND = [sys.executable, "-c", "from serde_chain.cli import main; main()", "stamp"]
@@ -262,3 +263,15 @@ def test_the_command(config: dict[str, Any], new_topic: NewTopic, fill: Fill, tm
     assert "the index is 12, 10 was due" in run("--config", file, "--check", target).stdout
     for wrong in (("--from", source), ("--check", target, "--to", target), ()):
         assert run("--config", file, *wrong).returncode == 2
+
+
+def test_a_record_that_the_broker_refuses_at_first(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
+    source, target = new_topic(1), new_topic(1)
+    fill(source, [{"value": b"%d" % number} for number in range(5)])
+    with refusing(config["bootstrap.servers"], target) as servers:
+        batches = {"linger.ms": 0, "batch.num.messages": 1}  # each record is one
+        assert stamp({**config, **batches, "bootstrap.servers": servers}, source, target, until_end=True) == 5
+    assert [bytes(strip(message.value())) for message in read(config, target)] == [
+        b"%d" % number for number in range(5)
+    ]
+    assert check(config, target).counts == {}

@@ -12,11 +12,12 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError
 
+from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.aiokafka.dead_letters import DeadLetters
 from serde_chain.clients.aiokafka.decoder import Batches, Record
 from serde_chain.clients.event_loop import elsewhere
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy, warn_of_other_side
 from serde_chain.config import DEAD_LETTER, RAISE, Config
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 from serde_chain.telemetry import client_telemetry
@@ -67,6 +68,7 @@ class Consumer:
     ) -> None:
         self._consumer = consumer
         self._setup = setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        warn_of_other_side(setup, DESERIALIZE)
         try:
             self._policy, topic = error_policy(setup.config)
             self._dead_letters = None

@@ -18,11 +18,12 @@ from aiokafka.structs import RecordMetadata
 
 from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
+from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.event_loop import Turns, elsewhere, size_of, tell
 from serde_chain.clients.limits import ClientLimits
 from serde_chain.clients.sender import Outgoing, Sender
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, delete_payload
+from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, delete_payload, warn_of_other_side
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE, Header, RecordContext
 from serde_chain.transfer import Transfer, finish
@@ -77,6 +78,7 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         self._producer = producer
         setup = ClientSetup.of(config, SerializerChain, MAX_BLOCK)
+        warn_of_other_side(setup, SERIALIZE)
         try:
             max_bytes = _MAX_REQUEST.read(setup.config)
             self._setup = setup.with_limits(

@@ -17,13 +17,14 @@ from confluent_kafka import Message as Msg
 from confluent_kafka import TopicPartition
 
 from payload_stores.options import Option, boolean
+from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken, plain_poll
 from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy, warn_of_other_side
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, in_use, place
 from serde_chain.config import DEAD_LETTER, RAISE, load
@@ -64,10 +65,10 @@ class Consumer:
 
     A record that cannot be read raises a :class:`~serde_chain.errors.SerializationError` with the raw record and its
     position. Good records of the same batch are handed over before and after it. Where the error is about the record
-    (``error.about_record``), it moves past it, as the original does; ``seek`` to its position reads it again. With
-    ``serde.error.policy`` = ``skip`` or ``dead-letter``, such records are passed over instead, the latter once they are
-    in ``serde.dead.letter.topic``. Otherwise a store, registry or key provider is unavailable: the consumer stays at
-    the record until it can be read.
+    (``error.about_record``), the consumer moves past it, as the original does; ``seek`` to its position reads it again.
+    With ``serde.error.policy`` = ``skip`` or ``dead-letter``, such records are passed over instead, the latter once
+    they are in ``serde.dead.letter.topic``. Otherwise a store, registry or key provider is unavailable: the consumer
+    stays at the record until it can be read.
 
     Payloads of large messages are fetched ahead, ``large.message.downloads.in.flight`` (default 8) at a time, while no
     more than ``large.message.downloads.max.bytes`` (default 256 MiB) wait. The client is polled while a call waits for
@@ -75,7 +76,7 @@ class Consumer:
 
     Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
     ``assign``, ``unsubscribe``, ``close``), never that of a record that was not: a process that stops at it meets it
-    again. Whatever a signal handler raises during a call, the next one hands the same records over.
+    again. If a signal handler raises during a call, the next call hands the same records over.
 
     Not thread-safe, unlike the original: of threads that poll or consume at the same time, all but one get a
     RuntimeError. Give each a consumer of its own, or put a lock around the calls.
@@ -111,6 +112,7 @@ class Consumer:
         if fetch_external is not None:
             kwargs["fetch_external"] = fetch_external
         setup = ClientSetup.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
+        warn_of_other_side(setup, DESERIALIZE)
         try:
             self._stores_offsets = _STORE.read(setup.config)
             policy, dead_letter_topic = error_policy(setup.config)
@@ -410,7 +412,7 @@ class Consumer:
         return error if error is not None and not len(table) else table
 
     def take_back(self) -> None:
-        """Take what the last call has returned or raised for not handed over: the next one hands it over.
+        """Count what the last call has returned or raised as not handed over: the next call hands it over again.
 
         For callers whose own callers may have gone meanwhile.
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from serde_chain.clients.confluent.partitions import log_error
+from serde_chain.clients.confluent.partitions import is_transient, log_error
 from serde_chain.clients.dead_letters import Origin, error_headers, not_taken
 from serde_chain.clients.setup import for_producer
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
@@ -110,10 +110,5 @@ class DeadLetters:
     def _error(self, error: SerializationError, failure: Exception) -> DeadLetterError:
         reason: Any = failure.args[0] if failure.args else failure
         said = reason.str() if isinstance(reason, KafkaError) else str(failure)
-        transient = isinstance(reason, KafkaError) and (reason.retriable() or reason.code() in _LATER)
+        transient = isinstance(reason, KafkaError) and is_transient(reason)
         return not_taken(error, self.topic, said, transient=transient)
-
-
-_LATER: Final = frozenset({
-    KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001, their documented names
-})  # fmt: skip

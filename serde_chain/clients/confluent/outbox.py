@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from payload_stores.errors import ContextualError
 from serde_chain.base import SupportsOffload
+from serde_chain.clients.confluent.acknowledgements import failure_of
 from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.clients.setup import delete_payload
@@ -165,12 +166,16 @@ class Outbox:
         stages: The stages that offload; those that own a payload delete it.
         negotiation: The sender's gate, if topics' limits count.
         on_delivery: The callback of records that have none of their own.
+        is_idempotent: Whether it is an idempotent producer, whose reports are not all true (:func:`failure_of`).
+        errors_only: Whether it reports no deliveries (``delivery.report.only.error``).
 
     Attributes:
         position: Topic, partition and offset of the last record with a payload that was delivered.
+        failure: What keeps a transaction from being committed, though librdkafka would.
     """
 
     position: tuple[str, int, int] | None = None
+    failure: KafkaError | None = None
 
     def __init__(
         self,
@@ -178,9 +183,14 @@ class Outbox:
         stages: Sequence[SupportsOffload],
         negotiation: Negotiation | None,
         on_delivery: OnDelivery | None,
+        *,
+        is_idempotent: bool = False,
+        errors_only: bool = False,
     ) -> None:
         self._producer = producer
         self._produce = produce_of(producer)
+        self._is_idempotent = is_idempotent and not errors_only
+        self._errors_only = errors_only
         self._stages = stages
         self._negotiation = negotiation
         self._on_delivery = on_delivery
@@ -195,10 +205,25 @@ class Outbox:
         """Take the sender that is told of reports, which needs this object first."""
         self._sender = sender
 
+    def produce(  # noqa: PLR0917, the original's signature
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: Any = None,
+        on_delivery: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Send a record that has no sender, as confluent_kafka's ``produce`` does; its report is looked at."""
+        callback = callback if on_delivery is None else on_delivery
+        self.send(Outgoing(topic, key, value, partition, timestamp, headers, callback))
+
     def send(self, record: Outgoing) -> None:
         """See :class:`~serde_chain.clients.sender.Client`."""
         attempt: Attempt | None = record.state
-        if attempt is None and record.made:
+        if attempt is None and (record.made or self._is_idempotent):
             attempt = Attempt(record, 1, 0)
         callback = record.on_delivery if attempt is None else partial(self._reported, attempt)
         arguments = (
@@ -285,7 +310,9 @@ class Outbox:
                 message: Any = confluent_kafka.Message(
                     topic=record.topic, partition=record.partition, key=record.key, value=record.step
                 )
-                attempt.report = KafkaError(KafkaError._INTR, _INTERRUPTED), message  # noqa: SLF001, its documented name
+                interrupted = KafkaError(KafkaError._INTR, _INTERRUPTED)  # noqa: SLF001, its documented name
+                attempt.report = None if self._errors_only else interrupted, message
+                attempt.is_told = self._errors_only or attempt.is_told
             self._finish(attempt)
 
     def _callback(self, record: Outgoing) -> OnDelivery | None:
@@ -308,6 +335,11 @@ class Outbox:
         """Act on a report; done again where an interrupt came between."""
         error, message = attempt.report
         record = attempt.record
+        failure = failure_of(error, message) if self._is_idempotent else error
+        if failure is not None and failure is not error:
+            self.failure = error = failure
+            attempt.report = error, message
+            _log.error("a record of %s may be lost: %s", record.topic, error.str())
         attempt.is_refused = (
             error is not None
             and error.code() == KafkaError.MSG_SIZE_TOO_LARGE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,7 +14,7 @@ from serde_chain import config as configuration
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, ContextualError
 
-__all__ = ["TIMEOUT_S", "PartitionReader", "client_settings", "log_error", "make_client"]
+__all__ = ["TIMEOUT_S", "PartitionReader", "client_settings", "is_transient", "log_error", "make_client"]
 
 _log = logging.getLogger("serde_chain")
 
@@ -39,19 +39,26 @@ def client_settings(config: Config | str | Path) -> dict[str, Any]:
     return {key: value for key, value in loaded.items() if not key.startswith(_OWN)}
 
 
-# The group's coordinator moves, or was asked for the first time.
-_SOON: Final = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
+# The group's coordinator or a partition's leader moves, or was asked for the first time.
+_SOON: Final = frozenset({
+    "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
+    "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE",
+})  # fmt: skip
 _SOON_S: Final = 0.1
+# librdkafka lets no Ctrl-C through while it waits.
+_TICK_S: Final = 0.5
 
 
 def make_client(kind: Any, config: Config | str | Path, own: dict[str, Any]) -> Any:
     """Make a consumer or producer with settings of our own above those of the user.
 
     Raises:
-        ConfigError: librdkafka refuses them.
+        ConfigError: librdkafka refuses them, or there is a mistake elsewhere in the configuration.
     """
+    settings = client_settings(config)  # its mistakes are not the client's
     try:
-        return kind({**client_settings(config), **own})
+        # Its errors are raised, and which of the user's keys are of another kind of client is no news.
+        return kind({"log_level": 0, **settings, **own})
     except Exception as error:  # KafkaException, TypeError or ValueError
         raise ConfigError(f"the Kafka client refuses its configuration: {error}") from error
 
@@ -59,6 +66,19 @@ def make_client(kind: Any, config: Config | str | Path, own: dict[str, Any]) -> 
 def log_error(error: Any) -> None:
     """Log what librdkafka reports between calls; without this callback, any call would raise fatal errors."""
     _log.debug("librdkafka: %s", error.str())
+
+
+# Which librdkafka does not call retriable.
+_LATER: Final = frozenset({"_TIMED_OUT", "_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
+
+
+def is_transient(error: Any) -> bool:
+    """Whether what failed with an error of Kafka's may work later.
+
+    Args:
+        error: A ``confluent_kafka.KafkaError``.
+    """
+    return bool(error.retriable()) or error.name() in _LATER
 
 
 class PartitionReader:
@@ -101,6 +121,7 @@ class PartitionReader:
             "error_cb": self._note_error,
         }
         self._last_error = ""
+        self._paused: list[Any] = []
         self._consumer = make_client(self.kafka.Consumer, config, {**own, **settings})
 
     def count(self, topic: str) -> int:
@@ -111,8 +132,29 @@ class PartitionReader:
         """
         metadata = self._ask(topic, self._consumer.list_topics, topic, timeout=self.timeout_s).topics[topic]
         if metadata.error is not None:
-            raise self._failure(self._problem("the topic cannot be read", metadata.error), topic=topic)
+            is_missing = metadata.error.code() == self.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+            raise self._failure(
+                self._problem("the topic cannot be read", metadata.error),
+                hint="Check the topic's name and bootstrap.servers, or create it" if is_missing else None,
+                topic=topic,
+            )
         return len(metadata.partitions)
+
+    @property
+    def client(self) -> Any:
+        """The consumer itself, for what asks it about the cluster."""
+        return self._consumer
+
+    def is_there(self, topic: str) -> bool:
+        """Whether there is such a topic.
+
+        Raises:
+            ContextualError: The broker does not answer, or does not say.
+        """
+        error = self._ask(topic, self._consumer.list_topics, topic, timeout=self.timeout_s).topics[topic].error
+        if error is not None and error.code() != self.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise self._failure(self._problem("the topic cannot be read", error), topic=topic)
+        return error is None
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset of a partition, and the one behind its last committed record.
@@ -120,9 +162,17 @@ class PartitionReader:
         Raises:
             ContextualError: The broker does not answer.
         """
-        place = self.kafka.TopicPartition(topic, partition)
-        low, high = self._ask(topic, self._consumer.get_watermark_offsets, place, timeout=self.timeout_s)
-        return int(low), int(high)
+        return self.all_bounds(topic, (partition,))[partition]
+
+    def all_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """The same of some partitions, by a single question: one after the other, many take long.
+
+        Raises:
+            ContextualError: The broker does not answer.
+        """
+        first = self._offsets_at(topic, dict.fromkeys(partitions, self.kafka.OFFSET_BEGINNING))
+        ends = self._offsets_at(topic, dict.fromkeys(first, self.kafka.OFFSET_END))
+        return {partition: (low, ends[partition]) for partition, low in first.items()}
 
     def committed(self, topic: str, count: int) -> list[Any]:
         """The group's positions in a topic's partitions, with their metadata.
@@ -133,13 +183,13 @@ class PartitionReader:
         places = [self.kafka.TopicPartition(topic, partition) for partition in range(count)]
         return list(self._ask(topic, self._consumer.committed, places, timeout=self.timeout_s))
 
-    def commit(self, topic: str, partition: int, offset: int) -> None:
-        """Commit the group's position in a partition; returns when the broker has it.
+    def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Commit the group's position in a partition, with metadata; returns when the broker has it.
 
         Raises:
             ContextualError: The broker does not answer.
         """
-        places = [self.kafka.TopicPartition(topic, partition, offset)]
+        places = [self.kafka.TopicPartition(topic, partition, offset, metadata)]
         self._ask(topic, self._consumer.commit, offsets=places, asynchronous=False)
 
     def group(self) -> Any:
@@ -148,10 +198,50 @@ class PartitionReader:
 
     def assign(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Go to an offset in each of some partitions, for :meth:`take`."""
+        # Before, not after: librdkafka would drop what has come by then, and if both cross, all that comes.
+        if self._paused:
+            self._consumer.resume(self._paused)
+            self._paused = []
         places = [self.kafka.TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         self._consumer.assign(places)
 
-    def take(self, count: int, wait_s: float) -> tuple[list[Any], set[int]]:
+    def at_time(self, topic: str, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
+        """The first offset of each partition whose record has a time or a later one; the end where there is none.
+
+        Args:
+            topic: The topic.
+            partitions: Its partitions.
+            time_ms: The time, in ms since the epoch.
+
+        Raises:
+            ContextualError: The broker does not answer.
+        """
+        offsets = self._offsets_at(topic, dict.fromkeys(partitions, time_ms))
+        behind = [partition for partition, offset in offsets.items() if offset < 0]
+        return {**offsets, **self._offsets_at(topic, dict.fromkeys(behind, self.kafka.OFFSET_END))}
+
+    def _offsets_at(self, topic: str, times: Mapping[int, int]) -> dict[int, int]:
+        """The offsets of times, by partition: a time in ms, or what stands for a partition's beginning and its end."""
+        if not times:
+            return {}
+        places = [self.kafka.TopicPartition(topic, partition, time) for partition, time in times.items()]
+
+        def ask(*, timeout: float) -> list[Any]:
+            told: list[Any] = self._consumer.offsets_for_times(places, timeout=timeout)
+            for place in told:
+                if place.error is not None:
+                    raise self.kafka.KafkaException(place.error)
+            return told
+
+        return {place.partition: int(place.offset) for place in self._ask(topic, ask, timeout=self.timeout_s)}
+
+    def pause(self, topic: str, partition: int) -> None:
+        """Fetch no more of an assigned partition, until the next :meth:`assign`."""
+        place = self.kafka.TopicPartition(topic, partition)
+        self._consumer.pause([place])
+        self._paused.append(place)
+
+    def take(self, count: int, wait_s: float) -> tuple[list[Any], dict[int, int]]:
         """The next records of the assigned partitions, as many as come in time.
 
         Args:
@@ -159,13 +249,13 @@ class PartitionReader:
             wait_s: The longest wait, in seconds.
 
         Returns:
-            The records, and the partitions that have ended for now.
+            The records, and the partitions that have ended for now, with the offsets at which they did.
 
         Raises:
             ContextualError: A partition cannot be read.
         """
         messages = self._consumer.consume(count, wait_s)
-        ended = {message.partition() for message in messages if self._is_end(message)}
+        ended = {message.partition(): message.offset() for message in messages if self._is_end(message)}
         return [message for message in messages if message.error() is None], ended
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Any]:
@@ -182,7 +272,12 @@ class PartitionReader:
             message = self._consumer.poll(left)
             if message is None:
                 continue
-            if self._is_end(message) or message.offset() >= end:
+            if message.error() is not None:
+                # What the broker had at hand may end before what it has told of.
+                if self._is_end(message) and message.offset() >= end:
+                    return
+                continue
+            if message.offset() >= end:
                 return
             yield message
             if message.offset() >= end - 1:
@@ -196,8 +291,8 @@ class PartitionReader:
     def _is_end(self, message: Any) -> bool:
         """Whether a message marks the present end of its partition."""
         error = message.error()
-        if error is None:
-            return False
+        if error is None or error.code() == self.kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return False  # who may read the topic need not be allowed a group that is not joined
         if error.code() == self.kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001, its documented name
             return True
         raise self._failure(
@@ -218,7 +313,8 @@ class PartitionReader:
 
     def _note_error(self, error: Any) -> None:
         log_error(error)
-        self._last_error = error.str()
+        if not (self._last_error and error.name() == "_ALL_BROKERS_DOWN"):  # which says less than what is known
+            self._last_error = error.str()
 
     def _problem(self, what: str, error: Any) -> str:
         """The text of an error, with the client's reports between calls: a time-out does not know its reason."""
@@ -227,16 +323,25 @@ class PartitionReader:
 
     def _ask(self, topic: str, method: Any, *arguments: object, **options: object) -> Any:
         deadline = time.monotonic() + self.timeout_s
+        wait_s = _TICK_S
         while True:
+            if "timeout" in options:
+                options["timeout"] = max(0.0, min(wait_s, deadline - time.monotonic()))
             try:
                 return method(*arguments, **options)
             except self.kafka.KafkaException as error:
-                if error.args[0].name() in _SOON and time.monotonic() < deadline:
+                name = error.args[0].name()
+                is_soon = name in _SOON or (name in _LATER and "timeout" in options)
+                if is_soon and time.monotonic() < deadline:
+                    # A broker that is connected may be slow; one that is not is waited for in ticks.
+                    wait_s *= 2 if name == "_TIMED_OUT" else 1
                     time.sleep(_SOON_S)
                     continue
                 self._consumer.poll(0)  # lets the client report what it has noted between calls
-                raise self._failure(
+                failure = self._failure(
                     self._problem("the broker did not answer", error.args[0]),
                     hint="Check bootstrap.servers and that the broker runs",
                     topic=topic,
-                ) from error
+                )
+                failure.transient = is_transient(error.args[0])
+                raise failure from error

@@ -11,18 +11,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
 
 from payload_stores.options import Option, boolean, integer
 from serde_chain.base import SupportsOffload
+from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
-from serde_chain.clients.confluent.transactions import NO_PAYLOADS, TransactionPayloads, Transactions
+from serde_chain.clients.confluent.transactions import NO_PAYLOADS, Fatal, TransactionPayloads, Transactions
 from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
+from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, warn_of_other_side
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
@@ -40,6 +40,7 @@ _MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _QUEUE_MESSAGES: Final = Option("queue.buffering.max.messages", integer(0), 100_000)
 _TRANSACTIONAL_ID: Final = "transactional.id"
+_IDEMPOTENCE: Final = Option("enable.idempotence", boolean, False)
 _TRANSACTION_MS: Final = Option("transaction.timeout.ms", integer(1), 60_000)
 _ERRORS_ONLY: Final = Option("delivery.report.only.error", boolean, False)
 _DESCRIBE_MS: Final = 10_000
@@ -54,7 +55,8 @@ class Producer:
     """confluent_kafka's ``Producer``, with ``key.serializers`` and ``value.serializers`` in its configuration.
 
     All calls of the original are there and behave as they do there; ``produce`` takes objects that the chains turn into
-    bytes. Where the configuration names no chain for a field, it is passed on as it is.
+    bytes. Where the configuration names no chain for a field, it is passed on as it is, with a
+    warning where only readers have a chain for values.
 
     Values are encoded in the thread that calls ``produce``. Payloads that are too large for a record are uploaded by
     others, ``large.message.uploads.in.flight`` (default 8) at a time; the records of one topic leave in call order,
@@ -95,12 +97,12 @@ class Producer:
         if automatic_offload is not None:
             kwargs["automatic_offload"] = automatic_offload
         setup = ClientSetup.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
+        warn_of_other_side(setup, SERIALIZE)
         self._journal: Journal | None = None
         try:
             setup, topics = limited(setup)
             self._journal = setup.open_journal()
             self._producer = confluent_kafka.Producer(setup.client)
-            self._send = produce_of(self._producer)
             setup, self._payloads = _with_payloads(setup, self._producer)
             setup.tell_cluster(self._producer.cluster_id)
         except BaseException:
@@ -111,9 +113,13 @@ class Producer:
         self._setup = setup
         self._is_closed = False
         self._key, self._value = setup.key, setup.value
-        self._negotiates = topics is not None
+        self._topics = topics  # where a stage negotiates
         negotiation = None if topics is None else _negotiation(setup, topics)
-        self._outbox = Outbox(self._producer, setup.offloading, negotiation, setup.client.get("on_delivery"))
+        own = setup.client.get("on_delivery")
+        is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
+        reporting = {"is_idempotent": is_idempotent, "errors_only": _ERRORS_ONLY.read(setup.config)}
+        self._outbox = Outbox(self._producer, setup.offloading, negotiation, own, **reporting)
+        self._send = self._outbox.produce if is_idempotent else produce_of(self._producer)
         in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
             self._outbox,
@@ -128,11 +134,12 @@ class Producer:
             _log.info("deleting %d payloads that a killed producer had uploaded and not sent", len(left))
             self._sender.discard(left)
         self._transactions = Transactions(
-            self._producer, self._sender, self._outbox, setup.for_readers, self._wait, payloads=self._payloads
+            *(self._producer, self._sender, self._outbox, setup.for_readers, self._wait),
+            payloads=self._payloads,
         )
         # Payloads are not uploaded for records for which the client has no room.
         self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
-        if type(self).produce is Producer.produce and not self._negotiates:
+        if type(self).produce is Producer.produce and self._topics is None:
             # A closure over local names; subclasses that override produce are left alone.
             vars(self)["produce"] = plain_produce(self._send, setup.key, setup.value, self.produce, self._sender.last)
 
@@ -170,7 +177,7 @@ class Producer:
             >>> producer.produce("images", {"name": "M 51"}, key=b"M 51", headers=[("band", b"g")])  # doctest: +SKIP
         """
         callback = callback if on_delivery is None else on_delivery
-        if self._key is None and self._value is None and not self._negotiates:
+        if self._key is None and self._value is None and self._topics is None:
             self._send(topic, value, key, partition, callback, None, timestamp, headers or None)
             return
         if self._room != sys.maxsize:
@@ -188,11 +195,11 @@ class Producer:
         bare_key = key.encode() if isinstance(key, str) else key
         if self._value is not None:
             value = self._value.begin(value, RecordContext(topic, VALUE, encoded, bare_key, at, moment))
-        if self._negotiates or isinstance(value, Transfer) or not self._sender.is_clear(topic):
+        if self._topics is not None or isinstance(value, Transfer) or not self._sender.is_clear(topic):
             record = Outgoing(topic, bare_key, value, partition, timestamp, encoded, callback)
             if not isinstance(value, Transfer) and self._sender.enter(record) and self._outbox.send_now(record):
                 return
-            is_served = self._negotiates or self._payloads is not NO_PAYLOADS
+            is_served = self._topics is not None or self._payloads is not NO_PAYLOADS
             self._sender.put(record, while_waiting=self._serve if is_served else None)
             return
         # By position: keywords would cost as much again as the chain of a small record.
@@ -259,7 +266,7 @@ class Producer:
 
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks, for up to a number of seconds; -1 waits forever. Returns how many were served."""
-        if self._sender.is_idle and not self._negotiates:
+        if self._sender.is_idle and self._topics is None:
             served = self._sender.serve() or self._producer.poll(timeout)
             self._outbox.recover()
             return served
@@ -293,7 +300,7 @@ class Producer:
     def _wait(self, seconds: float) -> None:
         """Wait for a moment until the sender is further, serving the client's callbacks."""
         moment = min(_POLL_SECONDS, seconds)
-        if self._negotiates or self._payloads.is_waiting:
+        if self._topics is not None or self._payloads.is_waiting:
             self._producer.poll(moment)  # the next record, or its payload, may be waiting for a delivery
         else:
             self._sender.wait(moment)
@@ -335,8 +342,9 @@ class Producer:
         """Commit the transaction, once all uploads are done; ``timeout`` in seconds.
 
         Raises:
-            confluent_kafka.KafkaException: As in the original. Where a record could not be uploaded, its error has
-                ``txn_requires_abort()``. Where the outcome is unknown, no payload is deleted.
+            confluent_kafka.KafkaException: As in the original. Where a record could not be uploaded, or the broker has
+                not said where it is, the error has ``txn_requires_abort()``. Where the outcome is unknown, no payload
+                is deleted.
         """
         self._transactions.commit(timeout)
 
@@ -360,7 +368,7 @@ class Producer:
         if self._is_closed:
             return True
         try:
-            with _Fatal() as fatal:
+            with Fatal() as fatal:
                 self.flush()
             if fatal.error is not None:
                 self._give_up()
@@ -374,6 +382,8 @@ class Producer:
             finally:
                 if self._journal is not None:
                     self._journal.close()
+                if self._topics is not None:
+                    self._topics.close()
                 self._setup.close()
             vars(self).pop("produce", None)  # it refers to this object
         return self._is_closed
@@ -388,7 +398,7 @@ class Producer:
             # The client counts events of other kinds as well.
             _log.warning("closing the producer was interrupted: at most %d undelivered records are dropped", count)
             self.purge()
-            with _Fatal():
+            with Fatal():
                 self.flush(_PURGE_SECONDS)
 
     def __len__(self) -> int:
@@ -433,26 +443,6 @@ def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Ne
         batch_bytes=min(_BATCH_SIZE.read(setup.config), max_bytes),
         message_max_bytes=max_bytes,
     )
-
-
-class _Fatal:
-    """Passes over the error with which the client ends its work: it was raised where it was met.
-
-    Not an ``except`` clause, since confluent_kafka at times raises a bare KafkaError, which is no exception.
-
-    Attributes:
-        error: The error, if there was one.
-    """
-
-    error: KafkaError | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        reason = error.args[0] if isinstance(error, KafkaException) else error
-        self.error = reason if isinstance(reason, KafkaError) and reason.fatal() else None
-        return self.error is not None
 
 
 def limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[SerializerChain], TopicLimits | None]:

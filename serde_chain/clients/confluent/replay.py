@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from serde_chain.clients.confluent.acknowledgements import failure_of
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
 from serde_chain.clients.dead_letters import DeadLetter, read_dead_letter
 from serde_chain.config import Config
@@ -71,7 +72,7 @@ def replay(
         topic: The dead-letter topic.
         dry_run: Only count; nothing is written or committed.
         limit: Most dead letters to look at.
-        keep_time: Give records their original time stamps; otherwise the present time.
+        keep_time: Give records their original timestamps; otherwise the present time.
         stop: Set by another thread to end after the records under way.
         progress: Called with the number of letters that were looked at.
         timeout_s: The longest wait for the broker, in seconds.
@@ -180,11 +181,12 @@ class _Replay:
                 continue
             waiting[at] = f"the broker did not answer within {self._timeout_s:g} s"
 
-            def delivered(error: Any, _message: Any, at: int = at) -> None:
-                if error is None:
+            def delivered(error: Any, message: Any, at: int = at) -> None:
+                failure = failure_of(error, message)
+                if failure is None:
                     del waiting[at]
                 else:
-                    waiting[at] = error.str()
+                    waiting[at] = failure.str()
 
             origin = letter.origin
             known = origin.timestamp is not None and self._keep_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -14,7 +14,7 @@ from serde_chain.clients.confluent.outbox import NotSentError, Outbox, purged
 from serde_chain.clients.confluent.outcome import was_aborted
 from serde_chain.clients.sender import Sender
 
-__all__ = ["NO_PAYLOADS", "TransactionPayloads", "Transactions"]
+__all__ = ["NO_PAYLOADS", "Fatal", "TransactionPayloads", "Transactions"]
 
 # How long the log is looked into after a commit by a producer that was fenced.
 _LOOK_SECONDS: Final = 10.0
@@ -60,6 +60,26 @@ class _NoPayloads:
 NO_PAYLOADS: Final[TransactionPayloads] = _NoPayloads()
 
 
+class Fatal:
+    """Passes over the error with which the client ends its work: it was raised where it was met.
+
+    Not an ``except`` clause, since confluent_kafka at times raises a bare KafkaError, which is no exception.
+
+    Attributes:
+        error: The error, if there was one.
+    """
+
+    error: KafkaError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        reason = error.args[0] if isinstance(error, KafkaException) else error
+        self.error = reason if isinstance(reason, KafkaError) and reason.fatal() else None
+        return self.error is not None
+
+
 class Transactions:
     """Begins, commits and aborts, and deletes payloads where it is certain that no record refers to them.
 
@@ -97,6 +117,7 @@ class Transactions:
         self._sender.begin()
         self._payloads.begin()
         self._outbox.position = None
+        self._outbox.failure = None
         self._may_be_committed = False
 
     def commit(self, timeout: float) -> None:
@@ -107,6 +128,10 @@ class Transactions:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, False, True))  # noqa: SLF001
         if (failure := self._sender.failure) is not None:
             raise KafkaException(NotSentError.of(failure, txn_requires_abort=True)) from failure
+        with Fatal():  # which the commit meets, too
+            self._producer.flush(_left(until))
+        if (unknown := self._outbox.failure) is not None:
+            raise KafkaException(unknown)
         self._sender.commit()
         self._may_be_committed = True
         try:

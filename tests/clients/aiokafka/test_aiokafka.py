@@ -146,7 +146,7 @@ def test_an_upload_that_fails_is_told_by_the_future(
 def test_a_payload_whose_record_is_refused_is_deleted(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
     async def main() -> None:
         async with new_producer(broker, config, max_request_size=3000) as producer:
-            delivery = await producer.send(topic, LARGE, headers=[("n", bytes(5000))])
+            delivery = await producer.send(topic, LARGE, key=bytes(5000))
             with pytest.raises(aiokafka.errors.MessageSizeTooLargeError):
                 await delivery
 

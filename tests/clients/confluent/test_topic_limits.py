@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
@@ -87,6 +87,20 @@ def test_what_the_broker_says(broker: KafkaBroker, new_topic: "NewTopic") -> Non
     assert asked.find(compacted) == TopicLimit(5000, compacted=True)
     assert asked.find("there-is-none") == TopicLimit()
     asked.close()
+
+
+def test_a_closed_producer_has_no_connection_left(new_producer: "NewProducer", topic: str) -> None:
+    before = clients()
+    with new_producer(**AUTO) as producer:
+        producer.produce(topic, b"x" * 2_000_000)
+        producer.flush(30)
+        assert len(clients()) == len(before) + 2
+    assert not [client for client in clients() if client not in before and isinstance(client, AdminClient)]
+
+
+def clients() -> list[object]:
+    """The clients that there are, an administrator's connection among them."""
+    return [each for each in gc.get_objects() if isinstance(each, (AdminClient, confluent_kafka.Producer))]
 
 
 def test_answers_are_kept_for_a_time(broker: KafkaBroker, new_topic: "NewTopic") -> None:

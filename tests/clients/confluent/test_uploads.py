@@ -419,6 +419,9 @@ class Lossy:
         self._client = client
         self._begins = begins
 
+    def flush(self, timeout: float) -> int:
+        return int(self._client.flush(timeout))
+
     def commit_transaction(self, timeout: float) -> None:
         self._client.commit_transaction(timeout)
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "lost", False, True))

@@ -1,0 +1,109 @@
+"""Partitions that are read by position."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.errors import JobError
+from serde_chain.testing.services import KafkaBroker
+from tests.conftest import NewTopic
+
+_TIMED_OUT = confluent_kafka.KafkaError._TIMED_OUT
+
+
+def test_a_broker_that_is_not_there_may_be_later() -> None:
+    with (
+        PartitionReader({"bootstrap.servers": "127.0.0.1:1"}, "group", failure=JobError, timeout_s=0.5) as reader,
+        pytest.raises(JobError, match=r"the broker did not answer: .*Check bootstrap\.servers") as caught,
+    ):
+        reader.count("topic")
+    assert caught.value.transient
+
+
+def test_what_comes_from_a_new_place_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    with PartitionReader({"bootstrap.servers": "127.0.0.1:1"}, "group", failure=JobError) as reader:
+        consumer = SimpleNamespace(
+            assign=lambda _places: calls.append("assign"),
+            pause=lambda _places: calls.append("pause"),
+            resume=lambda places: calls.append(f"resume {len(places)}"),
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr(reader, "_consumer", consumer)
+            reader.assign("topic", {0: 0, 1: 0, 2: 0})
+            reader.pause("topic", 0)
+            reader.pause("topic", 2)
+            reader.assign("topic", {0: 1})
+            reader.assign("topic", {0: 2})
+    # Resumed after it was assigned, librdkafka drops what it has fetched, and may drop all that follows.
+    assert calls == ["assign", "pause", "pause", "resume 2", "assign", "assign"]
+
+
+def test_waits_are_short_at_first_and_long_enough_for_a_slow_broker() -> None:
+    waits: list[float] = []
+
+    def slow(*, timeout: float) -> str:
+        waits.append(timeout)
+        if timeout < 3:
+            raise confluent_kafka.KafkaException(
+                confluent_kafka.KafkaError(confluent_kafka.KafkaError._TRANSPORT if len(waits) == 1 else _TIMED_OUT)
+            )
+        return "metadata"
+
+    with PartitionReader({"bootstrap.servers": "127.0.0.1:1"}, "group", failure=JobError, timeout_s=60) as reader:
+        assert reader._ask("topic", slow, timeout=60) == "metadata"
+    assert waits == [0.5, 0.5, 1, 2, 4]
+
+
+@pytest.mark.parametrize(("isolation", "end"), [("read_committed", 2), ("read_uncommitted", 3)])
+def test_the_bounds_of_partitions(broker: KafkaBroker, new_topic: NewTopic, isolation: str, end: int) -> None:
+    topic = new_topic(3)
+    # A record and a marker that are committed, and a record of a transaction that is open.
+    producer = confluent_kafka.Producer({**broker.client_config(), "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"committed", partition=1)
+    producer.commit_transaction(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=1)
+    producer.flush(30)
+    settings: dict[str, Any] = {"isolation.level": isolation}
+    with PartitionReader(broker.client_config(), "group", failure=JobError, **settings) as reader:
+        assert reader.all_bounds(topic, range(3)) == {0: (0, 0), 1: (0, end), 2: (0, 0)}
+        assert reader.bounds(topic, 1) == (0, end)
+        assert reader.at_time(topic, range(3), 500) == {0: 0, 1: 0, 2: 0}
+        assert reader.at_time(topic, range(3), 9_999_999_999_999) == {0: 0, 1: end, 2: 0}
+    producer.abort_transaction(30)
+
+
+def test_a_partition_that_is_not_there(broker: KafkaBroker, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    with PartitionReader(broker.client_config(), "group", failure=JobError) as reader:
+        for ask in (reader.all_bounds, lambda name, numbers: reader.at_time(name, numbers, 1_000_000)):
+            with pytest.raises(JobError, match="Unknown partition"):
+                ask(topic, (0, 5))
+
+
+@pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE"])
+def test_a_leader_that_moves_is_asked_again(
+    broker: KafkaBroker, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PartitionReader(broker.client_config(), "group", failure=JobError) as reader:
+        consumer, asked = reader.client, 0
+
+        def moving(places: list[Any], timeout: float) -> list[Any]:
+            nonlocal asked
+            asked += 1
+            if asked > 1:
+                answer: list[Any] = consumer.offsets_for_times(places, timeout=timeout)
+                return answer
+            error = confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, name))
+            return [SimpleNamespace(partition=0, offset=-2, error=error)]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(reader, "_consumer", SimpleNamespace(offsets_for_times=moving))
+            assert reader.bounds(topic, 0) == (0, 0)
+        assert asked == 3

@@ -1,0 +1,120 @@
+"""A proxy of a broker that refuses the first records of a topic, as one that does not lead the partition yet."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+
+__all__ = ["refusing"]
+
+_PRODUCE = 0
+_NOT_LEADER = 6
+_HOST = "127.0.0.1"
+
+
+@contextmanager
+def refusing(servers: str, topic: str) -> Iterator[str]:
+    """Stand in front of a broker, and refuse the first batch of a topic's only partition once the second one has come.
+
+    Args:
+        servers: Where the broker is, ``127.0.0.1:port``.
+        topic: The topic.
+
+    Yields:
+        Where the proxy is.
+    """
+    with closing(socket.create_server((_HOST, 0))) as listener:
+        proxy = _Proxy(listener, int(servers.rpartition(":")[2]), topic)
+        thread = threading.Thread(target=proxy.accept)
+        thread.start()
+        try:
+            yield f"{_HOST}:{proxy.port}"
+        finally:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            proxy.close()
+            thread.join(30)
+
+
+class _Proxy:
+    def __init__(self, listener: socket.socket, broker: int, topic: str) -> None:
+        self.port: int = listener.getsockname()[1]
+        self._listener, self._broker, self._topic = listener, broker, topic
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._batches = 0
+
+    def accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                broker = socket.create_connection((_HOST, self._broker))
+                self._sockets += [client, broker]
+                lock = threading.Lock()
+                for work, source, target in ((self._ask, client, broker), (self._answer, broker, client)):
+                    self._threads.append(threading.Thread(target=work, args=(source, target, lock)))
+                    self._threads[-1].start()
+
+    def close(self) -> None:
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(30)
+        for each in self._sockets:
+            each.close()
+
+    def _ask(self, client: socket.socket, broker: socket.socket, lock: threading.Lock) -> None:
+        held = b""
+        with suppress(OSError):
+            while frame := _frame(client):
+                kind, _, number = struct.unpack_from(">hhi", frame)
+                if kind == _PRODUCE and self._topic.encode() in frame:
+                    self._batches += 1
+                    if self._batches == 1:
+                        held = self._refusal(number)
+                        continue
+                    if held:
+                        with lock:
+                            client.sendall(_with_length(held))
+                        held = b""
+                broker.sendall(_with_length(frame))
+
+    def _answer(self, broker: socket.socket, client: socket.socket, lock: threading.Lock) -> None:
+        """What the broker says, with the proxy's port where its own is named."""
+        host = _HOST.encode()
+        own, other = (host + struct.pack(">i", port) for port in (self._broker, self.port))
+        with suppress(OSError):
+            while frame := _frame(broker):
+                with lock:
+                    client.sendall(_with_length(frame.replace(own, other)))
+
+    def _refusal(self, number: int) -> bytes:
+        """The answer to a request to produce (versions 9 to 12): a header, topics, their partitions, throttling."""
+        name = self._topic.encode()
+        partition = struct.pack(">ihqqqbbb", 0, _NOT_LEADER, -1, -1, -1, 1, 0, 0)
+        topics = bytes([2, len(name) + 1]) + name + bytes([2]) + partition + bytes([0])
+        return struct.pack(">ib", number, 0) + topics + struct.pack(">ib", 0, 0)
+
+
+def _frame(source: socket.socket) -> bytes:
+    """The next request or answer; empty at the end."""
+    length = _exactly(source, 4)
+    return _exactly(source, *struct.unpack(">i", length)) if length else b""
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    blocks = bytearray()
+    while len(blocks) < size:
+        block = source.recv(size - len(blocks))
+        if not block:
+            return b""
+        blocks += block
+    return bytes(blocks)
+
+
+def _with_length(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
