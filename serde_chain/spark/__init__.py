@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from serde_chain.spark.dataframes import decode
     from serde_chain.spark.explanation import explain
     from serde_chain.spark.metadata import entry_metadata
+    from serde_chain.spark.metrics import observe
     from serde_chain.spark.references import resolve, resolve_record
     from serde_chain.spark.sink import encode, offload, serialize, serialize_udf
     from serde_chain.spark.sql import register
@@ -24,6 +25,7 @@ __all__ = [
     "encode",
     "entry_metadata",
     "explain",
+    "observe",
     "offload",
     "packages",
     "register",
@@ -41,6 +43,7 @@ _MODULES = {
     "encode": "sink",
     "entry_metadata": "metadata",
     "explain": "explanation",
+    "observe": "metrics",
     "offload": "sink",
     "packages": "connectors",
     "register": "sql",

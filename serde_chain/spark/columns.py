@@ -11,16 +11,15 @@ from pyspark.sql.types import DataType
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.jvm.columns import let, read_natively
+from serde_chain.spark.jvm.decode import crossing, read_natively
 from serde_chain.spark.plan.arguments import as_topics, check_engine, check_mode
-from serde_chain.spark.plan.engine import choose
 from serde_chain.spark.plan.fields import plan_field
-from serde_chain.spark.plan.kafka import CONTEXT, HEADERS, ColumnOrName, as_column, typed_columns
+from serde_chain.spark.plan.kafka import CONTEXT, ColumnOrName, as_column, called, typed_columns
 from serde_chain.spark.plan.plan import FieldPlan, Plan
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
-from serde_chain.spark.plan.types import arrow_of, spark_of
-from serde_chain.spark.references import read_bytes
+from serde_chain.spark.plan.reading_engine import choose
+from serde_chain.spark.plan.types import arrow_of
 from serde_chain.spark.udfs import make_function, run_in_workers
 
 __all__ = ["ColumnOrName", "deserialize", "deserialize_udf", "plan_values"]
@@ -74,28 +73,19 @@ def deserialize(
     check_engine(engine)
     mode, loaded = check_mode(mode), load(config)
     field = plan_values(loaded, schema)
-    if headers is None and field.needs_headers:
-        raise ConfigError(
-            "the chain needs the record's headers",
-            hint="Pass the column headers, read with includeHeaders",
-            key="headers",
-        )
+    _check_headers(field, given=headers is not None)
     choice = choose(loaded, field, engine=engine, mode=mode, topics=as_topics(topics))
     beside = typed_columns(headers=headers, topic=topic, partition=partition, offset=offset, key=key)
+    columns = {VALUE: as_column(value), **beside}
     if not choice.native:
-        columns = {VALUE: as_column(value), **beside}
-        return run_in_workers("deserialize", loaded, columns, value=field, mode=mode)
+        return called("deserialize", value, run_in_workers("deserialize", loaded, columns, value=field, mode=mode))
     context = {name: column for name, column in beside.items() if name in CONTEXT}
-    kind = spark_of(field.arrow_type)
-
-    def read(data: Column) -> Column:
-        """Have Spark read the bytes themselves, or those that a reference stood for."""
-        return read_natively(choice, data, kind, mode=mode, context=context, field=VALUE)
-
-    if choice.before is None:
-        return read(as_column(value))
-    came = {VALUE: as_column(value), "headers": functions.lit(None).cast(HEADERS), **beside}
-    return let(read_bytes(came, loaded, choice.before, mode=mode), read)
+    own = read_natively(choice, columns[VALUE], field, mode=mode, context=context)
+    others = crossing(choice, columns[VALUE], beside.get("headers"))
+    if others is not None:
+        given = run_in_workers("deserialize", loaded, columns, value=field, mode=mode, where=others)
+        own = functions.when(others, given).otherwise(own)
+    return called("deserialize", value, own)
 
 
 def deserialize_udf(
@@ -110,7 +100,7 @@ def deserialize_udf(
 
     Returns:
         A user-defined function that takes columns in this order, all but the first optional: value, headers, topic,
-        partition, offset, key.
+        partition, offset, key. It raises ConfigError where the chain needs the headers and does not get them.
 
     Raises:
         ConfigError: The configuration or an argument is wrong.
@@ -122,8 +112,25 @@ def deserialize_udf(
     """
     check_packages()
     mode, loaded = check_mode(mode), load(config)
-    columns = (VALUE, "headers", *CONTEXT, KEY)
-    return make_function("deserialize", Plan(loaded, columns, plan_values(loaded, schema), None, (), mode))
+    field, names = plan_values(loaded, schema), (VALUE, "headers", *CONTEXT, KEY)
+    function = make_function("deserialize", Plan(loaded, names, field, None, (), mode))
+
+    def call(*columns: ColumnOrName) -> Column:
+        _check_headers(field, given=len(columns) > names.index("headers"))
+        column: Column = function(*columns)
+        return column
+
+    return call
+
+
+def _check_headers(field: FieldPlan, *, given: bool) -> None:
+    """Refuse to go without the headers: references would be taken for values."""
+    if field.needs_headers and not given:
+        raise ConfigError(
+            "the chain needs the record's headers",
+            hint="Pass the column headers, read with includeHeaders",
+            key="headers",
+        )
 
 
 def plan_values(config: dict[str, object], schema: DataType | str | None) -> FieldPlan:

@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyspark
 
-__all__ = ["packages"]
+from serde_chain.errors import MissingDependencyError
+
+__all__ = ["coordinates", "packages"]
 
 # Spark 4 is built for this version of Scala alone.
-_SCALA = "2.13"
-_ARTIFACTS = ("spark-sql-kafka-0-10", "spark-avro")
+_SCALA: Final = "2.13"
+_ARTIFACTS: Final = ("spark-sql-kafka-0-10", "spark-avro")
+# For each line of Spark, the versions of both jars that it was tried with, patch releases included. Not all are
+# published with each release of pyspark; one of an older line works where it is named here, and fails in the middle of
+# a streaming query elsewhere.
+_TRIED: Final = {
+    "4.0": ("4.0.1", "4.0.1"),
+    "4.1": ("4.1.1", "4.1.1"),
+    "4.2": ("4.2.0", "4.1.1"),
+    "4.3": ("4.2.0", "4.1.1"),
+}
 
 
 def packages() -> list[str]:
-    """Maven coordinates of Spark's Kafka connector and Avro functions, of the version of the installed pyspark.
+    """Maven coordinates of Spark's Kafka connector and Avro functions, for the installed pyspark.
 
-    Another version of the connector may load, and fail in the middle of a streaming query.
+    They are those that this version of Spark was tried with. Others may load, and fail in the middle of a streaming
+    query.
 
     Returns:
         The coordinates, for ``spark.jars.packages``: joined by commas.
 
     Raises:
-        MissingDependencyError: pyspark is not installed.
+        MissingDependencyError: pyspark is not installed, or is newer than those that were tried.
 
     Example:
         >>> SparkSession.builder.config("spark.jars.packages", ",".join(packages()))  # doctest: +SKIP
     """
-    return [f"org.apache.spark:{artifact}_{_SCALA}:{pyspark.__version__}" for artifact in _ARTIFACTS]
+    return coordinates(pyspark.__version__)
+
+
+def coordinates(version: str) -> list[str]:
+    """As :func:`packages`, for a version of pyspark.
+
+    Raises:
+        MissingDependencyError: It is none of those that were tried.
+    """
+    line = ".".join(version.split(".")[:2])
+    if line not in _TRIED:
+        raise MissingDependencyError(
+            f"no Kafka connector has been tried with pyspark {version}, and that of another version may fail in the "
+            "middle of a streaming query",
+            hint=f"Install one of pyspark {', '.join(_TRIED)}, or a newer serde-chain; or name a connector of your own "
+            "in spark.jars.packages",
+        )
+    pairs = zip(_ARTIFACTS, _TRIED[line], strict=True)
+    return [f"org.apache.spark:{artifact}_{_SCALA}:{jar}" for artifact, jar in pairs]

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import Column, DataFrame, functions
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.jvm.decode import DECODED, ERROR, decode_natively
-from serde_chain.spark.plan.arguments import DROPMALFORMED, PERMISSIVE, as_topics, check_engine, check_mode
-from serde_chain.spark.plan.engine import choose
+from serde_chain.spark.jvm.decode import any_of, crossing, is_bad, message, read_natively
+from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
 from serde_chain.spark.plan.fields import plan_field
-from serde_chain.spark.plan.kafka import KAFKA
-from serde_chain.spark.plan.plan import FieldPlan, changed_columns
+from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
+from serde_chain.spark.plan.plan import RETRIES, FieldPlan, changed_columns
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
+from serde_chain.spark.plan.reading_engine import Choice, choose
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.udfs import run_in_workers
-from serde_chain.spark.unreadable import RAW, raw_records
+from serde_chain.spark.unreadable import ERROR, RAW, raw_records
 
 __all__ = ["decode"]
+
+_DECODED: Final = "__serde_chain"
 
 
 def decode(
@@ -32,6 +35,7 @@ def decode(
     engine: str = "auto",
     topics: str | Sequence[str] = (),
     raw: bool = False,
+    retries: bool = False,
 ) -> Callable[[DataFrame], DataFrame]:
     """Make a transformation for DataFrames of Spark's Kafka source, in batch and in structured streaming.
 
@@ -45,13 +49,16 @@ def decode(
             offset; ``PERMISSIVE`` leaves null, and adds the string column ``serde_error`` (null for good records);
             ``DROPMALFORMED`` drops the row. What is not the record's own fault (a store, registry or key provider that
             is down or refuses) ends the query in all modes.
-        engine: What reads the last stage. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, as
-            ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references then pass through Python.
-            ``auto``: ``native`` where that reads all that ``arrow`` reads; :func:`serde_chain.spark.explain` says why.
-        topics: For ``native`` with a schema registry: the topics, whose subjects have the schemas. Schemas registered
-            after the query was planned are not known to it.
+        engine: What reads the records. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, as
+            ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references, and those with schema ids
+            that were not known when the query was planned, then pass through Python. ``auto``: ``native`` where the
+            chain allows it; :func:`serde_chain.spark.explain` says why.
+        topics: For ``native`` with a schema registry: the topics, whose subjects have the schemas.
         raw: With ``PERMISSIVE``: add the column ``serde_raw`` as well, a struct of ``value``, ``headers``, ``key`` and
             ``timestamp`` as they came, null for good records. :func:`serde_chain.spark.dead_letters` takes it.
+        retries: Add the column ``serde_retries``: how many requests the stores have repeated (those with
+            :class:`payload_stores.SupportsRetryCount`), in the first record of a batch that may have caused them, and 0
+            in the others. :func:`serde_chain.spark.observe` adds them up.
 
     Returns:
         A function from DataFrame to DataFrame. ``value`` becomes the typed column of ``value.deserializers``, and
@@ -84,7 +91,7 @@ def decode(
 
     def transform(frame: DataFrame) -> DataFrame:
         """Decode the Kafka columns of a DataFrame."""
-        _check_columns(frame, value, key)
+        _check_columns(frame, value, key, adds=(ERROR, *((RAW,) if raw else ()), *((RETRIES,) if retries else ())))
         if not raw:
             return decoded(frame)
         done = decoded(raw_records(frame))
@@ -98,29 +105,80 @@ def decode(
             for field in (key, value)
             if field is not None
         }
-        if all(choice.native for choice in choices.values()):
-            return decode_natively(frame, loaded, choices, {KEY: key, VALUE: value}, mode)
-        check_worker_python(frame.sparkSession)
-        columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
-        gives = changed_columns(columns, value, key, mode)
-        done = frame.withColumn(
-            DECODED, run_in_workers("decode", loaded, columns, value=value, key=key, gives=gives, mode=mode)
-        )
-        if mode == DROPMALFORMED:
-            done = done.where(functions.col(DECODED).getField("error").isNull())
-        selected = [
-            functions.col(DECODED).getField(name).alias(name) if name in gives else functions.col(f"`{name}`")
-            for name in frame.columns
-        ]
-        if mode == PERMISSIVE:
-            selected.append(functions.col(DECODED).getField("error").alias(ERROR))
-        return done.select(*selected)
+        return _decoded(frame, loaded, choices, {KEY: key, VALUE: value}, mode, counted=(RETRIES,) if retries else ())
 
     return transform
 
 
-def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None) -> None:
-    """Refuse a DataFrame that is not one of Spark's Kafka source.
+def _decoded(
+    frame: DataFrame,
+    config: dict[str, object],
+    choices: Mapping[str, Choice],
+    fields: Mapping[str, FieldPlan | None],
+    mode: str,
+    *,
+    counted: tuple[str, ...],
+) -> DataFrame:
+    """Decode columns that were checked, each row by one engine.
+
+    Args:
+        frame: With these columns.
+        config: Flat configuration.
+        choices: What reads ``key`` and ``value``; those not here stay.
+        fields: Their plans.
+        mode: The mode.
+        counted: The columns of numbers that are wanted besides.
+    """
+    columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
+    context: dict[str, Column] = {name: columns[name] for name in CONTEXT if name in columns}
+    # A row of which one field passes through Python does so as a whole.
+    native = choices if all(choice.native for choice in choices.values()) else {}
+    others = any_of(crossing(choice, columns[name], columns.get("headers")) for name, choice in native.items())
+    if not native:
+        others = functions.lit(True)  # Spark drops conditions that are always true
+    gives: tuple[str, ...] = ()
+    work = frame
+    if others is not None:
+        check_worker_python(frame.sparkSession)
+        value, key = fields[VALUE], fields[KEY]
+        gives = (*changed_columns(columns, value, key, mode), *counted)
+        given = run_in_workers("decode", config, columns, value=value, key=key, gives=gives, mode=mode, where=others)
+        work = work.withColumn(_DECODED, given)
+
+    def merged(name: str, own: Column) -> Column:
+        """What Arrow returns for a row that it has read, and otherwise what is Spark's own."""
+        if others is None or name not in gives:
+            return own
+        return functions.when(others, functions.col(_DECODED)[name]).otherwise(own)
+
+    errors: list[Column] = []
+    read: dict[str, Column] = {}
+    for name in choices:
+        field, data, own = fields[name], columns[name], functions.lit(None)
+        if name in native and field is not None:
+            own = read_natively(native[name], data, field, mode=mode, context=context)
+        # In a step of its own, since it is used several times below.
+        work = work.withColumn(f"{_DECODED}_{name}", merged(name, own))
+        read[name] = functions.col(f"{_DECODED}_{name}")
+        if name in native:
+            errors.append(functions.when(is_bad(data, read[name]), message(native[name], data, context, name)))
+    made = {name: merged(name, column) for name, column in columns.items() if name in gives} | read
+    made |= {name: merged(name, functions.lit(0).cast("bigint")) for name in counted}
+    if mode != FAILFAST:
+        said = functions.nullif(functions.concat_ws("; ", *errors), functions.lit(""))
+        work = work.withColumn(f"{_DECODED}_error", merged("error", said))
+        error = functions.col(f"{_DECODED}_error")
+        if mode == DROPMALFORMED:
+            work = work.where(error.isNull())
+        else:
+            made[ERROR] = error
+    # The other columns stay as they are, whatever their names.
+    steps = (_DECODED, f"{_DECODED}_error", *(f"{_DECODED}_{name}" for name in choices))
+    return work.withColumns(made).drop(*steps)
+
+
+def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None, *, adds: tuple[str, ...]) -> None:
+    """Refuse a DataFrame that is not one of Spark's Kafka source, or has columns that are to be added.
 
     Raises:
         ConfigError: Names the column.
@@ -147,5 +205,5 @@ def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | N
                 hint="decode() takes the columns of Spark's Kafka source as they come, once",
                 key=name,
             )
-    if ERROR in types:
-        raise ConfigError(f"the DataFrame has a column {ERROR} already", hint="Was it decoded before?", key=ERROR)
+    if there := next((name for name in adds if name in types), None):
+        raise ConfigError(f"the DataFrame has a column {there} already", hint="Was it decoded before?", key=there)

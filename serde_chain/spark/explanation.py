@@ -1,48 +1,83 @@
-"""Which engine reads a configuration's chains, in words."""
+"""Which engine reads or writes by a configuration's chains, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+
+from pyspark.sql import DataFrame
 
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.plan.arguments import as_topics, check_engine, check_mode
-from serde_chain.spark.plan.engine import choose
+from serde_chain.spark.plan.arguments import ARROW, NATIVE, as_topics, check_engine, check_mode
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.portable import load
+from serde_chain.spark.plan.reading_engine import choose
+from serde_chain.spark.plan.writing import open_setup, with_defaults
+from serde_chain.spark.plan.writing_engine import choose_writing
 
 __all__ = ["explain"]
 
 
 def explain(
-    config: Config | str | Path, *, engine: str = "auto", mode: str = "FAILFAST", topics: str | Sequence[str] = ()
+    config: Config | str | Path,
+    *,
+    engine: str = "auto",
+    mode: str = "FAILFAST",
+    topics: str | Sequence[str] = (),
+    writes: DataFrame | None = None,
 ) -> str:
-    """Say which engine reads a configuration's chains, and why.
+    """Say which engine reads by a configuration's chains, or writes a DataFrame by them, and why.
 
     Example:
         >>> print(explain({"value.deserializers": "zstd, json"}))  # doctest: +SKIP
         value: arrow (all records pass through Python for zstd (1 of 2))
+        >>> print(explain({"value.serializers": "json"}, writes=alerts))  # doctest: +SKIP
+        value: arrow (Spark has no function of its own for json (1 of 1))
 
     Args:
-        config: As in :func:`serde_chain.spark.decode`, as are the others.
+        config: As in :func:`serde_chain.spark.decode`, as are the others; with ``writes``, as in
+            :func:`serde_chain.spark.encode`.
         engine: The engine.
         mode: The mode.
-        topics: The topics.
+        topics: The topics; with ``writes``, the topic that ``encode`` is given.
+        writes: The DataFrame that ``encode`` is to write.
 
     Returns:
         A line each for keys and values that have a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``.
 
     Raises:
-        ConfigError: As in :func:`serde_chain.spark.decode`.
+        ConfigError: As in :func:`serde_chain.spark.decode` and :func:`serde_chain.spark.encode`.
     """
-    loaded, mode, engine = load(config), check_mode(mode), check_engine(engine)
+    loaded, mode, engine, named = load(config), check_mode(mode), check_engine(engine), as_topics(topics)
+    if writes is not None:
+        return _explain_writing(loaded, writes, engine, named)
     choices = {
-        KEY if field.is_key else VALUE: choose(loaded, field, engine=engine, mode=mode, topics=as_topics(topics))
+        KEY if field.is_key else VALUE: choose(loaded, field, engine=engine, mode=mode, topics=named)
         for field in (plan_field(loaded, is_key=True), plan_field(loaded, is_key=False))
         if field is not None
     }
-    lines = [f"{name}: {choice.engine} ({choice.reason})" for name, choice in choices.items()]
-    if len({choice.engine for choice in choices.values()}) > 1:
-        lines.append("Together, in decode(): arrow, since one of them passes through Python anyway")
+    return _in_words({name: (choice.engine, choice.reason) for name, choice in choices.items()}, "decode")
+
+
+def _explain_writing(config: Mapping[str, object], frame: DataFrame, engine: str, topics: tuple[str, ...]) -> str:
+    types = {field.name: field.dataType for field in frame.schema}
+    topic = topics[0] if len(topics) == 1 else None
+    with closing(open_setup(with_defaults(config))) as setup:
+        choice = choose_writing(setup, types, topic=topic, engine=engine, session=frame.sparkSession)
+    return _in_words(
+        {
+            name: (NATIVE if name in choice.writers else ARROW, choice.reasons[name])
+            for name in (KEY, VALUE)
+            if name in choice.reasons
+        },
+        "encode",
+    )
+
+
+def _in_words(choices: Mapping[str, tuple[str, str]], function: str) -> str:
+    lines = [f"{name}: {engine} ({reason})" for name, (engine, reason) in choices.items()]
+    if len({engine for engine, _ in choices.values()}) > 1:
+        lines.append(f"Together, in {function}(): arrow, since one of them passes through Python anyway")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer
 from serde_chain.record import VALUE, Context
 from serde_chain.spark.plan.arguments import check_mode
-from serde_chain.spark.plan.kafka import ColumnOrName, as_column
+from serde_chain.spark.plan.kafka import ColumnOrName, as_column, called
 from serde_chain.spark.plan.plan import FieldPlan
 from serde_chain.spark.plan.prerequisites import check_packages
 from serde_chain.spark.udfs import run_in_workers
@@ -55,7 +55,8 @@ def entry_metadata(value: ColumnOrName, *, mode: str = "FAILFAST") -> Column:
     field = FieldPlan(is_key=False, arrow_type=kind, needs_headers=False, given=True)
     columns = {VALUE: _head(as_column(value))}
     config = {"value.deserializer": _Peek}
-    return run_in_workers("entry_metadata", config, columns, value=field, mode=check_mode(mode))
+    made = run_in_workers("entry_metadata", config, columns, value=field, mode=check_mode(mode))
+    return called("entry_metadata", value, made)
 
 
 def _head(value: Column) -> Column:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,12 @@ from serde_chain.errors import ConfigError
 from serde_chain.record import VALUE
 from serde_chain.spark.plan.arguments import check_mode
 from serde_chain.spark.plan.fields import plan_references
-from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column, typed_columns
-from serde_chain.spark.plan.plan import FieldPlan
+from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column, called, typed_columns
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
 from serde_chain.spark.udfs import run_in_workers
 
-__all__ = ["marked", "read_bytes", "resolve", "resolve_record"]
+__all__ = ["marked", "resolve", "resolve_record"]
 
 
 def resolve(
@@ -65,21 +63,10 @@ def resolve(
     if plan is None:
         raise _no_references()
     beside = typed_columns(headers=headers, topic=topic, partition=partition, offset=offset)
-    return read_bytes({VALUE: as_column(value), **beside}, loaded, plan, mode=check_mode(mode))
-
-
-def read_bytes(columns: Mapping[str, Column], config: dict[str, object], plan: FieldPlan, *, mode: str) -> Column:
-    """Run the first stages of a chain, which return bytes, on the records that they are for.
-
-    Args:
-        columns: The columns of Spark's Kafka source, value and headers among them.
-        config: Flat configuration.
-        plan: Which stages.
-        mode: The mode.
-    """
-    crossing = marked(columns["headers"], [plan])
-    result = run_in_workers("resolve", config, columns, value=plan, mode=mode, where=crossing)
-    return functions.when(crossing, result).otherwise(columns[VALUE])
+    columns = {VALUE: as_column(value), **beside}
+    crossing = marked(columns["headers"], plan.markers)
+    result = run_in_workers("resolve", loaded, columns, value=plan, mode=check_mode(mode), where=crossing)
+    return called("resolve", value, functions.when(crossing, result).otherwise(columns[VALUE]))
 
 
 def resolve_record(
@@ -108,8 +95,8 @@ def resolve_record(
         mode: As in :func:`resolve`; the field that cannot be retrieved is then null.
 
     Returns:
-        A column ``struct<value: binary, headers: array<struct<key: string, value: binary>>, key: binary, timestamp:
-        timestamp>``. Transport headers are removed from the headers; null where none are left, as Spark has it.
+        A column of structs with the fields ``value`` (binary), ``headers`` (an array, as Spark's Kafka source has it),
+        ``key`` (binary) and ``timestamp``. Transport headers are removed from the headers; null where none are left.
 
     Raises:
         ConfigError: The configuration or an argument is wrong.
@@ -139,25 +126,27 @@ def resolve_record(
         key=of_key,
         gives=tuple(came),
         mode=check_mode(mode),
-        where=marked(came["headers"], plans),
+        where=marked(came["headers"], *[plan.markers for plan in plans]),
         leaves_empty=True,
     )
     # The column is used once: used twice, Spark would call the function twice.
-    return functions.coalesce(result, functions.struct(*(column.alias(name) for name, column in came.items())))
+    own = functions.struct(*(column.alias(name) for name, column in came.items()))
+    return called("resolve_record", value, functions.coalesce(result, own))
 
 
-def marked(headers: Column, plans: Iterable[FieldPlan]) -> Column:
-    """Whether the stages of some plans may change a record.
+def marked(headers: Column, *markers: frozenset[str] | None) -> Column:
+    """Whether a record bears the mark of a reference.
 
     Args:
-        headers: The record's headers; not used where a plan's stages may change any record.
-        plans: The plans.
+        headers: The record's headers; not used where any record may be a reference.
+        *markers: Headers of which every reference has at least one, as in
+            :class:`~serde_chain.spark.plan.plan.FieldPlan`; None if any record may be one.
     """
     names: set[str] = set()
-    for plan in plans:
-        if plan.markers is None:
+    for some in markers:
+        if some is None:
             return functions.lit(True)
-        names |= plan.markers
+        names |= some
     wanted: Any = sorted(names)
     return functions.exists(headers, lambda header: header["key"].isin(*wanted))
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions
-from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
-from serde_chain.chain import SerializerChain
-from serde_chain.clients.setup import ClientSetup
+from serde_chain.catalogue import marker_headers
+from serde_chain.clients.limits import KEY_ROOM
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.jvm.encode import write_natively
+from serde_chain.spark.jvm.encode import size_beside_value, write_natively
 from serde_chain.spark.plan.arguments import NATIVE, check_engine
-from serde_chain.spark.plan.kafka import HEADERS, ColumnOrName, as_column
-from serde_chain.spark.plan.native_writing import NativeWriter, chosen, native_writer
+from serde_chain.spark.plan.kafka import HEADERS, ColumnOrName, as_column, called
+from serde_chain.spark.plan.plan import RETRIES
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.plan.writing import WritePlan, open_setup, plan_offload, with_defaults
-from serde_chain.spark.udfs import make_udf
+from serde_chain.spark.plan.writing_engine import WritingChoice, choose_writing
+from serde_chain.spark.references import marked
+from serde_chain.spark.udfs import check_takes, make_udf
 
 __all__ = ["encode", "offload", "serialize", "serialize_udf"]
+
+_log = logging.getLogger("serde_chain")
 
 _ENCODE: Final = "serde_chain.spark.worker.encode:encode_batches"
 _ENCODED: Final = "__serde_chain"
@@ -41,7 +46,7 @@ _RECORD: Final = StructType([StructField("value", BinaryType()), StructField("he
 
 
 def encode(
-    config: Config | str | Path, *, topic: str | None = None, engine: str = "auto"
+    config: Config | str | Path, *, topic: str | None = None, engine: str = "auto", retries: bool = False
 ) -> Callable[[DataFrame], DataFrame]:
     """Make a transformation into the columns of Spark's Kafka sink, in batch and in structured streaming.
 
@@ -58,6 +63,7 @@ def encode(
         engine: What runs the first stage. ``native``: Spark's own functions, as ``to_avro`` (the jar ``spark-avro``),
             in the JVM; only values that may have to be offloaded then pass through Python. ``arrow``: Python, for all
             rows. ``auto``: ``native`` where that writes what the chain writes.
+        retries: Add the column ``serde_retries``, as :func:`serde_chain.spark.decode` does; the sink ignores it.
 
     Returns:
         A function from DataFrame to DataFrame. Of its columns ``value``, ``key``, ``headers``, ``topic`` and
@@ -80,16 +86,21 @@ def encode(
                 key="value.serializers",
             )
 
+    counted = (RETRIES,) if retries else ()
+
     def transform(frame: DataFrame) -> DataFrame:
         """Encode the columns of a DataFrame."""
         columns = _columns_of(frame, topic)
         types = {field.name: field.dataType for field in frame.schema}
         with closing(open_setup(loaded)) as setup:
-            way = _way(setup, types, topic, engine, frame.sparkSession)
-        if way.engine == NATIVE:
-            return _natively(frame, loaded, columns, way)
+            choice = choose_writing(setup, types, topic=topic, engine=engine, session=frame.sparkSession)
+        for name in choice.avoidable:
+            _log.warning("to_avro cannot write the column %s, Python does: %s", name, choice.reasons[name])
+        if choice.engine == NATIVE:
+            return _natively(frame, loaded, columns, choice, counted)
         check_worker_python(frame.sparkSession)
-        gives = tuple(name for name in (KEY, VALUE, "headers") if name in columns or name == "headers")
+        check_takes({name: types[name] for name in (KEY, VALUE) if name in types})
+        gives = (*(name for name in (KEY, VALUE, "headers") if name in columns or name == "headers"), *counted)
         result = _in_workers("encode", loaded, columns, gives)
         done = frame.withColumn(_ENCODED, result)
         encoded: dict[str, Column] = {name: functions.col(_ENCODED).getField(name) for name in gives}
@@ -128,7 +139,7 @@ def serialize(
         >>> alerts.select(record.alias("record")).select("record.*")  # doctest: +SKIP
     """
     columns = {VALUE: as_column(column), **_beside(topic, key, headers)}
-    return _in_workers("serialize", _checked(config), columns, (VALUE, "headers"))
+    return called("serialize", column, _in_workers("serialize", _checked(config), columns, (VALUE, "headers")))
 
 
 def serialize_udf(config: Config | str | Path) -> Callable[..., Column]:
@@ -193,74 +204,58 @@ def offload(
         raise ConfigError(
             "no stage of the configuration offloads", hint="Name large-message in value.serializers", key=_STAGES
         )
-    return _offloaded(as_column(value), _beside(topic, key, headers), loaded, *planned)
+    return called("offload", value, _offloaded(as_column(value), _beside(topic, key, headers), loaded, *planned))
 
 
 _STAGES: Final = "value.serializers"
 
 
-class _Way(NamedTuple):
-    """How a DataFrame is written.
-
-    Attributes:
-        engine: ``native`` or ``arrow``.
-        writers: How Spark writes keys and values, for ``native``.
-        offloads: Where the value chain begins to offload, and from how many bytes on, likewise; None if it does not.
-    """
-
-    engine: str
-    writers: Mapping[str, NativeWriter]
-    offloads: tuple[int, int] | None
-
-
-def _way(
-    setup: ClientSetup[SerializerChain],
-    types: Mapping[str, DataType],
-    topic: str | None,
-    engine: str,
-    session: SparkSession,
-) -> _Way:
-    offloads = plan_offload(setup)
-    writers: dict[str, NativeWriter] = {}
-    reasons: list[str] = []
-    for name, chain in ((VALUE, setup.value), (KEY, setup.key)):
-        if name not in types:
-            continue
-        count = len(chain.stages) if chain is not None else 0
-        if name == VALUE and offloads is not None:
-            count = offloads[0]
-        writer = native_writer(chain, count, types[name], is_key=name == KEY, topic=topic, session=session)
-        if isinstance(writer, str):
-            reasons.append(f"{name}: {writer}")
-        else:
-            writers[name] = writer
-    return _Way(chosen(reasons, engine), writers, offloads)
-
-
-def _natively(frame: DataFrame, config: dict[str, object], columns: dict[str, Column], way: _Way) -> DataFrame:
+def _natively(
+    frame: DataFrame,
+    config: dict[str, object],
+    columns: dict[str, Column],
+    choice: WritingChoice,
+    counted: tuple[str, ...],
+) -> DataFrame:
     done = frame
-    for name, writer in way.writers.items():
+    for name, writer in choice.writers.items():
         # In a step of its own: it is used several times below.
         done = done.withColumn(f"{_ENCODED}_{name}", write_natively(writer, columns[name]))
         columns[name] = functions.col(f"{_ENCODED}_{name}")
-    if way.offloads is not None:
+    if choice.offloads is not None:
         check_worker_python(frame.sparkSession)
         beside: dict[str, Column] = {
             name: columns[name] for name in ("topic", "partition", KEY, "headers") if name in columns
         }
-        done = done.withColumn(_ENCODED, _offloaded(columns[VALUE], beside, config, *way.offloads))
-        columns |= {name: functions.col(_ENCODED).getField(name) for name in (VALUE, "headers")}
+        offloaded = _offloaded(columns[VALUE], beside, config, *choice.offloads, counted=counted)
+        done = done.withColumn(_ENCODED, offloaded)
+        columns |= {name: functions.col(_ENCODED).getField(name) for name in (VALUE, "headers", *counted)}
+    columns = {**dict.fromkeys(counted, _no_retries()), **columns}
     return done.select(*[column.alias(name) for name, column in _in_order(columns)])
 
 
-def _offloaded(value: Column, beside: Mapping[str, Column], config: dict[str, object], first: int, most: int) -> Column:
+def _offloaded(
+    value: Column,
+    beside: Mapping[str, Column],
+    config: dict[str, object],
+    first: int,
+    most: int,
+    *,
+    counted: tuple[str, ...] = (),
+) -> Column:
     columns = {VALUE: value, **beside}
+    gives = (VALUE, "headers", *counted)
     if not most:  # the format marks what stays in its record, too
-        return _in_workers("offload", config, columns, (VALUE, "headers"), first=first)
+        return _in_workers("offload", config, columns, gives, first=first)
     headers = beside.get("headers", functions.lit(None).cast(HEADERS))
-    crossing = functions.length(value) > most
-    result = _in_workers("offload", config, columns, (VALUE, "headers"), first=first, where=crossing)
-    return functions.when(crossing, result).otherwise(functions.struct(value.alias(VALUE), headers.alias("headers")))
+    # With a larger key or more headers, less of the record's limit is left to the value.
+    crossing = (functions.length(value) > most) | (size_beside_value(beside.get(KEY), beside.get("headers")) > KEY_ROOM)
+    if "headers" in beside:
+        # Left over from the record that the value was made of: on one that stays inline, a mark would be wrong.
+        crossing |= marked(headers, marker_headers(is_key=False))
+    result = _in_workers("offload", config, columns, gives, first=first, where=crossing)
+    own = {VALUE: value, "headers": headers, RETRIES: _no_retries()}
+    return functions.when(crossing, result).otherwise(functions.struct(*[own[name].alias(name) for name in gives]))
 
 
 def _in_workers(
@@ -272,12 +267,16 @@ def _in_workers(
     first: int = 0,
     where: Column | None = None,
 ) -> Column:
-    types: dict[str, DataType] = {KEY: BinaryType(), VALUE: BinaryType(), "headers": HEADERS}
+    types: dict[str, DataType] = {KEY: BinaryType(), VALUE: BinaryType(), "headers": HEADERS, RETRIES: LongType()}
     plan = WritePlan(config, tuple(columns), gives, first)
     returns = StructType([StructField(field, types[field]) for field in gives])
     arguments = columns.values() if where is None else [functions.when(where, column) for column in columns.values()]
     column: Column = make_udf(name, _ENCODE, plan, returns)(*arguments)
     return column
+
+
+def _no_retries() -> Column:
+    return functions.lit(0).cast("bigint")
 
 
 def _checked(config: Config | str | Path) -> dict[str, object]:
@@ -324,4 +323,4 @@ def _columns_of(frame: DataFrame, topic: str | None) -> dict[str, Column]:
 
 
 def _in_order(columns: Mapping[str, Column]) -> list[tuple[str, Column]]:
-    return [(name, columns[name]) for name in _SINK if name in columns]
+    return [(name, columns[name]) for name in (*_SINK, RETRIES) if name in columns]

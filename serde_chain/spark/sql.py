@@ -37,7 +37,7 @@ def register(
     """Make :func:`serde_chain.spark.deserialize` a temporary function of SQL, with its type.
 
     In SQL it takes ``value``, and optionally ``headers``, ``topic``, ``partition``, ``offset`` and ``key``, in this
-    order or by name.
+    order or by name. Where the chain needs the headers, as with ``large-message``, they have to be given.
 
     Args:
         session: The session in which it is known.
@@ -60,13 +60,17 @@ def register(
             f"{name!r} cannot be the name of a function", hint="Use letters, digits and underscores", key="name"
         )
     loaded = load(config)
-    plan = Plan(loaded, _COLUMNS, plan_values(loaded, schema), None, (), check_mode(mode))
+    values = plan_values(loaded, schema)
+    plan = Plan(loaded, _COLUMNS, values, None, (), check_mode(mode))
     function, field = plain_udf(name, DECODE, plan, result_type(plan))
     inner = f"__serde_chain_{name}"
     session.udf.register(inner, function)
     # A function of SQL around it: Python's own have no optional arguments, and must not get headers that are null.
     first, *others = [f"{column} {KAFKA[column].simpleString()}" for column in _COLUMNS]
-    takes = ", ".join([first, *(f"{other} DEFAULT NULL" for other in others)])
+    # Without them, a chain that needs them would take references for values.
+    missing = f"raise_error('{name}() needs the headers, which mark references: {name}(value, headers)')"
+    defaults = {"headers": missing} if values.needs_headers else {}
+    takes = ", ".join([first, *(f"{other} DEFAULT {defaults.get(other.split()[0], 'NULL')}" for other in others)])
     given = ["coalesce(headers, array())" if column == "headers" else column for column in _COLUMNS]
     result = f"{inner}({', '.join(given)})" + (f".{field}" if field else "")
     session.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({takes}) RETURN {result}")

@@ -6,21 +6,37 @@ Both run the same code on Arrow arrays; around the pandas UDF they are converted
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Column, functions
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
 
 from payload_stores.plugins import require
+from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import PERMISSIVE
-from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column
-from serde_chain.spark.plan.plan import FieldPlan, Plan, pickled
+from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column, called
+from serde_chain.spark.plan.plan import RETRIES, FieldPlan, Plan, pickled
+from serde_chain.spark.plan.prerequisites import has_arrow_udfs, worker_packages
 from serde_chain.spark.plan.referring import ReferencePlan
+from serde_chain.spark.plan.shipping import remedy
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.spark.plan.writing import WritePlan
 
-__all__ = ["DECODE", "make_function", "make_udf", "plain_udf", "result_type", "run_in_workers"]
+if TYPE_CHECKING:
+    from serde_chain.spark.plan.folders import ListingPlan
+    from serde_chain.spark.plan.migrating import MigratePlan
+
+__all__ = [
+    "DECODE",
+    "check_takes",
+    "make_function",
+    "make_udf",
+    "map_batches",
+    "plain_udf",
+    "result_type",
+    "run_in_workers",
+]
 
 DECODE: Final = "serde_chain.spark.worker.decode:decode_batches"
 
@@ -80,7 +96,9 @@ def make_function(name: str, plan: Plan) -> Callable[..., Any]:
     return make_udf(name, DECODE, plan, result_type(plan))
 
 
-def make_udf(name: str, work: str, plan: Plan | WritePlan | ReferencePlan, returns: DataType) -> Callable[..., Any]:
+def make_udf(
+    name: str, work: str, plan: Plan | WritePlan | ReferencePlan | MigratePlan, returns: DataType
+) -> Callable[..., Any]:
     """Make a function that Spark ships to its workers.
 
     Args:
@@ -100,14 +118,29 @@ def make_udf(name: str, work: str, plan: Plan | WritePlan | ReferencePlan, retur
 
     def call(*columns: ColumnOrName) -> Column:
         result: Column = function(*map(_without_null, plan.columns, columns))
-        return result if field is None else result.getField(field)
+        return called(name, columns[0], result if field is None else result.getField(field))
 
     return call
 
 
+def map_batches(frame: DataFrame, work: str, plan: ListingPlan, schema: str) -> DataFrame:
+    """Turn a DataFrame into another one in the workers, batch by batch.
+
+    Args:
+        frame: The DataFrame.
+        work: As for :func:`make_udf`; it takes and returns iterators of ``pyarrow.RecordBatch``.
+        plan: What it is to do.
+        schema: The columns of what it returns.
+
+    Raises:
+        ConfigError: Something in the configuration cannot be pickled.
+    """
+    return frame.mapInArrow(_arrow_function(_InWorkers(work), pickled(plan)), schema)
+
+
 def result_type(plan: Plan) -> DataType:
     """The type of the column that a plan makes."""
-    types = {**KAFKA, "error": StringType()}
+    types = {**KAFKA, "error": StringType(), RETRIES: LongType()}
     for name, field in ((KEY, plan.key), (VALUE, plan.value)):
         if field is not None:
             kind = spark_of(field.arrow_type)
@@ -125,7 +158,7 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
 
 
 def plain_udf(
-    name: str, work: str, plan: Plan | WritePlan | ReferencePlan, returns: DataType
+    name: str, work: str, plan: Plan | WritePlan | ReferencePlan | MigratePlan, returns: DataType
 ) -> tuple[Callable[..., Any], str | None]:
     """As :func:`make_udf`, for those who call it in their own way.
 
@@ -138,12 +171,12 @@ def plain_udf(
     """
     spark: Any = functions  # its attributes depend on the version
     shipped = pickled(plan)
-    if hasattr(spark, "arrow_udf"):
+    if has_arrow_udfs():
         array = require("pyarrow", "spark").Array
-        run = _arrow_function(_InWorkers(work, plan.python, "pyarrow"), shipped)
+        run = _arrow_function(_InWorkers(work), shipped)
         return _once(spark.arrow_udf, _named(run, name, array, array), returns), None
     pandas: Any = require("pandas", "spark")
-    run = _arrow_function(_InWorkers(work, plan.python, "pyarrow", "pandas"), shipped)
+    run = _arrow_function(_InWorkers(work), shipped)
     # In a struct, since a pandas.DataFrame, which stands for a struct, cannot express that a whole row is null.
     function = _once(
         spark.pandas_udf,
@@ -151,6 +184,26 @@ def plain_udf(
         StructType([StructField("result", returns)]),
     )
     return function, "result"
+
+
+def check_takes(types: Mapping[str, DataType]) -> None:
+    """Refuse columns that do not reach a worker as they are.
+
+    Args:
+        types: The types of keys and values that are to be written.
+
+    Raises:
+        ConfigError: There are only pandas UDFs, and a column is not binary.
+    """
+    if not has_arrow_udfs():
+        for name, kind in types.items():
+            if not isinstance(kind, BinaryType):
+                raise ConfigError(
+                    f"before pyspark 4.1, Python can take the column for {name} only as binary, and it is "
+                    f"{kind.simpleString()}",
+                    hint="Use pyspark 4.1 or newer; to write Avro, engine='native' will do as well",
+                    key=name,
+                )
 
 
 def _named(run: Callable[..., Any], name: str, takes: Any, gives: Any) -> Callable[..., Any]:
@@ -196,21 +249,19 @@ class _InWorkers:
 
     Args:
         work: ``module:function``.
-        python: The driver's interpreter.
-        packages: What pyspark needs there for functions of this kind.
     """
 
-    def __init__(self, work: str, python: str, *packages: str) -> None:
-        self._given = (work, python, packages)
+    def __init__(self, work: str) -> None:
+        self._given = (work, worker_packages(), remedy())
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
         return _loader(), self._given
 
 
-def _loader() -> Callable[[str, str, tuple[str, ...]], Any]:
+def _loader() -> Callable[[str, tuple[str, ...], str], Any]:
     # A nested function is pickled as code, not by its module's name. So it also arrives in an interpreter that lacks
     # this package, and can report that.
-    def load(work: str, driver: str, packages: tuple[str, ...]) -> Any:
+    def load(work: str, packages: tuple[str, ...], hint: str) -> Any:
         import sys
         from importlib import import_module
 
@@ -221,9 +272,7 @@ def _loader() -> Callable[[str, str, tuple[str, ...]], Any]:
             return getattr(import_module(module), name)
         except ImportError as error:
             raise ImportError(
-                f"the interpreter of Spark's workers, {sys.executable}, cannot load what it needs ({error}). "
-                "pip install 'serde-chain[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it; "
-                f"the driver's is {driver}"
+                f"the interpreter of Spark's workers, {sys.executable}, cannot load what it needs ({error}). {hint}"
             ) from error
 
     return load

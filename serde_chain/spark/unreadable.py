@@ -9,11 +9,11 @@ from pyspark.sql.types import StructType
 
 from serde_chain.clients.dead_letters import header_name
 from serde_chain.errors import ConfigError
-from serde_chain.spark.jvm.decode import ERROR
 from serde_chain.spark.plan.kafka import HEADERS
 
-__all__ = ["RAW", "dead_letters", "raw_records"]
+__all__ = ["ERROR", "RAW", "dead_letters", "raw_records"]
 
+ERROR: Final = "serde_error"
 RAW: Final = "serde_raw"
 _FIELDS: Final = ("value", "headers", "key", "timestamp")
 

@@ -1,13 +1,9 @@
 """Tests of this folder once more, on a local Spark Connect server: in a process that never had another session."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-FOLDER = Path(__file__).parent
+from tests.spark.elsewhere import run_tests
+
 TESTS = [
     "test_decode.py::test_batch[arrow]",
     "test_decode.py::test_structured_streaming",
@@ -26,17 +22,11 @@ TESTS = [
     "test_sink.py::test_encode[native]",
     "test_sink.py::test_serialize",
     "test_sink.py::test_offload_is_the_mirror_of_resolve",
+    "test_metrics.py::test_what_is_written_and_what_is_read_in_a_batch",
     "test_from_avro.py::test_permissive_makes_all_nullable",
 ]
 
 
 @pytest.mark.timeout(500)
 def test_the_same_tests() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"{FOLDER}/{name}" for name in TESTS)]
-    environment = {**os.environ, "SERDE_CHAIN_TESTS_SPARK": "connect"}
-    done = subprocess.run(
-        command, cwd=FOLDER.parent.parent, env=environment, capture_output=True, text=True, timeout=450, check=False
-    )
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
-    # No name in the list is stale, and none is skipped.
-    assert "skipped" not in done.stdout
+    run_tests("connect", TESTS, seconds=450)

@@ -216,6 +216,18 @@ def test_no_secret_is_in_the_plan(
     assert "Alert" not in shown
 
 
+@pytest.mark.parametrize("engine", ["arrow", "native"])
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+def test_other_columns_stay_whatever_their_names(spark: SparkSession, engine: str, mode: str) -> None:
+    names = ["a`b", "a.b c", "twice", "twice", "TWICE"]
+    frame = spark.createDataFrame([(b"text", 7)], "value binary, offset bigint")
+    frame = frame.select(*(functions.lit(at).alias(name) for at, name in enumerate(names)), "*")
+    decoded = frame.transform(decode({"value.deserializer": "string"}, engine=engine, mode=mode))
+    more = {"PERMISSIVE": {"serde_error": None}}.get(mode, {})
+    assert decoded.columns == [*names, "value", "offset", *more]
+    assert [tuple(row) for row in decoded.collect()] == [(*range(5), "text", 7, *more.values())]
+
+
 def test_columns_are_checked_on_the_driver(
     spark: SparkSession, broker: KafkaBroker, topic: str, config: Config
 ) -> None:
@@ -231,8 +243,14 @@ def test_columns_are_checked_on_the_driver(
         raw.withColumn("headers", functions.create_map()).transform(transform)
     with pytest.raises(ConfigError, match="the column value is struct"):
         raw.transform(transform).transform(transform)
-    with pytest.raises(ConfigError, match="serde_error already"):
-        raw.withColumn("serde_error", functions.lit("")).transform(transform)
+    added: dict[str, dict[str, Any]] = {
+        "serde_error": {},
+        "serde_raw": {"mode": "PERMISSIVE", "raw": True},
+        "serde_retries": {"retries": True},
+    }
+    for name, arguments in added.items():
+        with pytest.raises(ConfigError, match=f"{name} already"):
+            raw.withColumn(name, functions.lit("")).transform(decode(config, **arguments))
     with pytest.raises(ConfigError, match="needs the record's headers"):
         deserialize("value", None, config)
     with pytest.raises(AnalysisException, match="cast"):

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 def test_the_page(spark: SparkSession, broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) >= 6
-    for topic in ("alerts", "alerts-dead", "numbers", "copies"):
+    for topic in ("alerts", "alerts-dead", "numbers", "copies", "marked"):
         broker.create_topic(topic)
     names: dict[str, object] = {}
     for block in blocks:

@@ -3,12 +3,10 @@
 import json
 import pickle
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,9 +20,8 @@ from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.plan import Plan
 from serde_chain.spark.worker.decode import decode_batches
 from serde_chain.testing.services import S3Server, SchemaRegistry
-
-if TYPE_CHECKING:
-    from tests.conftest import NewTopic
+from tests.http_servers import reply, serve
+from tests.spark.records import KAFKA
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 COLUMNS = ("value", "headers", "topic", "partition", "offset", "key")
@@ -32,10 +29,6 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 AVRO: dict[str, Any] = {"value.serializer": "avro", "value.deserializer": "avro", "avro.schema": json.dumps(SCHEMA)}
 FRAMED = b"\0\0\0\0\1\2"
-KAFKA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "headers array<struct<key:string,value:binary>>"
-)
 
 
 def rows(config: Mapping[str, object], mode: str, value: bytes, headers: list[Any] | None = None) -> list[Any]:
@@ -51,31 +44,9 @@ def rows(config: Mapping[str, object], mode: str, value: bytes, headers: list[An
     return [row for array in decode_batches(pickle.dumps(plan), iter([columns])) for row in array.to_pylist()]
 
 
-@contextmanager
-def answering(status: int, body: bytes, kind: str) -> Iterator[str]:
+def answering(status: int, body: bytes, kind: str) -> AbstractContextManager[str]:
     """The address of a server that answers everything alike."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, the original's name
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
+    return serve(lambda request: reply(request, status, body, kind))
 
 
 def all_end(config: Mapping[str, object], value: bytes, headers: list[Any] | None = None) -> None:
@@ -229,26 +200,3 @@ def test_in_spark_a_query_ends_when_its_store_is_not_there(spark: SparkSession, 
     (tmp_path / "share").mkdir()
     with pytest.raises(Exception, match="PayloadStoreUnavailableError"):
         records.transform(decode(config, mode=mode)).collect()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_in_spark_an_id_that_was_registered_after_planning_ends_the_native_query(
-    spark: SparkSession, registry: SchemaRegistry, new_topic: "NewTopic", mode: str
-) -> None:
-    topic = new_topic()
-    config = {**AVRO, "schema.registry.url": registry.url}
-    with SerializerChain.from_config(config) as chain:
-        good = chain({"n": 1}, RecordContext(topic, "value"))
-    other = b"\0\0\0\xff\xff\2"
-    broken = good[:5] + b"\x80"
-    reading = decode(config, mode=mode, engine="native", topics=topic)
-
-    def read(*values: bytes) -> list[Any]:
-        rows = [(b"k", value, topic, 0, at, None, None) for at, value in enumerate(values)]
-        return spark.createDataFrame(rows, KAFKA).transform(reading).collect()
-
-    with pytest.raises(Exception, match="000000FFFF, which is not the id of a schema that was known"):
-        read(good, other)
-    if mode != "FAILFAST":
-        left = [row["value"] and row["value"]["n"] for row in read(good, broken)]
-        assert left == ([1, None] if mode == "PERMISSIVE" else [1])

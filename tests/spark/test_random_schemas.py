@@ -9,10 +9,11 @@ from typing import Any
 
 import fastavro
 import pytest
-from pyspark.sql import SparkSession, functions
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.avro.functions import from_avro
 
-from serde_chain.spark import deserialize
+from serde_chain.spark import decode, deserialize, encode
 from serde_chain.stages.avro.arrow import batch as avro_batch
 
 RECORDS = 400
@@ -29,6 +30,8 @@ LEAVES = [
     {"type": "long", "logicalType": "timestamp-millis"},
     {"type": "long", "logicalType": "timestamp-micros"},
     {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4},
+    {"type": "int", "logicalType": "time-millis"},
+    {"type": "long", "logicalType": "local-timestamp-micros"},
 ]
 
 
@@ -125,27 +128,80 @@ class Source:
         if name == "decimal":
             return Decimal(self.random.randint(-(10**20) + 1, 10**20 - 1)).scaleb(-4)
         moment = EPOCH + timedelta(milliseconds=self.random.randint(-(10**12), 10**13))
-        return moment.date() if name == "date" else moment
+        made = {
+            "date": moment.date(),
+            "time-millis": moment.time(),
+            "local-timestamp-micros": moment.replace(tzinfo=None),
+        }
+        return made.get(name, moment)
+
+
+def drawn(seed: int) -> tuple[dict[str, Any], list[bytes]]:
+    """A schema, and records of it."""
+    source = Source(seed)
+    fields = [{"name": f"field{at}", "type": source.schema(3)} for at in range(12)]
+    schema = {"type": "record", "name": "Whole", "fields": [{"name": "at", "type": "int"}, *fields]}
+    parsed = fastavro.parse_schema(schema)
+    records = []
+    for at in range(RECORDS):
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, parsed, {**source.value(schema), "at": at})
+        records.append(buffer.getvalue())
+    return schema, records
+
+
+def frame_of(spark: SparkSession, records: list[bytes]) -> DataFrame:
+    rows = [(None, data, at) for at, data in enumerate(records)]
+    return spark.createDataFrame(rows, "key binary, value binary, offset bigint").coalesce(1)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_equal_to_from_avro(spark: SparkSession, seed: int) -> None:
-    source = Source(seed)
-    fields = [{"name": f"field{at}", "type": source.schema(3)} for at in range(12)]
-    schema = {"type": "record", "name": "Whole", "fields": fields}
-    parsed = fastavro.parse_schema(schema)
-    rows = []
-    for at in range(RECORDS):
-        buffer = io.BytesIO()
-        fastavro.schemaless_writer(buffer, parsed, source.value(schema))
-        rows.append((buffer.getvalue(), at))
-    assert avro_batch.is_worthwhile(RECORDS, sum(len(data) for data, _ in rows))
-    frame = spark.createDataFrame(rows, "value binary, at int").coalesce(1)
-    theirs = frame.select("at", from_avro("value", json.dumps(schema)).alias("v")).orderBy("at")
+    schema, records = drawn(seed)
+    assert avro_batch.is_worthwhile(RECORDS, sum(map(len, records)))
+    frame = frame_of(spark, records)
+    theirs = frame.select("offset", from_avro("value", json.dumps(schema)).alias("v")).orderBy("offset")
     expected = repr(theirs.collect())
     config = {"value.deserializer": "avro", "avro.schema": json.dumps(schema)}
     for engine in ("arrow", "native"):
-        column = deserialize("value", functions.lit(None), config, engine=engine, offset="at")
-        ours = frame.select("at", column.alias("v")).orderBy("at")
+        column = deserialize("value", functions.lit(None), config, engine=engine, offset="offset")
+        ours = frame.select("offset", column.alias("v")).orderBy("offset")
         assert ours.schema == theirs.schema, engine
         assert repr(ours.collect()) == expected, engine
+
+
+@pytest.mark.parametrize("seed", range(6, 10))
+def test_both_engines_write_the_same(spark: SparkSession, seed: int) -> None:
+    """Byte for byte, and what is read from it is what was there, unions of several branches included."""
+    schema, records = drawn(seed)
+    config = {"value.serializer": "avro", "value.deserializer": "avro", "avro.schema": json.dumps(schema)}
+    typed = frame_of(spark, records).transform(decode(config, engine="native"))
+    written = [
+        [bytes(row["value"]) for row in typed.transform(encode(config, topic="t", engine=engine)).collect()]
+        for engine in ("arrow", "native")
+    ]
+    assert written[0] == written[1]
+    again = frame_of(spark, written[0]).transform(decode(config, engine="arrow"))
+    assert repr(again.collect()) == repr(typed.collect())
+
+
+@pytest.mark.parametrize("seed", range(10, 13))
+def test_both_engines_refuse_the_same(spark: SparkSession, seed: int) -> None:
+    """Records that are cut off anywhere, among good ones: the same rows are null, dropped, or end the query."""
+    schema, records = drawn(seed)
+    cut = random.Random(seed)
+    for at in range(0, RECORDS, 3):
+        records[at] = records[at][: cut.randrange(len(records[at]))]
+    frame = frame_of(spark, records)
+    config = {"value.deserializer": "avro", "avro.schema": json.dumps(schema)}
+    found = {}
+    for engine in ("arrow", "native"):
+        permissive = frame.transform(decode(config, mode="PERMISSIVE", engine=engine)).orderBy("offset").collect()
+        assert [row["offset"] for row in permissive if row["serde_error"]] == list(range(0, RECORDS, 3))
+        assert [row["offset"] for row in permissive if row["value"] is None] == list(range(0, RECORDS, 3))
+        dropped = frame.transform(decode(config, mode="DROPMALFORMED", engine=engine)).orderBy("offset").collect()
+        assert len(dropped) == RECORDS - len(range(0, RECORDS, 3))
+        with pytest.raises(PySparkException, match=r"DecodeError: .*field=value, stage=avro .*offset=3\]"):
+            frame.where("offset >= 1").limit(5).transform(decode(config, engine=engine)).collect()
+        found[engine] = repr([row["value"] for row in permissive] + dropped)
+    assert found["arrow"] == found["native"]

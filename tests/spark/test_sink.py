@@ -1,5 +1,6 @@
 """Typed columns into what Spark's Kafka sink takes, on a real broker."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +8,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from pyspark.errors import PythonException
+from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 from pyspark.sql.functions import lit, struct
 
-from serde_chain import ConfigError, Consumer, DeserializerChain, RecordContext
-from serde_chain.spark import decode, encode, offload, resolve, serialize, serialize_udf
+from serde_chain import ConfigError, Consumer, DeserializerChain, Producer, RecordContext
+from serde_chain.spark import decode, encode, explain, offload, resolve, serialize, serialize_udf
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 
 SCHEMA = {
@@ -183,6 +184,19 @@ def test_offload_is_the_mirror_of_resolve(spark: SparkSession, config: Config, t
         offload("value", None, {"value.serializers": "bytes"}, topic=lit("alerts"))
 
 
+def test_marks_that_are_left_over_do_not_stay(spark: SparkSession, config: Config) -> None:
+    config |= {"value.serializers": "bytes, large-message", "value.deserializers": "large-message, bytes"}
+    rows = [(b"small", [("large-message", b"true"), ("own", b"1")]), (b"small", [("own", b"1")]), (b"small", None)]
+    records = spark.createDataFrame(rows, "value binary, headers array<struct<key: string, value: binary>>")
+    small = records.select(offload("value", "headers", config, topic=lit("t")).alias("r")).select("r.*")
+    assert small.collect() == [
+        Row(value=b"small", headers=[Row(key="own", value=b"1")]),
+        Row(value=b"small", headers=[Row(key="own", value=b"1")]),
+        Row(value=b"small", headers=None),
+    ]
+    assert [row[0] for row in small.select(resolve("value", "headers", config)).collect()] == [b"small"] * 3
+
+
 def test_a_format_that_marks_what_stays(spark: SparkSession, config: Config) -> None:
     """All rows pass through Python then, those without a byte as well."""
     config |= {
@@ -236,9 +250,69 @@ def test_wrong_configurations(config: Config) -> None:
 
 
 def test_a_value_that_does_not_fit_ends_the_query(spark: SparkSession, config: Config) -> None:
-    records = spark.createDataFrame([("text",)], "value string")
+    rows = spark.createDataFrame([(None, None, [], {})], DDL.replace("not null", ""))
+    records = rows.select(struct("*").alias("value"))
     with pytest.raises(PythonException, match=r"EncodeError.*topic=alerts.*avro"):
-        records.transform(encode(config, topic="alerts")).collect()
+        records.transform(encode(config, topic="alerts", engine="arrow")).collect()
+
+
+@pytest.mark.parametrize("engine", ["arrow", "native", "auto"])
+def test_a_column_that_never_fits_is_refused_on_the_driver(spark: SparkSession, config: Config, engine: str) -> None:
+    encoding = encode(config, topic="alerts", engine=engine)
+    with pytest.raises(ConfigError, match=r"the column value cannot be written: value is string, .* wants Alert"):
+        spark.createDataFrame([("text",)], "value string").transform(encoding)
+    records = frame(spark).withColumn("value", functions.col("value").withField("id", lit("one")))
+    with pytest.raises(ConfigError, match=r"value\.id is string, and the schema wants int"):
+        records.transform(encoding)
+    with pytest.raises(ConfigError, match="value has no field flux, for which the schema has no default"):
+        records.select(struct(functions.col("value.cutout"), lit(1).alias("id")).alias("value")).transform(encoding)
+
+
+def test_before_pyspark_4_1(spark: SparkSession, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pandas would make other types of typed columns, so these are Spark's own to write."""
+    monkeypatch.delattr(functions, "arrow_udf")
+    rows = frame(spark).transform(encode(config, topic="alerts")).collect()
+    assert read_back(config, rows) == expected()
+    with pytest.raises(ConfigError, match=r"before pyspark 4\.1, .* value only as binary, and it is struct.*newer"):
+        frame(spark).transform(encode(config, topic="alerts", engine="arrow"))
+    typed = frame(spark).select(serialize("value", config, topic=lit("alerts")))
+    with pytest.raises(
+        PythonException, match=r"before pyspark 4\.1, Python can take the column for value only as binary"
+    ):
+        typed.collect()
+    bytes_ = {**config, "value.serializers": "bytes, zstd", "value.deserializers": "zstd, bytes"}
+    binary = frame(spark).select(functions.col("value.cutout").alias("value"))
+    rows = binary.transform(encode(bytes_, topic="alerts")).collect()
+    assert read_back(bytes_, rows) == [alert["cutout"] for alert in expected()]
+
+
+def test_a_column_that_only_python_writes_is_told_once(
+    spark: SparkSession, config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    wider = frame(spark).withColumn("value", functions.col("value").withField("id", lit(1).cast("bigint")))
+    wider.transform(encode(config, topic="alerts"))
+    [told] = [record.message for record in caplog.records if record.name == "serde_chain"]
+    assert told.startswith("to_avro cannot write the column value, Python does: the column is struct<id:bigint")
+    caplog.clear()
+    frame(spark).transform(encode(config, topic="alerts"))
+    wider.transform(encode(config, topic="alerts", engine="arrow"))
+    assert not [record for record in caplog.records if record.name == "serde_chain"]
+
+
+def test_explain(spark: SparkSession, config: Config) -> None:
+    records = frame(spark)
+    assert explain(config, writes=records, topics="alerts") == (
+        "key: native (Spark writes bytes itself)\nvalue: native (Spark's to_avro writes it)"
+    )
+    wider = records.withColumn("value", functions.col("value").withField("id", lit(1).cast("bigint")))
+    rest = "cutout:binary,flux:array<double>,tags:map<string,string>>"
+    assert explain(config, writes=wider).splitlines()[1:] == [
+        f"value: arrow (the column is struct<id:bigint,{rest}, and Spark reads the schema as struct<id:int,{rest})",
+        "Together, in encode(): arrow, since one of them passes through Python anyway",
+    ]
+    assert "as requested" in explain(config, writes=records, engine="arrow")
+    with pytest.raises(ConfigError, match="cannot write: value"):
+        explain(config, writes=wider, engine="native")
 
 
 def consumed(config: Config, broker: KafkaBroker, topic: str, count: int) -> list[Any]:
@@ -254,6 +328,47 @@ def consumed(config: Config, broker: KafkaBroker, topic: str, count: int) -> lis
     return found
 
 
+def test_for_each_batch(
+    spark: SparkSession,
+    config: Config,
+    broker: KafkaBroker,
+    new_topic: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    """A batch that is written, and run again since the query did not get to note that, bears the same number."""
+    source, target = new_topic(), new_topic()
+    sink = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    frame(spark).transform(encode(config, topic=source)).write.format("kafka").options(**sink).save()
+    options = {**sink, "subscribe": source, "startingOffsets": "earliest", "includeHeaders": "true"}
+    faults = [RuntimeError("killed"), None, None]
+
+    def write(batch: DataFrame, number: int) -> None:
+        header = struct(lit("batch").alias("key"), lit(str(number)).cast("binary").alias("value"))
+        numbered = batch.select("key", "value", functions.array(header).alias("headers"))
+        numbered.transform(encode(config, topic=target)).write.format("kafka").options(**sink).save()
+        if fault := faults.pop(0):
+            raise fault
+
+    def run() -> None:
+        records = spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger="4").load()
+        writer = records.transform(decode(config)).writeStream.foreachBatch(write)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    with pytest.raises(StreamingQueryException, match="killed"):
+        run()
+    # Spark 4.1.1's source ends a query once more when it has run a batch again (SPARK-57438).
+    with contextlib.suppress(StreamingQueryException):
+        run()
+    run()
+    found = consumed(config, broker, target, 4 + len(expected()))
+    numbers = [int(dict(message.headers())["batch"]) for message in found]
+    assert numbers == sorted(numbers) == [0] * 8 + [1] * 2
+    once = {(number, message.key()): message.value() for number, message in zip(numbers, found, strict=True)}
+    assert sorted(once.values(), key=lambda value: int(value["id"])) == expected()
+    assert len(list((tmp_path / "payloads" / target).iterdir())) == 2
+
+
 @pytest.mark.parametrize("engine", ["arrow", "native"])
 def test_sizes_that_the_sink_just_takes(
     spark: SparkSession, config: Config, broker: KafkaBroker, topic: str, engine: str
@@ -266,6 +381,96 @@ def test_sizes_that_the_sink_just_takes(
     written.option("kafka.bootstrap.servers", broker.bootstrap_servers).save()
     found = consumed(config, broker, topic, len(sizes))
     assert sorted(len(message.value()) for message in found) == sorted(sizes)
+
+
+@pytest.mark.parametrize("what", ["key", "headers"])
+@pytest.mark.parametrize("function", ["native", "arrow", "offload"])
+def test_a_large_key_and_large_headers_count(spark: SparkSession, config: Config, what: str, function: str) -> None:
+    """With them, a value that would fit alone is more than the sink takes."""
+    config |= {"value.serializers": "bytes, large-message", "large.message.threshold.bytes": 1_048_576}
+    beside = {
+        "key": lit(b"k" * 20_000),
+        "headers": functions.array(struct(lit("h").alias("key"), lit(b"k" * 20_000).alias("value"))),
+    }
+    sizes = [1_040_000, 1_020_000]
+    records = spark.createDataFrame([(bytes(size),) for size in sizes], "value binary").withColumn(what, beside[what])
+    if function == "offload":
+        headers, key = (what if what == name else None for name in ("headers", "key"))
+        made = records.select(offload("value", headers, config, topic=lit("t"), key=key).alias("r")).select("r.*")
+    else:
+        made = records.transform(encode(config, topic="t", engine=function))
+    large, small = made.collect()
+    assert large["value"].startswith(b"file:///")
+    assert len(small["value"]) == sizes[1]
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_the_threshold_is_the_same_everywhere(
+    spark: SparkSession, config: Config, broker: KafkaBroker, topic: str, beyond: int
+) -> None:
+    config |= {"value.serializers": "bytes, large-message", "large.message.threshold.bytes": 1000}
+    value = bytes(1000 + beyond)
+    with Producer({**config, **broker.client_config()}) as producer:
+        producer.produce(topic, value, key=b"k" * 2000, headers=[("h", b"v" * 2000)])
+    [produced] = consumed({"value.deserializer": "bytes"}, broker, topic, 1)
+    header = functions.array(struct(lit("h").alias("key"), lit(b"v" * 2000).alias("value")))
+    record = spark.createDataFrame([(value, b"k" * 2000)], "value binary, key binary").withColumn("headers", header)
+    column = offload("value", "headers", config, topic=lit("t"), key="key")
+    written = [
+        *record.transform(encode(config, topic="t", engine="native")).collect(),
+        *record.transform(encode(config, topic="t", engine="arrow")).collect(),
+        *record.select(column.alias("r")).select("r.*").collect(),
+    ]
+    stays = [bytes(produced.value()) == value, *(bytes(row["value"]) == value for row in written)]
+    assert stays == [beyond <= 0] * 4
+
+
+def test_comments_of_columns_are_no_hindrance(spark: SparkSession, config: Config) -> None:
+    commented = spark.createDataFrame(alerts(), DDL).withMetadata("id", {"comment": "as in the catalogue"})
+    records = commented.select(struct("*").alias("value"))
+    assert explain(config, writes=records, topics="alerts") == "value: native (Spark's to_avro writes it)"
+    assert read_back(config, records.transform(encode(config, topic="alerts", engine="native")).collect()) == expected()
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "said"),
+    [
+        ("int", "3000000000L", "value.a does not fit the schema's int: Integer value 3000000000 not in range"),
+        ("int", "1.5D", "value.a does not fit the schema's int: Float value 1.5"),
+        ("long", "1.5", "value.a does not fit the schema's long"),
+        ({"type": "array", "items": "int"}, "array(1L, 3000000000L)", r"value.a\[\] does not fit"),
+        ({"type": "map", "values": "int"}, "map('k', 3000000000L)", r"value.a\[\] does not fit"),
+        (
+            {"type": "long", "logicalType": "timestamp-micros"},
+            "timestamp'0001-01-01' - interval '9' year",
+            "none that Python has",
+        ),
+    ],
+)
+def test_what_python_would_write_as_something_else(
+    spark: SparkSession, config: Config, kind: Any, column: str, said: str
+) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}
+    encoding = encode({**config, "avro.schema": schema}, topic="t", engine="arrow")
+    with pytest.raises(PythonException, match=f"EncodeError: .*{said}"):
+        spark.sql(f"SELECT struct({column} AS a) AS value").transform(encoding).collect()
+
+
+def test_numbers_that_fit_after_all(spark: SparkSession, config: Config) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "long"}]}
+    config["avro.schema"] = json.dumps(schema)
+    records = spark.sql("SELECT struct(id AS a, cast(id AS double) AS b) AS value FROM range(3)")
+    rows = records.transform(encode(config, topic="t", engine="arrow")).collect()
+    assert read_back(config, rows) == [{"a": at, "b": at} for at in range(3)]
+
+
+@pytest.mark.parametrize("engine", ["arrow", "native"])
+def test_a_header_that_is_null(spark: SparkSession, config: Config, engine: str) -> None:
+    config |= {"value.serializers": "bytes, large-message", "large.message.threshold.bytes": 10}
+    headers = "array(cast(null AS struct<key: string, value: binary>)) AS headers"
+    records = spark.sql(f"SELECT binary('more than ten bytes') AS value, {headers}")
+    with pytest.raises(PythonException, match=r"EncodeError: the column headers has one that is null"):
+        records.transform(encode(config, topic="t", engine=engine)).collect()
 
 
 def test_from_kafka_to_kafka_by_streams(
@@ -303,3 +508,19 @@ def test_from_kafka_to_kafka_by_streams(
         number: alert["cutout"] for number, alert in wanted.items()
     }
     assert len(list((tmp_path / "payloads" / target).iterdir())) == 2
+
+
+@pytest.mark.parametrize("value", ["struct(1 as id)", "1", "array('a')"])
+def test_columns_that_pandas_would_change_are_refused(
+    spark: SparkSession, config: Config, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """The functions of pyspark 4.0 are pandas UDFs."""
+    monkeypatch.delattr(functions, "arrow_udf")
+    records = spark.sql(f"select {value} as value")
+    with pytest.raises(ConfigError, match=r"before pyspark 4\.1, Python can .* value only as binary"):
+        records.transform(encode({**config, "value.serializers": "json"}, topic="alerts"))
+    with pytest.raises(PythonException, match=r"before pyspark 4\.1, Python can .* value only as binary"):
+        records.select(serialize("value", {**config, "value.serializers": "json"}, topic=lit("alerts"))).collect()
+    config["value.serializers"] = "bytes, large-message"
+    [row] = spark.sql("select binary('a') as value").transform(encode(config, topic="alerts", engine="arrow")).collect()
+    assert row["value"] == b"a"

@@ -1,14 +1,15 @@
 """Chains as functions of SQL."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import PythonException, SparkRuntimeException
 from pyspark.sql import SparkSession, functions
 
 from serde_chain import ConfigError, RecordContext, SerializerChain
-from serde_chain.spark import register
+from serde_chain.spark import deserialize_udf, register
 
 SCHEMA = {
     "type": "record",
@@ -49,10 +50,10 @@ def test_register(spark: SparkSession, tmp_path: Any) -> None:
     read = spark.sql("SELECT offset, alert(value, headers) AS alert FROM records ORDER BY offset")
     assert read.schema["alert"].dataType.simpleString() == "struct<id:int,name:string>"
     assert [row["alert"] and row["alert"]["name"] for row in read.collect()] == ["M 51", "M" * 500, None]
-    [row] = spark.sql("SELECT alert(value, topic => topic).id FROM records WHERE offset = 0").collect()
+    [row] = spark.sql("SELECT alert(value, headers, topic => topic).id FROM records WHERE offset = 0").collect()
     assert row == (0,)
     with pytest.raises(PythonException, match=r"DecodeError.*topic=alerts.*offset=7"):
-        spark.sql("SELECT alert(binary('x'), topic => 'alerts', offset => 7)").collect()
+        spark.sql("SELECT alert(binary('x'), NULL, topic => 'alerts', offset => 7)").collect()
 
 
 def test_types_and_modes(spark: SparkSession) -> None:
@@ -65,3 +66,17 @@ def test_types_and_modes(spark: SparkSession) -> None:
 def test_names(spark: SparkSession, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be the name of a function"):
         register(spark, name, {"value.deserializers": "string"})
+
+
+def test_without_headers_that_the_chain_needs(spark: SparkSession, tmp_path: Path) -> None:
+    """References would be taken for values, as text by this chain, with no error at all."""
+    config = {**CONFIG, "local.path": str(tmp_path), "value.deserializers": "large-message, string"}
+    spark.sql("SELECT binary('file:///t/1') AS value, 't' AS topic").createOrReplaceTempView("references")
+    register(spark, "texts", config)
+    for call in ("texts(value)", "texts(value, topic => topic)"):
+        with pytest.raises(SparkRuntimeException, match=r"texts\(\) needs the headers, .*: texts\(value, headers\)"):
+            spark.table("references").selectExpr(call).collect()
+    with pytest.raises(ConfigError, match=r"the chain needs the record's headers .*includeHeaders"):
+        spark.table("references").select(deserialize_udf(config)("value"))
+    register(spark, "plain_texts", {"value.deserializer": "string"})
+    assert spark.sql("SELECT plain_texts(value, topic => topic) FROM references").collect() == [("file:///t/1",)]

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from serde_chain.errors import MissingDependencyError
+from serde_chain.spark import packages
+from serde_chain.spark.connectors import coordinates
 from serde_chain.testing.services import ServiceDownloadError, jars
 from serde_chain.testing.services.spark import spark_jars
 
@@ -45,16 +48,10 @@ def test_a_jar_that_is_another_is_refused(
     assert [path.name for path in jars.jars("kafka").iterdir()] == ["a.jar"]
 
 
-def test_a_connector_of_another_pyspark_is_said(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def retrieve(_ivy: Path, _module: str, _part: str, folder: Path) -> None:
-        (folder / "spark-avro_2.13-4.9.9.jar").write_bytes(b"new")
-
-    monkeypatch.setattr(jars, "_retrieve", retrieve)
+def test_a_pyspark_that_was_never_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "_pyspark", lambda: ("4.9.9", tmp_path))
-    assert jars.jars("spark").is_relative_to(cache)
-    assert "spark-avro_2.13-4.9.9.jar is not checked" in capsys.readouterr().err
+    with pytest.raises(MissingDependencyError, match=r"with pyspark 4\.9\.9.*Install one of pyspark 4\.0, 4\.1"):
+        jars.jars("spark")
 
 
 def test_what_was_fetched_before_a_checksum_changed_is_fetched_again(
@@ -70,8 +67,23 @@ def test_what_was_fetched_before_a_checksum_changed_is_fetched_again(
 
 
 def test_the_connector_is_that_of_the_installed_pyspark() -> None:
-    from serde_chain.spark import packages
-
     names = {path.name for path in spark_jars()}
-    coordinates = [coordinate.split(":") for coordinate in packages()]
-    assert {f"{artifact}-{version}.jar" for _, artifact, version in coordinates} <= names
+    found = [coordinate.split(":") for coordinate in packages()]
+    assert {f"{artifact}-{version}.jar" for _, artifact, version in found} <= names
+
+
+@pytest.mark.parametrize(
+    ("version", "kafka", "avro"),
+    [
+        ("4.0.5", "4.0.1", "4.0.1"),
+        ("4.1.4", "4.1.1", "4.1.1"),
+        ("4.2.1", "4.2.0", "4.1.1"),
+        ("4.3.0", "4.2.0", "4.1.1"),
+    ],
+)
+def test_the_jars_of_a_version_are_those_that_it_was_tried_with(version: str, kafka: str, avro: str) -> None:
+    prefix = "org.apache.spark:spark-"
+    assert coordinates(version) == [f"{prefix}sql-kafka-0-10_2.13:{kafka}", f"{prefix}avro_2.13:{avro}"]
+    listed = (Path(jars.__file__).parent / "jars.sha256").read_text()
+    for name in (f"spark-sql-kafka-0-10_2.13-{kafka}.jar", f"spark-avro_2.13-{avro}.jar"):
+        assert f"  {name}\n" in listed

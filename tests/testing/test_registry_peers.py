@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from confluent_kafka.schema_registry import Schema
@@ -12,6 +12,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from serde_chain.testing.services import SchemaRegistry
+from tests.http_servers import reply, serve
 
 TEXT = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
 CONTEXT = SerializationContext("topic", MessageField.VALUE, [])
@@ -42,32 +43,17 @@ def asked() -> Iterator[tuple[int, list[str]]]:
     paths: list[str] = []
     over = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if "associations" in self.path:
-                over.wait(60)
-                return
-            body = json.dumps({"id": 1, "version": 1, "subject": "topic-value", "schema": TEXT}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        paths.append(request.path)
+        request.rfile.read(int(request.headers.get("Content-Length", 0)))
+        if "associations" in request.path:
+            over.wait(60)
+            return
+        reply(request, 200, json.dumps({"id": 1, "version": 1, "subject": "topic-value", "schema": TEXT}).encode())
 
-        do_POST = do_GET  # noqa: N815  as the base class wants it
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as the base class names it
-            """Keep quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server.server_port, paths
-    over.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serve(answer) as url:
+        yield int(url.rpartition(":")[2]), paths
+        over.set()
 
 
 def test_peers_ask_for_no_associations(asked: tuple[int, list[str]]) -> None:

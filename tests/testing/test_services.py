@@ -1,5 +1,6 @@
 """The services are what they say: real clients talk to them."""
 
+import subprocess
 import sys
 import uuid
 from typing import TYPE_CHECKING
@@ -132,6 +133,16 @@ def test_sparks_workers_run_this_interpreter(spark: "SparkSession") -> None:
     interpreter = udf(lambda _number: sys.executable)  # read in the worker
     [row] = spark.range(1).select(interpreter("id").alias("python")).collect()
     assert row.python == sys.executable
+
+
+def test_an_error_of_spark_can_be_read_although_its_jvm_has_ended() -> None:
+    program = (
+        "from serde_chain.testing.services import spark_session\n"
+        "with spark_session() as spark:\n"
+        "    spark.sql(\"select raise_error('no such alert')\").collect()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "no such alert" in done.stderr.rstrip().splitlines()[-1]
 
 
 def test_a_second_spark_session_is_refused(spark: "SparkSession") -> None:

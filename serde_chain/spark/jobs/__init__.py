@@ -1,4 +1,7 @@
-"""Jobs that keep payload stores clean: :func:`sweep` deletes orphans, :func:`audit` looks for what is missing."""
+"""Jobs on topics and payload stores.
+
+:func:`sweep` deletes orphans, :func:`audit` looks for what is missing, :func:`migrate` moves records and payloads.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -7,11 +10,19 @@ from payload_stores.plugins import require
 
 if TYPE_CHECKING:
     from serde_chain.spark.jobs.auditing import AuditReport, audit
+    from serde_chain.spark.jobs.migrating import MigrateReport, migrate
     from serde_chain.spark.jobs.sweeping import SweepReport, sweep
 
-__all__ = ["AuditReport", "SweepReport", "audit", "sweep"]
+__all__ = ["AuditReport", "MigrateReport", "SweepReport", "audit", "migrate", "sweep"]
 
-_MODULES = {"AuditReport": "auditing", "SweepReport": "sweeping", "audit": "auditing", "sweep": "sweeping"}
+_MODULES = {
+    "AuditReport": "auditing",
+    "MigrateReport": "migrating",
+    "SweepReport": "sweeping",
+    "audit": "auditing",
+    "migrate": "migrating",
+    "sweep": "sweeping",
+}
 
 
 def __getattr__(name: str) -> object:

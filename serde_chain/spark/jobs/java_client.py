@@ -55,7 +55,8 @@ def java_settings(client: Mapping[str, object]) -> dict[str, str]:
         Keys of Java's client.
 
     Raises:
-        ConfigError: A certificate or key cannot be read, or there is no address.
+        ConfigError: A certificate or key cannot be read, or there is no address; or the login is of a mechanism other
+            than PLAIN and SCRAM: its keys mean nothing to Java's client.
 
     Example:
         >>> settings = java_settings({"bootstrap.servers": "localhost:9092", "security.protocol": "ssl", "acks": "all"})
@@ -68,6 +69,14 @@ def java_settings(client: Mapping[str, object]) -> dict[str, str]:
     for key in ("security.protocol", "sasl.mechanism"):
         if key in settings:
             settings[key] = settings[key].upper()
+    mechanism = settings.get("sasl.mechanism", "GSSAPI")  # the default of both clients
+    if settings.get("security.protocol", "").startswith("SASL") and mechanism not in _MODULES:
+        raise ConfigError(
+            f"sasl.mechanism = {mechanism} cannot be used for this job: it reads topics by Java's Kafka client, for "
+            "which only the keys of PLAIN and SCRAM are translated",
+            hint=f"Give the job a configuration with one of {', '.join(_MODULES)}, or with a client certificate",
+            key="sasl.mechanism",
+        )
     used = {*_SAME, *_put_login(client, settings), *_put_pem(client, settings)}
     if _VERIFICATION in client:
         name = str(client[_VERIFICATION])

@@ -1,98 +1,26 @@
-"""Listings of stores, kept in files: a store may have more payloads than fit into memory."""
+"""Listings of stores, kept in files and on Spark's disks: a store may have more payloads than fit into memory."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
-from payload_stores.base import PayloadInfo, PayloadStore, SupportsDelete, SupportsInfo, SupportsList
-from payload_stores.errors import PayloadNotFoundError
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from payload_stores.base import PayloadInfo
 from payload_stores.plugins import require
-from serde_chain.stages.large_message.stores import without_deadline
+from serde_chain.errors import JobError
+from serde_chain.spark.plan.folders import LISTED, SHARES, ListingPlan
+from serde_chain.spark.udfs import map_batches
+from serde_chain.spark.worker.listing import listed_schema, rows_of
 
-__all__ = ["Folder", "Pages", "folders_of"]
+__all__ = ["Pages", "list_on_executors", "store_failed"]
 
 _PAGE: Final = 20_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_ANY_ID: Final = "-"
-
-
-@dataclass(frozen=True)
-class Folder:
-    """The payloads of one topic in one store.
-
-    Attributes:
-        store: The store.
-        topic: The topic.
-        root: What the references of these payloads begin with; None where only the store knows.
-    """
-
-    store: PayloadStore
-    topic: str
-    root: str | None
-
-    def list(self, before: datetime, prefix: str = "") -> Iterator[PayloadInfo]:
-        """List what was written earlier than this.
-
-        Raises:
-            PayloadStoreError: The listing is not complete.
-        """
-        # A listing has no deadline: it takes as long as there are pages.
-        store = without_deadline(self.store)
-        assert isinstance(store, SupportsList)  # noqa: S101, chosen by that
-        yield from store.list(self.topic, prefix=prefix, before=before)
-
-    def key(self, reference: str) -> str:
-        """The name by which records that refer to a payload know it (``worker.references.keys_of``)."""
-        if self.root is None or not reference.startswith(self.root):
-            return unquote(reference)
-        return f"{self.topic}/{unquote(reference.removeprefix(self.root))}"
-
-    def is_old(self, reference: str, before: datetime) -> bool:
-        """Whether a payload is still there, and was not renewed since it was listed.
-
-        Raises:
-            PayloadStoreError: The store does not say.
-        """
-        if not self.store.stable_references:
-            return True  # each payload is one record's, and never renewed
-        if isinstance(self.store, SupportsInfo):
-            try:
-                return self.store.info(reference).modified < before
-            except PayloadNotFoundError:
-                return False
-        prefix = "" if self.root is None else unquote(reference.removeprefix(self.root))
-        return any(info.reference == reference for info in self.list(before, prefix))
-
-    def delete(self, reference: str) -> None:
-        """Delete a payload.
-
-        Raises:
-            PayloadStoreError: It could not be deleted.
-        """
-        assert isinstance(self.store, SupportsDelete)  # noqa: S101, chosen by that
-        self.store.delete(reference)
-
-
-def folders_of(
-    stores: Iterable[PayloadStore], topics: Iterable[str], *needed: type
-) -> tuple[list[Folder], list[PayloadStore]]:
-    """The folders of some topics in those stores that can do what is needed, and the other stores."""
-    able: list[PayloadStore] = []
-    unable: list[PayloadStore] = []
-    for store in stores:
-        (able if all(isinstance(store, capability) for capability in needed) else unable).append(store)
-    return [Folder(store, topic, _root(store, topic)) for store in able for topic in topics], unable
-
-
-def _root(store: PayloadStore, topic: str) -> str | None:
-    example = store.reference(topic, _ANY_ID)
-    return None if example is None else example.removesuffix(_ANY_ID)
+_WORK: Final = "serde_chain.spark.worker.listing:list_payloads"
 
 
 class Pages:
@@ -104,42 +32,63 @@ class Pages:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        arrow = self._arrow = require("pyarrow", "spark")
-        self._schema = arrow.schema(
-            [
-                ("key", arrow.string()),
-                ("reference", arrow.string()),
-                ("size", arrow.int64()),
-                ("modified", arrow.int64()),  # µs since the epoch
-                ("folder", arrow.int32()),
-            ]
-        )
+        self._arrow = require("pyarrow", "spark")
+        self._schema = listed_schema()
 
-    def write(self, payloads: Iterable[tuple[int, str, PayloadInfo]]) -> Iterator[int]:
+    def write(self, payloads: Iterable[tuple[int, int, PayloadInfo]]) -> Iterator[int]:
         """Write payloads.
 
         Args:
-            payloads: The place of the folder among all, the key, and the payload.
+            payloads: The place of the folder among all, the name, and the payload.
 
         Yields:
             How many were written, after each page.
         """
         written = 0
-        rows = iter(payloads)
         with self._arrow.ipc.new_stream(str(self._path), self._schema) as file:
-            while page := list(islice(rows, _PAGE)):
-                entries = [(key, info.reference, info.size, _micros(info.modified), at) for at, key, info in page]
-                columns = list(map(list, zip(*entries, strict=True)))
-                file.write_batch(self._arrow.record_batch(columns, schema=self._schema))
-                written += len(page)
+            for rows in rows_of(payloads, _PAGE):
+                file.write_batch(self._arrow.record_batch(list(map(list, zip(*rows, strict=True))), self._schema))
+                written += len(rows)
                 yield written
 
     def read(self) -> Iterator[Any]:
         """The pages, as ``pyarrow.Table``."""
-        with self._arrow.ipc.open_stream(str(self._path)) as file:
+        # By its path it would be mapped, and all of it would stay in memory as far as the kernel has room.
+        with self._arrow.OSFile(str(self._path)) as source, self._arrow.ipc.open_stream(source) as file:
             for batch in file:
                 yield self._arrow.Table.from_batches([batch])
 
 
-def _micros(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1)
+def list_on_executors(spark: SparkSession, plan: ListingPlan) -> DataFrame:
+    """List folders by as many tasks as they have parts.
+
+    Returns:
+        What is listed, complete and on Spark's disks: :data:`~serde_chain.spark.plan.folders.LISTED`.
+
+    Raises:
+        JobError: A store cannot be listed.
+    """
+    tasks = len(plan.folders) * len(SHARES)
+    numbers = spark.range(0, tasks, 1, tasks)
+    listed = map_batches(numbers, _WORK, plan, f"{LISTED}, failure string").localCheckpoint(
+        storageLevel=StorageLevel.DISK_ONLY
+    )
+    if failed := listed.where("failure is not null").limit(1).collect():
+        failure = json.loads(failed[0]["failure"])
+        raise store_failed("the store cannot be listed", **failure)
+    return listed.drop("failure")
+
+
+def store_failed(what: str, *, message: str, hint: str | None, store: object, transient: bool) -> JobError:
+    """The error of a job that ends because of a store's.
+
+    Args:
+        what: What cannot be done.
+        message: The store's error, as are the others.
+        hint: What to do.
+        store: The store's scheme.
+        transient: Whether the same may work later.
+    """
+    failure = JobError(f"{what}: {message}", hint=hint or "Run it again", store=store)
+    failure.transient = transient
+    return failure

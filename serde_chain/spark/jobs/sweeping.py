@@ -20,19 +20,21 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from payload_stores.base import PayloadInfo, PayloadStore, SupportsDelete, SupportsList
+from payload_stores.base import PayloadInfo, PayloadStore
 from payload_stores.errors import PayloadStoreError
 from serde_chain.config import Config, client_config
 from serde_chain.errors import ConfigError, JobError
-from serde_chain.spark.jobs.listing import Folder, Pages, folders_of
+from serde_chain.spark.jobs.listing import Pages, list_on_executors, store_failed
 from serde_chain.spark.jobs.manifest import Manifest
 from serde_chain.spark.jobs.topics import Ends, Referring, Topics, spark_errors
 from serde_chain.spark.plan.arguments import as_topics
+from serde_chain.spark.plan.folders import Folder, ListingPlan, folders_of, stores_of
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
-from serde_chain.spark.plan.referring import open_readers, plan_reading
+from serde_chain.spark.plan.referring import ReferencePlan, open_readers, plan_reading
 
 __all__ = ["SweepReport", "sweep"]
 
@@ -120,25 +122,20 @@ def sweep(
         readers = open_readers(plan.config)
         for reader in readers.values():
             stack.callback(reader.close)
-        stores = tuple({_told(store): store for field in plan.with_stores for store in readers[field].stores}.values())
+        stores = stores_of(plan, readers)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="serde-chain-sweep-")))
         run = _Sweep(
             spark,
             Topics(spark, loaded, plan),
             stores,
-            named=named,
+            plan=plan,
             grace_ms=grace_ms,
             folder=folder,
             progress=progress or _no_progress,
         )
-        stack.callback(run.release)
+        stack.push(run.release)
         run.warn(loaded)
         return run.run(Manifest(manifest) if delete else None)
-
-
-def _told(store: PayloadStore) -> tuple[str, object]:
-    """What tells stores apart: the same one is opened for keys and for values."""
-    return store.scheme, store.reference("-", "-") or id(store)
 
 
 def _no_progress(_what: str, _count: int) -> None:
@@ -154,14 +151,14 @@ class _Sweep:
         topics: Topics,
         stores: Sequence[PayloadStore],
         *,
-        named: tuple[str, ...],
+        plan: ReferencePlan,
         grace_ms: int,
         folder: Path,
         progress: Callable[[str, int], None],
     ) -> None:
-        self._spark, self._topics, self._stores, self._named = spark, topics, stores, named
+        self._spark, self._topics, self._stores, self._plan = spark, topics, stores, plan
         self._grace_ms, self._progress = grace_ms, progress
-        self._folders, self._unable = folders_of(stores, named, SupportsList, SupportsDelete)
+        self._folders, self._unable = folders_of(stores, plan.topics)
         if not self._folders:
             raise ConfigError(
                 f"none of the payload stores ({', '.join(store.scheme for store in stores)}) can be listed and deleted "
@@ -170,6 +167,7 @@ class _Sweep:
             )
         self._listed, self._orphans = Pages(folder / "listed"), Pages(folder / "orphans")
         self._before = datetime.now(UTC) - timedelta(milliseconds=grace_ms)
+        self._listed_apart: DataFrame | None = None
         self._read: list[Referring] = []
         self._ends: Ends = {}
         self.warnings: list[str] = []
@@ -207,7 +205,7 @@ class _Sweep:
         except PayloadStoreError as error:
             raise _failed("the store cannot be listed", error) from error
         self._read_all(by_topic)
-        orphans, size = self._compare()
+        orphans, size = self._compare() if by_topic.total() else (0, 0)
         deleted = 0
         if manifest is not None:
             with manifest:
@@ -222,39 +220,47 @@ class _Sweep:
             tuple(self.warnings),
         )
 
-    def release(self) -> None:
-        """Release what Spark keeps."""
-        for referring in self._read:
+    def release(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Release what Spark keeps; not at Ctrl-C, when pyspark still waits for another answer."""
+        for referring in self._read if kind is not KeyboardInterrupt else ():
             referring.rows.unpersist()
 
     def _list(self) -> Counter[str]:
-        """List all folders into a file; returns the number of payloads by topic."""
-        by_topic: Counter[str] = Counter()
+        """List all folders; returns the number of payloads by topic.
 
-        def listed() -> Iterator[tuple[int, str, PayloadInfo]]:
-            for at, folder in enumerate(self._folders):
-                for info in folder.list(self._before):
-                    # Below one store's prefix may lie another's, whose topics are not this one's ids.
-                    if self._owner(info.reference) is folder.store:
-                        by_topic[folder.topic] += 1
-                        yield at, folder.key(info.reference), info
+        The driver lists those that several readers cannot share, such as a disk's, into a file.
+        """
+        by_topic: Counter[str] = Counter()
+        own = [at for at, folder in enumerate(self._folders) if not folder.store.shares_listing]
+        apart = tuple(at for at in range(len(self._folders)) if at not in own)
+
+        def listed() -> Iterator[tuple[int, int, PayloadInfo]]:
+            for at in own:
+                folder = self._folders[at]
+                for name, info in folder.list_own(self._before, self._stores):
+                    by_topic[folder.topic] += 1
+                    yield at, name, info
 
         for count in self._listed.write(listed()):
             self._progress("payloads listed", count)
+        if apart:
+            with spark_errors("the store cannot be listed"):
+                self._listed_apart = list_on_executors(self._spark, ListingPlan(self._plan, apart, self._before))
+                for row in self._listed_apart.groupBy("folder").count().collect():
+                    by_topic[self._folders[row["folder"]].topic] += row["count"]
+            self._progress("payloads listed", by_topic.total())
         return by_topic
-
-    def _owner(self, reference: str) -> PayloadStore:
-        return max(self._stores, key=lambda store: store.claim(reference))
 
     def _read_all(self, by_topic: Counter[str]) -> None:
         first, ends = self._topics.bounds()
         places = [place for place in ends if first[place] < ends[place]]
-        counts: Mapping[str, int] = {}
+        filled: set[str] = set()
         if places:
             self._progress("records to read", sum(ends[place] - first[place] for place in places))
-            counts = self._keep({place: first[place] for place in places}, {place: ends[place] for place in places})
+            read = self._keep({place: first[place] for place in places}, {place: ends[place] for place in places})
+            filled = {topic for topic in read.left if read.counts.get(topic)}
         self._ends = ends
-        empty = next((topic for topic in self._named if by_topic[topic] and not counts.get(topic)), None)
+        empty = next((topic for topic in self._plan.topics if by_topic[topic] and topic not in filled), None)
         if empty is not None:
             raise JobError(
                 f"the topic has no records, and {by_topic[empty]} payloads: it may have been emptied or made anew by "
@@ -265,22 +271,14 @@ class _Sweep:
 
     def _read_on(self) -> None:
         """Read what has come since the last time."""
-        first, ends = self._topics.bounds()
-        back = next((place for place in self._ends if ends.get(place, -1) < self._ends[place]), None)
-        if back is not None:
-            raise JobError(
-                "the partition ends earlier than before: its topic was made anew while it was swept",
-                hint="Run the sweep again",
-                topic=back[0],
-                partition=back[1],
-            )
+        first, ends = self._topics.check_ends(self._ends)
         begin = {place: max(first[place], self._ends.get(place, 0)) for place in ends}
         places = [place for place in ends if begin[place] < ends[place]]
         if places:
             self._keep({place: begin[place] for place in places}, {place: ends[place] for place in places})
         self._ends = ends
 
-    def _keep(self, first: Ends, ends: Ends) -> Mapping[str, int]:
+    def _keep(self, first: Ends, ends: Ends) -> Referring:
         referring = self._topics.read(first, ends)
         self._read.append(referring)
         with spark_errors("the topics cannot be read"):
@@ -295,20 +293,30 @@ class _Sweep:
                 partition=row["partition"],
                 offset=row["offset"],
             )
-        return referring.counts
+        return referring
 
     def _in_use(self, read: Sequence[Referring]) -> DataFrame:
-        """Hashes of the names of payloads in use. Two names may have one: an orphan then stays."""
-        rows = reduce(DataFrame.unionAll, (referring.rows.select("keys") for referring in read))
-        return rows.select(functions.explode("keys").alias("key")).select(functions.xxhash64("key").alias("hash"))
+        """The names of payloads in use."""
+        rows = reduce(DataFrame.unionAll, (referring.rows.select("names") for referring in read))
+        return rows.select(functions.explode("names").alias("name"))
 
-    def _without(self, page: Any, read: Sequence[Referring]) -> Any:
-        """Of a page, what is not in use, as a ``pyarrow.Table``."""
-        if not read:
-            return page
-        with spark_errors("the listing cannot be compared with the records"):
-            listed = self._spark.createDataFrame(page).withColumn("hash", functions.xxhash64("key"))
-            return listed.join(self._in_use(read), "hash", "left_anti").drop("hash").toArrow()
+    def _without(self, listed: DataFrame, read: Sequence[Referring]) -> DataFrame:
+        """Of what is listed, what is not in use."""
+        # Spark would push an anti-join below the union of pages, and compare each of them with all records.
+        in_use = self._in_use(read).withColumn("in_use", functions.lit(1))
+        return listed.join(in_use, "name", "left").where("in_use is null").select(*listed.columns)
+
+    def _all_listed(self) -> DataFrame:
+        """The listing, on Spark's disks.
+
+        So the records are read once, where comparing page by page would read all of them for each page. A checkpoint
+        lets go of the page in the driver's memory, which a cached DataFrame would keep for its plan.
+        """
+        pages = (
+            self._spark.createDataFrame(page).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+            for page in self._listed.read()
+        )
+        return reduce(DataFrame.unionAll, pages if self._listed_apart is None else (self._listed_apart, *pages))
 
     def _count_live(self) -> int:
         if not self._read:
@@ -321,12 +329,12 @@ class _Sweep:
         """Write the orphans into a file; returns their number and bytes."""
         size = 0
 
-        def orphans() -> Iterator[tuple[int, str, PayloadInfo]]:
+        def orphans() -> Iterator[tuple[int, int, PayloadInfo]]:
             nonlocal size
-            for page in self._listed.read():
-                for row in self._without(page, self._read).to_pylist():
+            with spark_errors("the listing cannot be compared with the records"):
+                for row in self._without(self._all_listed(), self._read).toLocalIterator():
                     size += row["size"]
-                    yield row["folder"], row["key"], PayloadInfo(row["reference"], row["size"], _time(row["modified"]))
+                    yield row["folder"], row["name"], PayloadInfo(row["reference"], row["size"], _time(row["modified"]))
 
         count = 0
         for count in self._orphans.write(orphans()):
@@ -340,7 +348,7 @@ class _Sweep:
         with ThreadPoolExecutor(_IN_FLIGHT, "serde-chain-sweep") as pool:
             for page in self._orphans.read() if orphans else ():
                 self._read_on()
-                rows = self._without(page, self._read[compared:]).to_pylist()
+                rows = self._still_orphans(page, self._read[compared:])
                 for part in (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)):
                     try:
                         done = list(pool.map(lambda row: self._delete_one(manifest, row), part))
@@ -350,6 +358,14 @@ class _Sweep:
                     size += sum(row["size"] for row, gone in zip(part, done, strict=True) if gone)
                     self._progress("payloads deleted", deleted)
         return deleted, size
+
+    def _still_orphans(self, page: Any, came: Sequence[Referring]) -> list[dict[str, Any]]:
+        """The rows of a page, a ``pyarrow.Table``, that are not in use by what came since they were compared."""
+        if came:
+            with spark_errors("the listing cannot be compared with the records"):
+                page = self._without(self._spark.createDataFrame(page), came).toArrow()
+        rows: list[dict[str, Any]] = page.to_pylist()
+        return rows
 
     def _delete_one(self, manifest: Manifest, row: Mapping[str, Any]) -> bool:
         folder: Folder = self._folders[row["folder"]]
@@ -365,6 +381,10 @@ def _time(micros: int) -> datetime:
 
 
 def _failed(what: str, error: PayloadStoreError) -> JobError:
-    failure = JobError(f"{what}: {error.message}", hint=error.hint or "Run it again", store=error.context.get("store"))
-    failure.transient = error.transient
-    return failure
+    return store_failed(
+        what,
+        message=error.message,
+        hint=error.hint,
+        store=error.context.get("store"),
+        transient=error.transient,
+    )

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession, functions
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
 from serde_chain.errors import JobError
@@ -29,7 +30,7 @@ _FOUND: Final = ArrayType(
         [
             StructField("field", StringType()),
             StructField("reference", StringType()),
-            StructField("keys", ArrayType(StringType())),
+            StructField("names", ArrayType(LongType())),
             StructField("kind", StringType()),
             StructField("message", StringType()),
         ]
@@ -50,7 +51,8 @@ def spark_errors(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except PySparkException as error:
+    # Java's errors that have no class of Spark's come as they are.
+    except (PySparkException, Py4JError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         # Of a failed task, the reason stands behind a page about the task.
         causes = [line.strip() for line in lines if line.startswith("Caused by:")]
@@ -65,13 +67,15 @@ class Referring(NamedTuple):
     """What some records refer to, kept on Spark's disks until it is released.
 
     Attributes:
-        rows: ``topic``, ``partition``, ``offset``, ``field``, ``reference``, ``keys``; ``kind`` and ``message``
+        rows: ``topic``, ``partition``, ``offset``, ``field``, ``reference``, ``names``; ``kind`` and ``message``
             of a placeholder that cannot be read, or of a payload with a problem.
         counts: How many records were read, by topic.
+        left: The topics that had records when all was read.
     """
 
     rows: DataFrame
     counts: Mapping[str, int]
+    left: frozenset[str]
 
 
 class Topics:
@@ -108,19 +112,21 @@ class Topics:
         settings: dict[str, Any] = {"isolation.level": self._isolation}
         with PartitionReader(self._config, "serde-chain-jobs", failure=JobError, **settings) as reader:
             for topic in self._plan.topics:
-                for partition in range(reader.count(topic)):
-                    first[topic, partition], ends[topic, partition] = reader.bounds(topic, partition)
+                for partition, (low, high) in reader.all_bounds(topic, range(reader.count(topic))).items():
+                    first[topic, partition], ends[topic, partition] = low, high
         return first, ends
 
     def read(self, first: Ends, ends: Ends) -> Referring:
         """Read what the records between some offsets refer to.
+
+        Those that go meanwhile, at the beginning of a partition, are left out: a reader has them no more.
 
         Args:
             first: Where to begin, in each partition.
             ends: Where to end.
 
         Raises:
-            JobError: They cannot be read, or not all of them.
+            JobError: They cannot be read, or a topic was made anew meanwhile.
         """
         observed = Observation()
         counting = [
@@ -143,7 +149,32 @@ class Topics:
             rows.persist(StorageLevel.DISK_ONLY)
             rows.count()
             counted = observed.get
-        return Referring(rows, {topic: int(counted[f"n{at}"]) for at, topic in enumerate(self._plan.topics)})
+        first, ends = self.check_ends(ends)
+        left = frozenset(topic for topic, partition in ends if first[topic, partition] < ends[topic, partition])
+        return Referring(rows, {topic: int(counted[f"n{at}"]) for at, topic in enumerate(self._plan.topics)}, left)
+
+    def check_ends(self, ends: Ends) -> tuple[Ends, Ends]:
+        """See that partitions still reach as far as they did.
+
+        Args:
+            ends: The offsets behind what was last in them.
+
+        Returns:
+            The bounds as they are now.
+
+        Raises:
+            JobError: One ends earlier.
+        """
+        first, now = self.bounds()
+        back = next((place for place in ends if now.get(place, -1) < ends[place]), None)
+        if back is not None:
+            raise JobError(
+                "the partition ends earlier than before: its topic was made anew while it was read",
+                hint="Run it again",
+                topic=back[0],
+                partition=back[1],
+            )
+        return first, now
 
     def _records(self, first: Ends, ends: Ends) -> DataFrame:
         places: dict[str, Sequence[int]] = defaultdict(list)
@@ -156,7 +187,8 @@ class Topics:
             .option("assign", json.dumps(places))
             .option("startingOffsets", _offsets(first))
             .option("endingOffsets", _offsets(ends))
-            .option("failOnDataLoss", "true")
+            # Retention goes on while a long topic is read. What else could be missing is seen from the ends.
+            .option("failOnDataLoss", "false")
             .option("includeHeaders", "true")
             .load()
         )

@@ -1,88 +1,165 @@
-"""DataFrames of Spark's Kafka source, read by the engine ``native``."""
+"""Columns for the engine ``native``: Spark's own functions read the last stage, in the JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql import Column, functions
 
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.jvm.columns import is_bad, message, read_natively
-from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST
-from serde_chain.spark.plan.engine import Choice
-from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
-from serde_chain.spark.plan.plan import FieldPlan, changed_columns
-from serde_chain.spark.plan.prerequisites import check_worker_python
+from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE
+from serde_chain.spark.plan.plan import FieldPlan
+from serde_chain.spark.plan.reading_engine import Choice
+from serde_chain.spark.plan.spark_avro import READABLE, from_avro, required_field
 from serde_chain.spark.plan.types import spark_of
 from serde_chain.spark.references import marked
-from serde_chain.spark.udfs import run_in_workers
 
-__all__ = ["DECODED", "ERROR", "decode_natively"]
+__all__ = ["any_of", "crossing", "is_bad", "let", "message", "read_natively"]
 
-ERROR: Final = "serde_error"
-DECODED: Final = "__serde_chain"
+_TO_THE_END: Final = 2**31 - 1
 
 
-def decode_natively(
-    frame: DataFrame,
-    config: dict[str, object],
-    choices: Mapping[str, Choice],
-    fields: Mapping[str, FieldPlan | None],
-    mode: str,
-) -> DataFrame:
-    """Decode the Kafka columns of a DataFrame.
+def crossing(choice: Choice, value: Column, headers: Column | None) -> Column | None:
+    """Whether Arrow has to read a row instead.
 
     Args:
-        frame: With columns as they were checked.
-        config: Flat configuration.
-        choices: What Spark is to do with ``key`` and ``value``; those not here stay.
-        fields: Their plans.
-        mode: The mode.
+        choice: What Spark is to do.
+        value: The bytes, as they came. The column is used several times.
+        headers: The record's headers; None if no stage needs any.
+
+    Returns:
+        A condition, null for false where there is no value; None if it would never be true.
     """
-    context: dict[str, Column] = {name: functions.col(name) for name in CONTEXT if name in frame.columns}
-    columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
-    errors: list[Column] = []
-    work = frame
-    before = {name: choice.before for name, choice in choices.items() if choice.before is not None}
-    if before:
-        check_worker_python(frame.sparkSession)
-        work, columns, errors = _run_before(work, config, before, columns, mode)
-    read = dict(columns)
-    for name, choice in choices.items():
-        field: Any = fields[name]
-        # In a step of its own, since it is used several times below.
-        data = functions.col(f"{DECODED}_{name}_bytes")
-        work = work.withColumn(f"{DECODED}_{name}_bytes", columns[name])
-        result = read_natively(choice, data, spark_of(field.arrow_type), mode=mode, context=context, field=name)
-        work = work.withColumn(f"{DECODED}_{name}_read", result)
-        read[name] = functions.col(f"{DECODED}_{name}_read")
-        errors.append(functions.when(is_bad(data, read[name]), message(choice, data, context, name)))
-    selected = [read.get(name, functions.col(f"`{name}`")).alias(name) for name in frame.columns]
-    if mode == FAILFAST:
-        return work.select(*selected)
-    work = work.withColumn(f"{DECODED}_error", functions.nullif(functions.concat_ws("; ", *errors), functions.lit("")))
-    error = functions.col(f"{DECODED}_error")
-    if mode == DROPMALFORMED:
-        return work.where(error.isNull()).select(*selected)
-    if "headers" in columns:
-        # An unreadable record keeps the headers that could help to read it.
-        kept = functions.when(error.isNull(), columns["headers"]).otherwise(functions.col("headers")).alias("headers")
-        selected[frame.columns.index("headers")] = kept
-    return work.select(*selected, error.alias(ERROR))
+    conditions = []
+    if choice.markers and headers is not None:
+        conditions.append(marked(headers, choice.markers))
+    if choice.open_ended:
+        conditions.append(~_is_known(choice, value))
+    return any_of(conditions)
 
 
-def _run_before(
-    frame: DataFrame, config: dict[str, object], plans: Mapping[str, FieldPlan], columns: dict[str, Column], mode: str
-) -> tuple[DataFrame, dict[str, Column], list[Column]]:
-    """Run the stages before the last: the DataFrame with their output, what to read now, and errors."""
-    value, key = plans.get(VALUE), plans.get(KEY)
-    crossing = marked(functions.col("headers"), plans.values())
-    gives = changed_columns(columns, value, key, mode)
-    result = run_in_workers("decode", config, columns, value=value, key=key, gives=gives, mode=mode, where=crossing)
-    given = functions.col(DECODED)
-    after = {
-        name: functions.when(crossing, given[name]).otherwise(column) if name in gives else column
-        for name, column in columns.items()
-    }
-    return frame.withColumn(DECODED, result), after, [given["error"]] if mode != FAILFAST else []
+def any_of(conditions: Iterable[Column | None]) -> Column | None:
+    """Whether one of several conditions is true; None if there are none."""
+    given = [one for one in conditions if one is not None]
+    return reduce(operator.or_, given) if given else None
+
+
+def read_natively(
+    choice: Choice, value: Column, field: FieldPlan, *, mode: str, context: Mapping[str, Column]
+) -> Column:
+    """Read the last stage.
+
+    Args:
+        choice: What to do.
+        value: The bytes, of rows for which :func:`crossing` is not true. The column is used several times.
+        field: How Arrow would read them.
+        mode: The mode; all but ``FAILFAST`` return null for what cannot be read.
+        context: Columns by name that identify the record.
+    """
+    if choice.kind == "bytes":
+        return value
+    if choice.kind == "string":
+        text = value.cast("string")
+        result = functions.when(functions.is_valid_utf8(text), text)
+    else:
+        result = _avro(choice, value, mode, has_context=bool(context))
+    plain = choice.kind == "avro" and len(choice.branches) == 1 and not choice.branches[0].prefix
+    if mode != FAILFAST or (plain and not context):
+        return result
+    error = functions.concat(
+        functions.lit("DecodeError: "), message(choice, value, context, KEY if field.is_key else VALUE)
+    )
+    whatever = functions.raise_error(error).cast(spark_of(field.arrow_type))
+    return result.when(value.isNotNull(), whatever)
+
+
+def _is_known(choice: Choice, value: Column) -> Column:
+    """Whether a value begins with the bytes of a branch."""
+    prefixes: Any = [functions.lit(branch.prefix) for branch in choice.branches]
+    return functions.substring(value, 1, len(choice.branches[0].prefix)).isin(*prefixes)
+
+
+def _avro(choice: Choice, value: Column, mode: str, *, has_context: bool) -> Column:
+    result: Any = functions
+    for branch in choice.branches:
+        data = functions.substring(value, len(branch.prefix) + 1, _TO_THE_END) if branch.prefix else value
+        read = from_avro(data, branch.schema, choice.reader, mode)
+        conditions = [functions.startswith(value, functions.lit(branch.prefix))] if branch.prefix else []
+        if mode == PERMISSIVE:
+            # It returns a record of nothing but nulls for what it cannot read.
+            read = _or_null(read, str(required_field(json.loads(choice.reader or branch.schema))))
+        elif mode == DROPMALFORMED or has_context:
+            probe = _probe(json.loads(choice.reader or branch.schema), whole=mode == DROPMALFORMED)
+            conditions.append(from_avro(data, branch.schema, probe, PERMISSIVE)[READABLE].isNotNull())
+        if not conditions:
+            return read
+        result = result.when(reduce(lambda a, b: a & b, conditions), read)
+    column: Column = result
+    return column
+
+
+def _or_null(record: Column, required: str) -> Column:
+    """A record, or null where a field is null that never is."""
+    return let(record, lambda whole: functions.when(whole[required].isNotNull(), whole))
+
+
+def _probe(reader: dict[str, Any], *, whole: bool) -> str:
+    """A schema to read into that finds what cannot be read, in less time than reading all of it.
+
+    Avro steps over the other fields. On the way it finds what is cut off or foreign, save in types of which it only
+    reads the length, or nothing: these are read.
+    """
+    fields = [field for field in reader["fields"] if whole or not _steps_safely(field["type"])]
+    return json.dumps({**reader, "fields": [*fields, {"name": READABLE, "type": "boolean", "default": True}]})
+
+
+def _steps_safely(kind: Any) -> bool:
+    if isinstance(kind, list):
+        return all(map(_steps_safely, kind))
+    if isinstance(kind, dict):
+        plain = "logicalType" not in kind and kind["type"] in {"array", *_SAFE}
+        return plain and (kind["type"] != "array" or _steps_safely(kind["items"]))
+    return kind in _SAFE
+
+
+_SAFE: Final = frozenset(["null", "boolean", "int", "long", "float", "double"])
+
+
+def message(choice: Choice, value: Column, context: Mapping[str, Column], field: str) -> Column:
+    """The error of a value that could not be read, with its place, in the words of the other engine."""
+    if choice.kind == "string":
+        problem = functions.lit("the text is not UTF-8")
+    else:
+        problem = functions.lit("the bytes are not a record of the schema")
+        prefix = choice.branches[0].prefix if choice.branches and not choice.open_ended else b""
+        if prefix:
+            begins = functions.hex(functions.substring(value, 1, len(prefix)))
+            expected = functions.lit(f" instead of the schema's {prefix.hex().upper()}")
+            other = functions.concat(functions.lit("the data begins with "), begins, expected)
+            problem = functions.when(_is_known(choice, value), problem).otherwise(other)
+    parts = [problem, functions.lit(" [")]
+    if "topic" in context:
+        parts += [functions.lit("topic="), _text(context["topic"]), functions.lit(", ")]
+    parts.append(functions.lit(f"field={field}, stage={choice.label}"))
+    for name in ("partition", "offset"):
+        if name in context:
+            parts += [functions.lit(f", {name}="), _text(context[name])]
+    return functions.concat(*parts, functions.lit("]"))
+
+
+def _text(column: Column) -> Column:
+    return functions.coalesce(column.cast("string"), functions.lit("null"))
+
+
+def is_bad(value: Column, result: Column) -> Column:
+    """Whether there was a value, and it could not be read."""
+    return value.isNotNull() & result.isNull()
+
+
+def let(column: Column, use: Callable[[Column], Column]) -> Column:
+    """Use a column several times and have it evaluated once, as ``let`` does in other languages."""
+    return functions.get(functions.transform(functions.array(column), use), functions.lit(0))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
+from typing import Final
+
 from pyspark.sql import Column, functions
 
-from serde_chain.spark.plan.native_writing import NativeWriter
+from serde_chain.spark.plan.writing_engine import NativeWriter
 
-__all__ = ["write_natively"]
+__all__ = ["size_beside_value", "write_natively"]
+
+# The lengths of a header's name and value.
+_HEADER_OVERHEAD: Final = 10
 
 
 def write_natively(writer: NativeWriter, value: Column) -> Column:
@@ -28,3 +35,26 @@ def write_natively(writer: NativeWriter, value: Column) -> Column:
     data = avro.to_avro(value, writer.schema)
     # SQL's concatenation costs nothing that could be measured, and is null where the record is.
     return functions.concat(functions.lit(writer.prefix), data) if writer.prefix else data
+
+
+def size_beside_value(key: Column | None, headers: Column | None) -> Column:
+    """How many bytes of a record its key and its headers take.
+
+    Args:
+        key: The encoded key; None if there is no such column.
+        headers: The headers, likewise.
+    """
+    sizes = [functions.lit(0)]
+    if key is not None:
+        sizes.append(_octets(key))
+    if headers is not None:
+
+        def add(total: Column, header: Column) -> Column:
+            return total + _octets(header["key"]) + _octets(header["value"]) + _HEADER_OVERHEAD
+
+        sizes.append(functions.coalesce(functions.aggregate(headers, functions.lit(0), add), functions.lit(0)))
+    return reduce(operator.add, sizes)
+
+
+def _octets(data: Column) -> Column:
+    return functions.coalesce(functions.octet_length(data), functions.lit(0))

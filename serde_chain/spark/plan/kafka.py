@@ -1,4 +1,4 @@
-"""The columns of Spark's Kafka source."""
+"""The columns of Spark's Kafka source, and one beside them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["CONTEXT", "HEADERS", "KAFKA", "ColumnOrName", "as_column", "typed_columns"]
+__all__ = ["CONTEXT", "HEADERS", "KAFKA", "ColumnOrName", "as_column", "called", "typed_columns"]
 
 ColumnOrName: TypeAlias = Column | str
 
@@ -43,6 +43,20 @@ CONTEXT: Final = ("topic", "partition", "offset")
 def as_column(given: ColumnOrName) -> Column:
     """A column by its name, or as it is."""
     return functions.col(given) if isinstance(given, str) else given
+
+
+def called(function: str, given: ColumnOrName, column: Column) -> Column:
+    """A column under the name of the function that made it, where Spark would name it by its whole expression.
+
+    Args:
+        function: The function.
+        given: What it was called with.
+        column: What it made of it.
+
+    Returns:
+        The column, called ``resolve(value)``; ``resolve`` where what was given has no name that could be seen.
+    """
+    return column.alias(f"{function}({given})" if isinstance(given, str) else function)
 
 
 def typed_columns(**given: ColumnOrName | None) -> dict[str, Column]:

@@ -8,14 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import FAILFAST
 
-__all__ = ["FieldPlan", "Plan", "changed_columns", "pickled"]
+__all__ = ["RETRIES", "FieldPlan", "Plan", "changed_columns", "pickled"]
+
+
+# Workers import it, and say by themselves what their interpreter lacks: this module needs no pyspark.
+RETRIES: Final = "serde_retries"
+"""The column that says how often stores have repeated requests."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Plan:
         value: How values are read; None leaves them.
         key: How keys are read; None leaves them.
         gives: The fields of the struct that the function returns, out of ``value``, ``key``, ``headers``, ``timestamp``
-            (µs, UTC) and ``error``; none for the value alone.
+            (µs, UTC), ``error`` and ``serde_retries``; none for the value alone.
         mode: ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
         python: The driver's interpreter, for messages.
         leaves_empty: Return null instead of a struct where neither value nor key is present.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,16 +13,19 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from pyspark import SparkFiles
+from pyspark.sql import functions
 
 from payload_stores.plugins import require
 from serde_chain.errors import MissingDependencyError
 
-__all__ = ["check_packages", "check_worker_python"]
+__all__ = ["check_packages", "check_worker_python", "has_arrow_udfs", "worker_packages"]
 
 _INSTALL: Final = "pip install 'serde-chain[spark]'"
 # (package, lowest major and minor version, version from which on it does not work)
 _VERSIONS: Final = (("pyspark", (4, 0), (5, 0)), ("pandas", (2, 2), (3, 0)), ("pyarrow", (15, 0), None))
 _PROBE_SECONDS: Final = 60
+# Not local-cluster, whose executors are processes of their own.
+_LOCAL: Final = re.compile(r"local(\[|$)")
 
 
 def check_packages() -> None:
@@ -44,6 +48,26 @@ def check_packages() -> None:
             )
 
 
+def has_arrow_udfs() -> bool:
+    """Whether pyspark has functions on Arrow arrays, as from 4.1 on.
+
+    Example:
+        >>> has_arrow_udfs() == ("pandas" not in worker_packages())
+        True
+    """
+    return hasattr(functions, "arrow_udf")
+
+
+def worker_packages() -> tuple[str, ...]:
+    """What pyspark needs in the workers for functions on Arrow arrays; where it has none, they are pandas UDFs.
+
+    Example:
+        >>> "pyarrow" in worker_packages()
+        True
+    """
+    return ("pyarrow",) if has_arrow_udfs() else ("pyarrow", "pandas")
+
+
 def check_worker_python(session: Any) -> None:
     """Check the interpreter of the workers, where it is sure to be one of this machine: with a local master.
 
@@ -53,9 +77,10 @@ def check_worker_python(session: Any) -> None:
     Raises:
         MissingDependencyError: It lacks a package; the message names PYSPARK_PYTHON.
     """
-    # A Spark Connect session has no context, and its workers run elsewhere; there the worker itself reports it.
+    # A Spark Connect session has no context, and its workers run elsewhere, as those of a cluster do, in folders of
+    # their own with archives of their own; there the worker itself reports it.
     context = getattr(session, "sparkContext", None)
-    if context is None or not str(context.master).startswith("local"):
+    if context is None or not _LOCAL.match(str(context.master)):
         return
     python = shutil.which(str(context.pythonExec))
     if python is None or Path(python).absolute() == Path(sys.executable).absolute():
@@ -98,7 +123,7 @@ def _probe(python: str, path: str) -> str:
         path: Its ``PYTHONPATH``.
     """
     # Not pyspark, which Spark brings along for its workers.
-    modules = "serde_chain.spark.worker.decode, pandas, pyarrow"
+    modules = ", ".join(("serde_chain.spark.worker.decode", *worker_packages()))
     done = subprocess.run(
         [python, "-c", f"import {modules}"],
         env={**os.environ, "PYTHONPATH": path},

@@ -20,14 +20,24 @@ from serde_chain.record import KEY, VALUE
 from serde_chain.stages.large_message.options import ACCEPT, FETCH, FORMAT, STORE
 from serde_chain.stages.large_message.routes import routes_of
 
-__all__ = ["END", "WHOLE", "ReferencePlan", "open_readers", "plan_reading"]
+__all__ = [
+    "CHAINS",
+    "END",
+    "FIELDS",
+    "WHOLE",
+    "ReferencePlan",
+    "open_readers",
+    "plan_reading",
+    "stages_that_read",
+    "stages_that_write",
+]
 
 WHOLE: Final = "whole"
 END: Final = "end"
 
-_FIELDS: Final = ((VALUE, False), (KEY, True))
-_CHAINS: Final = frozenset(
-    f"{name}.{side.word}{plural}" for name, _ in _FIELDS for side in (SERIALIZE, DESERIALIZE) for plural in ("", "s")
+FIELDS: Final = ((VALUE, False), (KEY, True))
+CHAINS: Final = frozenset(
+    f"{name}.{side.word}{plural}" for name, _ in FIELDS for side in (SERIALIZE, DESERIALIZE) for plural in ("", "s")
 )
 _COLUMNS: Final = ("value", "headers", "topic", "partition", "offset", "key")
 
@@ -66,7 +76,7 @@ def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> Refer
     Raises:
         ConfigError: The configuration is wrong, or moves no payloads.
     """
-    heads = {name: _head(config, is_key=is_key) for name, is_key in _FIELDS}
+    heads = {name: stages_that_read(config, is_key=is_key) for name, is_key in FIELDS}
     moving = next((head[-1] for head in heads.values() if head), None)
     if moving is None:
         raise ConfigError(
@@ -74,9 +84,9 @@ def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> Refer
             hint="Name large-message in value.deserializers or in value.serializers",
             key="value.deserializers",
         )
-    reduced = {key: value for key, value in config.items() if key not in {*_CHAINS, DESCRIBE.name, FETCH.name}}
-    for name, is_key in _FIELDS:
-        items = heads[name] or [_by_headers(moving, config, is_key=is_key)]
+    reduced = {key: value for key, value in config.items() if key not in {*CHAINS, DESCRIBE.name, FETCH.name}}
+    for name, is_key in FIELDS:
+        items = _with_marked(heads[name], config, is_key=is_key) or [_by_headers(moving, config, is_key=is_key)]
         reduced[f"{name}.deserializers"] = [{"class": item.target, **item.options} for item in items]
     readers = open_readers(reduced)
     try:
@@ -84,7 +94,7 @@ def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> Refer
     finally:
         for reader in readers.values():
             reader.close()
-    of_value, of_key = (_store_options(heads[name]) for name, _ in _FIELDS)
+    of_value, of_key = (_store_options(heads[name]) for name, _ in FIELDS)
     fields = (VALUE,) if of_key is None or of_key == of_value else (KEY,) if of_value is None else (VALUE, KEY)
     return ReferencePlan(reduced, topics, markers, fields)
 
@@ -98,7 +108,7 @@ def open_readers(config: Mapping[str, object]) -> dict[str, DeserializerChain]:
     """The chains of a plan's configuration, by the field that they are for; the caller closes them."""
     readers: dict[str, DeserializerChain] = {}
     try:
-        for name, is_key in _FIELDS:
+        for name, is_key in FIELDS:
             readers[name] = DeserializerChain.from_config(config, is_key=is_key)
     except BaseException:
         for reader in readers.values():
@@ -115,14 +125,29 @@ def _markers(readers: Mapping[str, DeserializerChain]) -> frozenset[str] | None:
     return None if None in marks else frozenset().union(*(mark for mark in marks if mark is not None))
 
 
-def _head(config: Mapping[str, object], *, is_key: bool) -> list[StageItem]:
-    """The deserializers up to the one that follows references; none where the configuration moves no payloads."""
+def stages_that_read(config: Mapping[str, object], *, is_key: bool) -> list[StageItem]:
+    """The deserializers up to the one that follows references; none where the configuration moves no payloads.
+
+    Args:
+        config: Flat configuration of a consumer, or of a producer, whose stages are turned round.
+        is_key: Whether those of keys.
+    """
     reading = _up_to_payloads(stage_items(config, DESERIALIZE, is_key=is_key), DESERIALIZE)
     if reading:
         return [*reading[:-1], _accepting(reading[-1], config)]
-    writing = _up_to_payloads(stage_items(config, SERIALIZE, is_key=is_key)[::-1], SERIALIZE)
+    writing = stages_that_write(config, is_key=is_key)[::-1]
     undoing = [_undoing(item, config, is_key=is_key) for item in writing]
     return [*undoing[:-1], _accepting(undoing[-1], config)] if undoing else []
+
+
+def stages_that_write(config: Mapping[str, object], *, is_key: bool) -> list[StageItem]:
+    """The serializers from the one that makes references on; none where the configuration moves no payloads.
+
+    Args:
+        config: Flat configuration of a producer.
+        is_key: Whether those of keys.
+    """
+    return _up_to_payloads(stage_items(config, SERIALIZE, is_key=is_key)[::-1], SERIALIZE)[::-1]
 
 
 def _up_to_payloads(items: list[StageItem], side: Side) -> list[StageItem]:
@@ -165,6 +190,17 @@ def _accepting(item: StageItem, config: Mapping[str, object]) -> StageItem:
     if more := [name for name in dict.fromkeys(written) if name not in named]:
         own[ACCEPT.name] = [*named, *more]
     return StageItem(item.target, own, item.key)
+
+
+def _with_marked(head: list[StageItem], config: Mapping[str, object], *, is_key: bool) -> list[StageItem]:
+    """The same stages; the last one also reads what headers mark, of formats that the configuration leaves out."""
+    if not head or head[-1].target == "auto":
+        return head
+    *before, last = head
+    named = ACCEPT.read({**config, **last.options})
+    more = [name for name in ACCEPT.default if name not in named and _is_for(name, is_key=is_key)]
+    options = {**last.options, ACCEPT.name: [*named, *more]} if more else last.options
+    return [*before, StageItem(last.target, options, last.key)]
 
 
 def _by_headers(moving: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:

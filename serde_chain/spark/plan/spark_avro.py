@@ -5,14 +5,35 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Column, SparkSession, functions
 from pyspark.sql.types import DataType
 
 from serde_chain.spark.plan.arguments import FAILFAST, PERMISSIVE
+from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["from_avro", "required_field", "type_of_from_avro"]
+__all__ = ["READABLE", "changes_dates", "from_avro", "names_not_told_apart", "required_field", "type_of_from_avro"]
+
+READABLE: Final = "__serde_chain_readable"
+"""A field that ``from_avro`` gets to read beside those of the schema, so that its default shows success."""
+
+
+_GREGORIAN: Final = "CORRECTED"
+_REBASE: Final = "spark.sql.avro.datetimeRebaseModeInWrite"
+
+
+def changes_dates(session: SparkSession) -> str | None:
+    """The setting of a session by which ``to_avro``, which has no options, writes old dates in another calendar.
+
+    Args:
+        session: The session.
+
+    Returns:
+        The setting; None where dates are written as they are.
+    """
+    mode = session.conf.get(_REBASE)
+    return None if mode == _GREGORIAN else f"{_REBASE} = {mode}"
 
 
 def from_avro(value: Column, schema: str, reader: str | None, mode: str) -> Column:
@@ -26,7 +47,8 @@ def from_avro(value: Column, schema: str, reader: str | None, mode: str) -> Colu
     """
     from pyspark.sql.avro import functions as avro
 
-    options = {"mode": PERMISSIVE if mode == PERMISSIVE else FAILFAST}
+    # Avro's calendar is the Gregorian one, whatever the session is set to for files of older Sparks.
+    options = {"mode": PERMISSIVE if mode == PERMISSIVE else FAILFAST, "datetimeRebaseMode": _GREGORIAN}
     if reader is not None:
         options["avroSchema"] = reader
     return avro.from_avro(value, schema, options)
@@ -59,4 +81,21 @@ def required_field(schema: Mapping[str, Any]) -> str | None:
         kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
         if not any(kind in ("null", {"type": "null"}) for kind in kinds):
             return str(field["name"])
+    return None
+
+
+def names_not_told_apart(schema: AvroSchema) -> tuple[str, str] | None:
+    """Two fields of one record whose names are one to Spark's functions; None if there are none.
+
+    They ignore case, and fail at each record of such a schema, but not when a query is planned.
+
+    Args:
+        schema: The schema.
+    """
+    for definition in schema.named.values():
+        known = {READABLE: READABLE}
+        for field in definition.get("fields", ()):
+            other = known.setdefault(field["name"].lower(), field["name"])
+            if other is not field["name"]:
+                return other, field["name"]
     return None

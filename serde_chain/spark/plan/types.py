@@ -70,11 +70,9 @@ def _as_strict(schema: DataType, kind: Any) -> DataType:
 
 
 def as_nullable(schema: DataType) -> DataType:
-    """A type with everything in it nullable, as ``from_avro`` returns it in the mode PERMISSIVE."""
+    """A type with everything in it nullable, as ``from_avro`` returns it in the mode PERMISSIVE; comments are gone."""
     if isinstance(schema, StructType):
-        return StructType(
-            [StructField(field.name, as_nullable(field.dataType), True, field.metadata) for field in schema]
-        )
+        return StructType([StructField(field.name, as_nullable(field.dataType)) for field in schema])
     if isinstance(schema, ArrayType):
         return ArrayType(as_nullable(schema.elementType), containsNull=True)
     if isinstance(schema, MapType):

@@ -31,7 +31,7 @@ class WritePlan:
     Attributes:
         config: The whole configuration, flat.
         columns: What the function's arguments are, by their names in Spark's Kafka sink.
-        gives: The fields of the struct that it returns, out of ``key``, ``value`` and ``headers``.
+        gives: The fields of the struct that it returns, out of ``key``, ``value``, ``headers`` and ``serde_retries``.
         first: The first stage of the value chain that is run; those before it were run by Spark.
         python: The driver's interpreter, for messages.
     """

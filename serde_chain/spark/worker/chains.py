@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from payload_stores.plugins import require
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import MissingDependencyError
+from serde_chain.spark.plan.shipping import remedy
 
 __all__ = ["chain", "close_all", "let_go", "use"]
 
@@ -61,8 +62,7 @@ def use(key: bytes, make: Callable[[bytes], T]) -> Iterator[T]:
         except MissingDependencyError as error:
             raise MissingDependencyError(
                 f"{error.message} in the interpreter of Spark's workers, {sys.executable}",
-                hint=f"{error.hint} there, or set PYSPARK_PYTHON to an interpreter that has it; the driver's is "
-                f"{pickle.loads(key).python}",  # noqa: S301, the driver's own bytes
+                hint=remedy(str(error.hint), driver=pickle.loads(key).python),  # noqa: S301, the driver's own bytes
             ) from error
     _decoders.move_to_end(key)
     entry.users += 1

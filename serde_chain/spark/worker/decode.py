@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
@@ -18,9 +19,10 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, VALUE, Context
 from serde_chain.spark.plan.arguments import FAILFAST
-from serde_chain.spark.plan.plan import FieldPlan, Plan
+from serde_chain.spark.plan.plan import RETRIES, FieldPlan, Plan
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
+from serde_chain.spark.worker.retries import Retries
 from serde_chain.spark.worker.values import converter
 
 __all__ = ["decode_batches"]
@@ -99,6 +101,11 @@ class _Field:
         labels = [label.partition(" (")[0] for label in self._chain.labels]
         self._run = DeserializerChain(stages, labels=labels)
 
+    @property
+    def retries(self) -> int:
+        """How many requests were repeated."""
+        return self._chain.retries
+
     def parts(self, batch: Batch) -> Iterator[Batch]:
         """A batch in parts, with values of the column's type."""
         for part in self._run.read_parts(batch, _PART_BYTES):
@@ -138,6 +145,8 @@ class _Decoder:
         self._key, self._value = (
             None if field is None else _Field(field, plan.config) for field in (plan.key, plan.value)
         )
+        fields = [field for field in (self._key, self._value) if field is not None]
+        self._retries = Retries(lambda: sum(field.retries for field in fields))
 
     def close(self) -> None:
         """Release the chains."""
@@ -206,6 +215,8 @@ class _Decoder:
         if "error" in gives:
             texts = ["; ".join(map(str, result.errors[row])) if row in result.errors else None for row in range(count)]
             given["error"] = self._arrow.array(texts, type=self._arrow.string())
+        if RETRIES in gives:
+            given[RETRIES] = self._retries.column(_came(came))
         fields = [self._arrow.field(name, given[name].type) for name in gives]
         arrays = [given[name] for name in gives]
         return self._arrow.StructArray.from_arrays(arrays, fields=fields, mask=self._mask(came))
@@ -214,8 +225,13 @@ class _Decoder:
         """The rows to leave null: where a plan asks for it, those in which neither value nor key is present."""
         if not self._plan.leaves_empty:
             return None
-        compute: Any = require("pyarrow.compute", "spark")
-        return compute.and_(came["value"].is_null(), came["key"].is_null())
+        return require("pyarrow.compute", "spark").invert(_came(came))
+
+
+def _came(columns: Mapping[str, Any]) -> Any:
+    """The rows in which value or key is present."""
+    compute: Any = require("pyarrow.compute", "spark")
+    return reduce(compute.or_, (columns[name].is_valid() for name in (VALUE, KEY) if name in columns))
 
 
 def _null_where_empty(headers: Any) -> Any:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from itertools import repeat
 from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
+from serde_chain.arrow.columns import views
 from serde_chain.chain import SerializerChain
-from serde_chain.errors import ConfigError
-from serde_chain.prefetch import Ahead, Prefetch
+from serde_chain.errors import ConfigError, EncodeError
+from serde_chain.prefetch import Prefetch
 from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.spark.plan.plan import RETRIES
 from serde_chain.spark.plan.writing import WritePlan, open_setup
 from serde_chain.spark.worker import chains
+from serde_chain.spark.worker.avro_rows import branch_namer, check_integers
 from serde_chain.spark.worker.memory import give_back_at_once
+from serde_chain.spark.worker.retries import Retries
 from serde_chain.spark.worker.values import maps_as_dicts
+from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.stage import AvroSerializer
 from serde_chain.transfer import Transfer, then
 
 __all__ = ["encode_batches"]
@@ -24,7 +31,6 @@ __all__ = ["encode_batches"]
 _PART_BYTES: Final = 8 << 20
 # Values that are larger on average are passed on as they lie in the batch.
 _LARGE_BYTES: Final = 1 << 16
-_TICK: Final = 1.0
 
 
 def encode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
@@ -53,15 +59,32 @@ def _open(pickled: bytes) -> _Encoder:
 
 
 class _Written(NamedTuple):
-    """A record on its way, or done.
+    """Records as they are written, by column.
+
+    Objects that stay, one for each record, would have Python's collector walk through all values again and again: that
+    took as long as the writing itself.
 
     Attributes:
-        headers: Its headers, to which stages add.
-        step: Its encoded key and value, or a transfer that leads to them.
+        keys: Encoded keys.
+        values: Encoded values.
+        headers: Headers, to which stages add; None where there are none.
+        transfers: Records on their way, by their rows: transfers that lead to key and value.
     """
 
-    headers: list[tuple[str, Any]]
-    step: Any
+    keys: list[Any]
+    values: list[Any]
+    headers: list[list[tuple[str, Any]] | None]
+    transfers: list[tuple[int, Transfer[Any]]]
+
+    def add(self, step: Any, headers: list[tuple[str, Any]]) -> None:
+        """Add a record: its key and value, or a transfer that leads to them."""
+        on_its_way = isinstance(step, Transfer)
+        if on_its_way:
+            self.transfers.append((len(self.keys), step))
+        key, value = (None, None) if on_its_way else step
+        self.keys.append(key)
+        self.values.append(value)
+        self.headers.append(headers if headers or on_its_way else None)
 
 
 class _Encoder:
@@ -71,11 +94,16 @@ class _Encoder:
         self._plan = plan
         self._arrow = require("pyarrow", "spark")
         self._setup = setup = open_setup(plan.config)
-        self._key = setup.key if KEY in plan.gives else None
-        self._value = setup.value
-        if plan.first and setup.value is not None:
-            names = [label.partition(" (")[0] for label in setup.value.labels[plan.first :]]
-            self._value = SerializerChain(setup.value.stages[plan.first :], labels=names)
+        value = setup.value
+        if plan.first and value is not None:
+            names = [label.partition(" (")[0] for label in value.labels[plan.first :]]
+            value = SerializerChain(value.stages[plan.first :], labels=names)
+        key = setup.key if KEY in plan.gives else None
+        self._run_key, self._run_value = _runs(key), _runs(value)
+        schemas = {name: _avro_schema(chain) for name, chain in ((KEY, key), (VALUE, value)) if chain is not None}
+        self._schemas = {name: schema for name, schema in schemas.items() if schema is not None}
+        used = [chain for chain in (setup.key, setup.value) if chain is not None]
+        self._retries = Retries(lambda: sum(chain.retries for chain in used))
         in_flight, most_bytes = setup.upload_bounds
         # The same that fetches payloads ahead of readers: transfers in their order, within bounds.
         self._uploads = Prefetch(methodcaller("run"), in_flight=in_flight, max_bytes=most_bytes)
@@ -87,93 +115,116 @@ class _Encoder:
     def encode(self, arrays: tuple[Any, ...]) -> Iterator[Any]:
         """Encode one batch of input, in parts."""
         columns = dict(zip(self._plan.columns, arrays, strict=False))
+        for name, schema in self._schemas.items():
+            if name in columns:
+                check_integers(schema, columns[name], name)
         count = len(columns[VALUE])
         size = sum(column.nbytes for column in columns.values())
         rows = max(1, count * _PART_BYTES // max(size, 1))
         for start in range(0, count, rows):
             yield self._part({name: column.slice(start, rows) for name, column in columns.items()})
         if not count:
-            yield self._output([], [])
+            yield self._output(_Written([], [], [], []))
 
     def _part(self, columns: Mapping[str, Any]) -> Any:
         count = len(columns[VALUE])
         nothing = [None] * count
-        values, keys = (_objects(columns[name]) if name in columns else nothing for name in (VALUE, KEY))
+        values, keys = (
+            _objects(columns[name], name, self._schemas.get(name)) if name in columns else nothing
+            for name in (VALUE, KEY)
+        )
         topics, partitions = (
             columns[name].to_pylist() if name in columns else nothing for name in ("topic", "partition")
         )
         headers = _headers(columns.get("headers"), count)
-        written = [
-            _Written(own, self._begin(value, key, topic, partition, own))
-            for value, key, topic, partition, own in zip(values, keys, topics, partitions, headers, strict=True)
-        ]
-        return self._output([record.headers for record in written], self._finished(written))
+        written = _Written([], [], [], [])
+        for value, key, topic, partition, own in zip(values, keys, topics, partitions, headers, strict=True):
+            written.add(self._begin(value, key, topic, partition, own), own)
+        self._finish(written)
+        return self._output(written)
 
     def _begin(self, value: Any, key: Any, topic: Any, partition: Any, headers: list[tuple[str, Any]]) -> Any:
         """Encode a record up to its first upload; as ``Producer`` does, the key comes first."""
+        if self._run_key is None:
+            return self._with_key(key, value, topic, partition, headers)
+        step = self._run_key(key, RecordContext(topic, KEY, headers, None, partition))
+        return then(step, lambda encoded: self._with_key(encoded, value, topic, partition, headers))
 
-        def with_key(encoded_key: Any) -> Any:
-            ctx = RecordContext(topic, VALUE, headers, encoded_key, partition)
-            step = value if self._value is None else self._value.begin(value, ctx)
-            return then(step, lambda encoded: (encoded_key, encoded))
+    def _with_key(self, key: Any, value: Any, topic: Any, partition: Any, headers: list[tuple[str, Any]]) -> Any:
+        if self._run_value is None:
+            return key, value
+        step = self._run_value(value, RecordContext(topic, VALUE, headers, key, partition))
+        return then(step, lambda encoded: (key, encoded)) if isinstance(step, Transfer) else (key, step)
 
-        if self._key is None:
-            return with_key(key)
-        return then(self._key.begin(key, RecordContext(topic, KEY, headers, None, partition)), with_key)
-
-    def _finished(self, written: Sequence[_Written]) -> list[tuple[Any, Any]]:
-        """Run the uploads, in parallel; returns keys and values."""
-        transfers = [(at, record.step) for at, record in enumerate(written) if isinstance(record.step, Transfer)]
-        done = [record.step for record in written]
-        aheads = zip(transfers, self._uploads.add(step for _, step in transfers), strict=True)
+    def _finish(self, written: _Written) -> None:
+        """Run the uploads, in parallel."""
+        aheads = zip(written.transfers, self._uploads.add(step for _, step in written.transfers), strict=True)
         for (at, _), ahead in list(aheads):
-            done[at] = self._end(ahead)
-        return done
+            written.keys[at], written.values[at] = self._uploads.finish(ahead)
 
-    def _end(self, ahead: Ahead) -> Any:
-        while True:
-            # The store's call has a deadline of its own.
-            while not self._uploads.wait(ahead, _TICK):
-                pass
-            step = ahead.transfer.resume(ahead.take())
-            if not isinstance(step, Transfer):
-                return step
-            [ahead] = self._uploads.add([step])
-
-    def _output(self, headers: list[list[tuple[str, Any]]], encoded: list[tuple[Any, Any]]) -> Any:
+    def _output(self, written: _Written) -> Any:
         arrow = self._arrow
         pair = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
         ways: dict[str, Callable[[], Any]] = {
-            KEY: lambda: arrow.array([_bytes(key) for key, _ in encoded], arrow.binary()),
-            VALUE: lambda: arrow.array([_bytes(value) for _, value in encoded], arrow.binary()),
+            KEY: lambda: arrow.array(map(_bytes, written.keys), arrow.binary()),
+            VALUE: lambda: arrow.array(map(_bytes, written.values), arrow.binary()),
             # Null where there are none, as in Spark's source.
-            "headers": lambda: arrow.array([list(map(_pair, own)) or None for own in headers], arrow.list_(pair)),
+            "headers": lambda: arrow.array(map(_pairs, written.headers), arrow.list_(pair)),
+            RETRIES: lambda: self._retries.column(
+                arrow.array(map(_is_there, written.keys, written.values), arrow.bool_())
+            ),
         }
         arrays = [ways[name]() for name in self._plan.gives]
         return arrow.StructArray.from_arrays(arrays, names=list(self._plan.gives))
 
 
-def _objects(column: Any) -> list[Any]:
-    """The values of a column as stages take them: bytes, or Python's objects."""
+def _avro_schema(chain: SerializerChain) -> AvroSchema | None:
+    """The schema of the values that a chain takes; None if its first stage is another one, or does not know it."""
+    first = chain.stages[0] if chain.stages else None
+    return first.value_schema if isinstance(first, AvroSerializer) else None
+
+
+def _runs(chain: SerializerChain | None) -> Callable[[Any, RecordContext], Any] | None:
+    """How a chain is run: up to its first upload, or in one go where it has none."""
+    return chain.begin if chain is not None and chain.moves_payloads else chain
+
+
+def _objects(column: Any, field: str, schema: AvroSchema | None) -> list[Any]:
+    """The values of a column as stages take them: bytes, or Python's objects; with the schema of the stage ``avro``."""
     types = require("pyarrow.types", "spark")
     if types.is_binary(column.type) or types.is_large_binary(column.type):
         if column.nbytes < _LARGE_BYTES * len(column):
             return column.to_pylist()  # type: ignore[no-any-return]
         # Without a copy of what is large.
-        return [memoryview(item.as_buffer()) if item.is_valid else None for item in column]
-    convert = maps_as_dicts(column.type, types)
-    items: list[Any] = column.to_pylist()
-    return items if convert is None else [None if item is None else convert(item) for item in items]
+        return views(column)
+    try:
+        items: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        problem = f"a date or time of the column {field} is none that Python has: {error}"
+        raise EncodeError(problem, field=field) from error
+    name_branches = None if schema is None else branch_namer(schema, column.type)
+    for convert in (maps_as_dicts(column.type, types), name_branches):
+        if convert is not None:
+            items = [None if item is None else convert(item) for item in items]
+    return items
 
 
-def _headers(column: Any, count: int) -> list[list[tuple[str, Any]]]:
-    if column is None:
-        return [[] for _ in range(count)]
-    return [[(header["key"], header["value"]) for header in row or ()] for row in column.to_pylist()]
+def _headers(column: Any, count: int) -> Iterator[list[tuple[str, Any]]]:
+    if column is not None and column.flatten().null_count:
+        raise EncodeError("the column headers has one that is null", hint="Leave it out of the array")
+    rows = repeat(None, count) if column is None else column.to_pylist()
+    return ([(header["key"], header["value"]) for header in row or ()] for row in rows)
 
 
-def _pair(header: tuple[str, Any]) -> dict[str, Any]:
-    name, value = header
+def _is_there(key: Any, value: Any) -> bool:
+    return key is not None or value is not None
+
+
+def _pairs(headers: list[tuple[str, Any]] | None) -> list[dict[str, Any]] | None:
+    return [_pair(*header) for header in headers] if headers else None
+
+
+def _pair(name: str, value: Any) -> dict[str, Any]:
     return {"key": name, "value": value.encode() if isinstance(value, str) else value}
 
 

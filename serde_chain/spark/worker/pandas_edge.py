@@ -6,9 +6,11 @@ The DataFrame's columns are such that pyspark turns them into the very Arrow arr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from payload_stores.plugins import require
+from serde_chain.errors import ConfigError
 from serde_chain.spark.worker.values import maps_as_dicts
 
 __all__ = ["to_arrow", "to_frame"]
@@ -20,6 +22,9 @@ def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
     Args:
         names: What they are, as in :class:`~serde_chain.spark.plan.plan.Plan`; there may be fewer columns.
         columns: A ``pandas.Series`` each.
+
+    Raises:
+        ConfigError: A column is not of these types: the types of others, and their nulls, are lost on the way.
     """
     arrow = require("pyarrow", "spark")
     header = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
@@ -33,9 +38,19 @@ def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
         "key": arrow.binary(),
         "timestamp": arrow.int64(),
     }
-    return tuple(
-        arrow.Array.from_pandas(column, type=types[name]) for name, column in zip(names, columns, strict=False)
-    )
+
+    def convert(name: str, column: Any) -> Any:
+        # A struct comes as a DataFrame; of numbers, pyarrow makes bytes without a word.
+        if len(column.shape) == 1 and (column.dtype == object or types[name] != arrow.binary()):
+            with suppress(arrow.ArrowException):
+                return arrow.Array.from_pandas(column, type=types[name])
+        raise ConfigError(
+            f"before pyspark 4.1, Python can take the column for {name} only as {types[name]}",
+            hint="Use pyspark 4.1 or newer; to write Avro, engine='native' will do as well",
+            key=name,
+        )
+
+    return tuple(convert(name, column) for name, column in zip(names, columns, strict=False))
 
 
 def to_frame(array: Any) -> Any:

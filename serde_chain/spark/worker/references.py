@@ -7,20 +7,20 @@ import pickle
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
-from urllib.parse import unquote
 
-from payload_stores.base import PayloadStore, SupportsRanges
-from payload_stores.errors import PayloadIntegrityError
+from payload_stores.base import PayloadStore
 from payload_stores.plugins import require
+from payload_stores.presence import see
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ContextualError
 from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.spark.plan.folders import names_of
 from serde_chain.spark.plan.referring import END, WHOLE, ReferencePlan, open_readers
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["check_end", "find_references", "keys_of"]
+__all__ = ["check_end", "find_references"]
 
 # As many payloads are in memory at once.
 _CHECKS: Final = 8
@@ -43,34 +43,6 @@ def find_references(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
             yield finder.find(batch)
 
 
-def keys_of(reference: str, topics: tuple[str, ...]) -> list[str]:
-    """The names by which a payload in use is known.
-
-    A payload may be in two stores, or be reached below two prefixes, under one topic and id: then a reference to one
-    of them is one to the other.
-
-    Args:
-        reference: The reference.
-        topics: The topics whose payloads matter.
-
-    Returns:
-        The reference, decoded, and all that may be a topic and an id in it.
-
-    Example:
-        >>> keys_of("s3://bucket/pre/alerts/1", ("alerts",))
-        ['s3://bucket/pre/alerts/1', 'alerts/1']
-    """
-    plain = unquote(reference)
-    keys = [plain]
-    for topic in topics:
-        segment = f"/{topic}/"
-        at = plain.find(segment)
-        while at >= 0:
-            keys.append(plain[at + 1 :])
-            at = plain.find(segment, at + 1)
-    return keys
-
-
 def check_end(stores: Iterable[PayloadStore], reference: Reference) -> None:
     """See that a payload is there, and as large as its record says, by the byte at its end.
 
@@ -82,17 +54,8 @@ def check_end(stores: Iterable[PayloadStore], reference: Reference) -> None:
         PayloadStoreError: It is gone, of another size, in none of the stores, or out of reach.
     """
     store = max(stores, key=lambda each: each.claim(reference.url))
-    if not isinstance(store, SupportsRanges):
+    if not see(store, reference.url, reference.size):
         store.download(reference.url)
-        return
-    last = max((reference.size or 0) - 1, 0)
-    end = store.read_range(reference.url, last, 2)
-    if reference.size is not None and len(end) != min(reference.size, 1):
-        raise PayloadIntegrityError(
-            f"the payload does not have the {reference.size} bytes that were published",
-            store=store.scheme,
-            reference=reference.url,
-        )
 
 
 class _Finder:
@@ -101,6 +64,7 @@ class _Finder:
     def __init__(self, pickled: bytes) -> None:
         self._plan: ReferencePlan = pickle.loads(pickled)  # noqa: S301, the driver's own bytes
         self._readers = open_readers(self._plan.config)
+        self._topics = frozenset(self._plan.topics)
         self._arrow = require("pyarrow", "spark")
 
     def close(self) -> None:
@@ -140,7 +104,7 @@ class _Finder:
         return {
             "field": field,
             "reference": reference.url,
-            "keys": keys_of(reference.url, self._plan.topics),
+            "names": names_of(reference.url, self._topics),
             **self._problem(reader, reference, data, ctx),
         }
 

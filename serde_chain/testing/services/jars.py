@@ -5,7 +5,6 @@ What was fetched is compared with the checksums in ``jars.sha256``, since it is 
 
 import hashlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from importlib.resources import files
@@ -19,8 +18,8 @@ from serde_chain.testing.services.tool import run_tool
 _DOWNLOAD_SECONDS = 900
 _HERE = files("serde_chain.testing.services")
 _CHECKSUMS = _HERE / "jars.sha256"
-# For these versions, both the connector and spark-avro exist.
-_SPARK_VERSIONS = ("4.0.1", "4.1.1")
+# A version of each line of pyspark, for the checksums of its jars.
+_SPARK_VERSIONS = ("4.0.0", "4.1.0", "4.2.0", "4.3.0")
 _WHAT = {
     "kafka": "the Kafka broker (45 MB)",
     "registry": "the schema registry (160 MB)",
@@ -37,6 +36,7 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
 
     Raises:
         ServiceMissingError: pyspark or Java is not installed.
+        MissingDependencyError: No connector has been tried with the version of pyspark.
         ServiceDownloadError: The jars could not be fetched, or are not the expected ones.
     """
     spark_version, ivy = _pyspark()
@@ -47,7 +47,7 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
     def fill(folder: Path) -> None:
         _retrieve(ivy, module, part, folder)
         listed = {name: digest for digest, name in (line.split() for line in sums.splitlines())}
-        _check(folder, listed, unlisted=spark_version)
+        _check(folder, listed)
         if finish is not None:
             finish(folder)
 
@@ -55,27 +55,29 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
 
 
 def _module(spark_version: str | None) -> str:
-    """Instructions to Ivy; only the part ``spark`` needs the version."""
+    """Instructions to Ivy; only the part ``spark`` needs the version of pyspark."""
     text = (_HERE / "ivy.xml").read_text()
-    return text if spark_version is None else text.replace("@spark@", spark_version)
+    if spark_version is None:
+        return text
+    from serde_chain.spark.connectors import coordinates
+
+    kafka, avro = (coordinate.rpartition(":")[2] for coordinate in coordinates(spark_version))
+    return text.replace("@kafka@", kafka).replace("@avro@", avro)
 
 
-def _check(folder: Path, sums: Mapping[str, str], *, unlisted: str) -> None:
+def _check(folder: Path, sums: Mapping[str, str]) -> None:
     """Compare the files in a folder with their checksums.
 
     Args:
         folder: Where they are.
         sums: SHA-256 in hexadecimal digits, by the file's name.
-        unlisted: Version of pyspark: its connector may be one that this project was not tested with.
 
     Raises:
         ServiceDownloadError: One differs, or is not listed.
     """
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
         digest, expected = _sha256(path), sums.get(path.name)
-        if expected is None and path.name.startswith("spark-") and unlisted in path.name:
-            sys.stderr.write(f"serde-chain: {path.name} is not checked: there is no checksum for this version\n")
-        elif digest != expected:
+        if digest != expected:
             message = (
                 f"{path.name} is not the file that the project was tested with: its SHA-256 is {digest}, not "
                 f"{expected or 'one of those in jars.sha256'}; check what is between this machine and the repository "
@@ -123,11 +125,7 @@ def _retrieve(ivy: Path, module: str, part: str, folder: Path) -> None:
     # Ivy's own cache lies in the user's home and is not safe for several processes: it gets a new one.
     command = [system_java(), "-jar", str(ivy), "-ivy", str(work / "ivy.xml"), "-confs", part]
     command += ["-cache", str(work / "cache"), "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
-    # A connector may come to the repository of jars later than its pyspark to that of packages.
-    what = f"fetching {_WHAT[part]}"
-    if part == "spark" and (version := _pyspark()[0]) not in _SPARK_VERSIONS:
-        what += f", which is perhaps not published for pyspark {version} (tested: {' and '.join(_SPARK_VERSIONS)}),"
-    run_tool(command, what=what, folder=work, seconds=_DOWNLOAD_SECONDS)
+    run_tool(command, what=f"fetching {_WHAT[part]}", folder=work, seconds=_DOWNLOAD_SECONDS)
     shutil.rmtree(work)
     if not any(folder.iterdir()):
         message = f"fetching {_WHAT[part]} gave no files; check the network and try again"

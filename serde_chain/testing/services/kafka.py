@@ -10,6 +10,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -174,6 +175,15 @@ class KafkaBroker(Service):
         admin = self.admin()  # held until the answers are there
         for future in admin.create_acls(bindings, request_timeout=_ADMIN_SECONDS).values():
             future.result()
+        # The controller has them; the broker, which asks for permission, learns of them a moment later.
+        ours = AclBindingFilter(
+            resource, name, ResourcePatternType.LITERAL, f"User:{user}", "*", AclOperation.ANY, AclPermissionType.ALLOW
+        )
+        wanted, deadline = {binding.operation for binding in bindings}, time.monotonic() + _ADMIN_SECONDS
+        while not wanted <= {one.operation for one in admin.describe_acls(ours).result(_ADMIN_SECONDS)}:
+            if time.monotonic() > deadline:
+                message = f"the broker has not taken the permissions of {user} within {_ADMIN_SECONDS} s"
+                raise ServiceError(message)
 
     def _prepare(self, folder: Path) -> list[str]:
         classpath = f"{jars('kafka')}/*"

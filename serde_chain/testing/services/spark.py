@@ -1,13 +1,16 @@
 """A local Spark session with the Kafka connector."""
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from serde_chain.testing.services.errors import ServiceStartError
@@ -45,14 +48,16 @@ def spark_session(
     app_name: str = "serde-chain",
     conf: Mapping[str, str] | None = None,
     *,
+    master: str = "local[2]",
     memory: str = "2g",
     log: Path | None = None,
 ) -> Iterator[SparkSession]:
-    """A Spark session in this process, with two worker threads; ended with its JVM on leaving.
+    """A Spark session in this process; ended with its JVM on leaving.
 
     Args:
         app_name: The application's name.
         conf: Spark settings to add to, or to put in place of, those chosen here.
+        master: Where its tasks run; two threads of its own JVM by default.
         memory: The most heap that its JVM may use.
         log: A file for what Spark's JVM and workers print; by default this process's stderr.
 
@@ -71,18 +76,29 @@ def spark_session(
     with tempfile.TemporaryDirectory(prefix="serde-chain-spark-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         settings: dict[str, str | float | bool | None] = {**session_settings(folder, memory), **(conf or {})}
-        builder = SparkSession.builder.master("local[2]").appName(app_name).config(map=settings)
-        with spark_environment(), _stderr_to(log):
+        builder = SparkSession.builder.master(master).appName(app_name).config(map=settings)
+        with spark_environment(), _stderr_to(log), interrupted_later() as interrupts:
             try:
                 session = builder.getOrCreate()
             except Exception as error:
                 message = f"Spark did not start: {error}"
                 raise ServiceStartError(message) from error
+        is_asked = True
         try:
+            if interrupts:
+                raise KeyboardInterrupt
             yield session
+        except CapturedException as error:
+            # Its text is asked of the JVM, which has ended when the traceback is printed.
+            error.add_note(str(error))
+            raise
+        except KeyboardInterrupt:
+            is_asked = False
+            raise
         finally:
-            session.stop()
-            stop_jvm()
+            if is_asked:
+                session.stop()
+            stop_jvm(is_asked=is_asked)
 
 
 def session_settings(folder: Path, memory: str) -> dict[str, str]:
@@ -109,9 +125,9 @@ def session_settings(folder: Path, memory: str) -> dict[str, str]:
 
 
 @contextmanager
-def spark_environment() -> Iterator[None]:
+def spark_environment(**more: str) -> Iterator[None]:
     """Set what Spark's launcher takes from the environment only, and put it back afterwards."""
-    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST, **more}
     before = {key: os.environ.get(key) for key in wanted}
     os.environ.update(wanted)
     try:
@@ -122,6 +138,31 @@ def spark_environment() -> Iterator[None]:
                 del os.environ[key]
             else:
                 os.environ[key] = value
+
+
+@contextmanager
+def interrupted_later() -> Iterator[list[int]]:
+    """Let Ctrl-C wait while Spark starts: pyspark would leave behind a JVM that never ends. A second one does not wait.
+
+    Yields:
+        A list that is not empty afterwards if there was one.
+    """
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield came
+        return
+
+    def note(number: int, _frame: object) -> None:
+        came.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield came
+    finally:
+        # pyspark's own, which is there now, asks the JVM to cancel while another answer is awaited, which fails.
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -140,13 +181,21 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
         os.close(stderr)
 
 
-def stop_jvm() -> None:
-    """End the JVM, which pyspark keeps until the interpreter exits: to free its memory."""
+def stop_jvm(*, is_asked: bool = True) -> None:
+    """End the JVM, which pyspark keeps until the interpreter exits: to free its memory.
+
+    Args:
+        is_asked: Whether it is asked for that; not after Ctrl-C, when it still owes the answer to another question.
+    """
     # pyspark has no public call for this.
     gateway = SparkContext._gateway  # noqa: SLF001
     if gateway is None:
         return
-    gateway.shutdown()
+    if is_asked:
+        gateway.shutdown()
+    else:
+        SparkContext._active_spark_context = None  # noqa: SLF001
+        SparkSession._instantiatedSession = None  # noqa: SLF001
     process = gateway.proc
     # The JVM ends with its standard input.
     process.stdin.close()

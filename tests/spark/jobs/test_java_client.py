@@ -62,12 +62,20 @@ def test_what_java_does_not_have_is_named_without_its_value(caplog: pytest.LogCa
         java_settings(
             {
                 "bootstrap.servers": "b:1",
-                "sasl.mechanism": "OAUTHBEARER",
-                "sasl.oauthbearer.client.secret": "hidden",
+                "ssl.keystore.password": "hidden",
                 "queued.min.messages": 7,
             }
         )
     [record] = caplog.records
-    assert "sasl.oauthbearer.client.secret" in record.getMessage()
+    assert "ssl.keystore.password" in record.getMessage()
     assert "hidden" not in record.getMessage()
     assert "queued" not in record.getMessage()
+
+
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI", "oauthbearer"])
+@pytest.mark.parametrize("key", ["sasl.mechanism", "sasl.mechanisms"])
+def test_other_logins_are_refused(mechanism: str, key: str) -> None:
+    client = {"bootstrap.servers": "b:1", "security.protocol": "sasl_ssl", key: mechanism}
+    with pytest.raises(ConfigError, match=f"{mechanism.upper()} cannot be used") as caught:
+        java_settings({**client, "sasl.oauthbearer.client.secret": "hidden"})
+    assert "hidden" not in str(caught.value)

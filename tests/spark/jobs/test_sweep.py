@@ -2,7 +2,11 @@
 
 import json
 import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from copy import copy
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -10,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from payload_stores import open_store
-from payload_stores.base import Buffer, PayloadStore, PublishContext, SupportsDelete
+from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext, SupportsDelete, SupportsInfo
+from payload_stores.errors import PayloadStoreUnavailableError
+from payload_stores.local import LocalStore
 from serde_chain import ConfigError, Consumer, Producer, RecordContext, SerializerChain
 from serde_chain.errors import JobError
-from serde_chain.spark.jobs import sweep
-from serde_chain.spark.jobs.topics import Topics
+from serde_chain.spark.jobs import listing, sweep, sweeping
+from serde_chain.spark.jobs.topics import Referring, Topics
 from serde_chain.spark.plan.referring import plan_reading
 from serde_chain.testing.services import KafkaBroker, S3Server
 from serde_chain.wire.kip1159 import MARKER
@@ -229,6 +235,27 @@ def test_a_placeholder_that_cannot_be_read_ends_the_sweep(
     assert len(stored(store, topic)) == 2
 
 
+def test_formats_that_the_configuration_leaves_out_are_in_use(
+    spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
+) -> None:
+    send(topic, payload(0))
+    send(topic, payload(1), large_message_format="bakdata-headers")
+    store.publish(topic, payload(2))
+    config["large.message.accept"] = "kip1159"
+    report = sweep(spark, config, topic, grace_ms=0, delete=True)
+    assert (report.live, report.listed, report.deleted) == (2, 3, 1)
+
+
+def test_a_manifest_that_cannot_be_written_ends_the_sweep(
+    spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
+) -> None:
+    send(topic, payload(0))
+    store.publish(topic, payload(1))
+    with pytest.raises(JobError, match="cannot be written to /dev/full"):
+        sweep(spark, config, topic, grace_ms=0, delete=True, manifest="/dev/full")
+    assert len(stored(store, topic)) == 2
+
+
 def test_all_named_topics_count_for_all_of_them(
     spark: SparkSession, config: Config, new_topic: "NewTopic", send: Send, store: PayloadStore
 ) -> None:
@@ -243,6 +270,36 @@ def test_all_named_topics_count_for_all_of_them(
     assert shared in left
     assert gone not in left
     assert stored(store, f"{topic}-other") == {elsewhere}
+
+
+def test_a_listing_of_several_pages(
+    *,
+    spark: SparkSession,
+    config: Config,
+    topic: str,
+    send: Send,
+    store: PayloadStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listing, "_PAGE", 2)
+    plans: list[str] = []
+    without = sweeping._Sweep._without
+
+    def watched(self: sweeping._Sweep, listed: DataFrame, read: Sequence[Referring]) -> DataFrame:
+        left: Any = without(self, listed, read)
+        plans.append(left._jdf.queryExecution().optimizedPlan().toString())
+        return left  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(sweeping._Sweep, "_without", watched)
+    send(topic, *map(payload, range(5)), payload(0))
+    used = stored(store, topic)
+    for number in range(5, 8):
+        store.publish(topic, payload(number))
+    report = sweep(spark, config, topic, grace_ms=0, delete=True)
+    assert (report.live, report.listed, report.orphans, report.deleted) == (len(used), len(used) + 3, 3, 3)
+    assert stored(store, topic) == used
+    # However many pages there are, all records are read once.
+    assert [plan.count("Join ") for plan in plans] == [1]
 
 
 def settings_of(kind: str, server: S3Server, bucket: str) -> Config:
@@ -283,6 +340,34 @@ def test_other_stores(
     assert (report.live, report.listed, report.deleted) == (2, 3, 1)
     assert stored(store, topic) == used
     store.close()
+
+
+@pytest.mark.parametrize("kind", ["s3", "objects"])
+def test_executors_list_whatever_ids_begin_with(
+    *, spark: SparkSession, config: Config, topic: str, send: Send, kind: str, s3_server: S3Server, bucket: str
+) -> None:
+    config |= {"large.message.payload.store.class": kind, **settings_of(kind, s3_server, bucket)}
+    with closing(open_store(kind, config)) as store:
+        assert store.shares_listing
+        send(topic, payload(0))
+        used = stored(store, topic)
+        for payload_id in ("f0", "Zebra", "zebra/1", "-x", "~x", "_x", *map(str, range(10))):
+            store.publish(topic, b"x", PublishContext(payload_id=payload_id))
+        counts: Counter[str] = Counter()
+        report = sweep(spark, config, topic, grace_ms=0, delete=True, progress=counts.__setitem__)
+        assert (report.live, report.listed, report.deleted) == (1, 17, 16)
+        assert counts["payloads listed"] == 17
+        assert stored(store, topic) == used
+
+
+def test_a_store_that_executors_cannot_list(
+    spark: SparkSession, config: Config, topic: str, s3_server: S3Server
+) -> None:
+    config |= {"large.message.payload.store.class": "s3", **settings_of("s3", s3_server, "no-such-bucket")}
+    with pytest.raises(JobError, match=r"the store cannot be listed: .*NoSuchBucket") as caught:
+        sweep(spark, config, topic, grace_ms=0, delete=True)
+    assert caught.value.context["store"] == "s3"
+    assert not caught.value.transient
 
 
 def test_a_producers_configuration_will_do(
@@ -408,3 +493,129 @@ def assert_readable(config: Config, topic: str) -> None:
                 assert len(message.value() or b"") == 600
                 got += 1
     assert got == wanted
+
+
+class Breaking(LocalStore):
+    """Goes away while it is deleted from."""
+
+    scheme = "file"
+    left = 2
+
+    def delete(self, reference: str) -> None:
+        if Breaking.left == 0:
+            raise PayloadStoreUnavailableError("the disk is gone", store="local")
+        Breaking.left -= 1
+        super().delete(reference)
+
+
+def test_a_store_that_goes_away_while_it_is_deleted_from(
+    *, spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore, tmp_path: Path
+) -> None:
+    send(topic, payload(0))
+    used = stored(store, topic)
+    orphans = {store.publish(topic, payload(number)) for number in range(1, 6)}
+    config["large.message.payload.store.class"] = Breaking
+    manifest = tmp_path / "manifest.jsonl"
+    with pytest.raises(JobError, match="the sweep ended after at least 0 deletions: the disk is gone") as caught:
+        sweep(spark, config, topic, grace_ms=0, delete=True, manifest=manifest)
+    assert caught.value.transient
+    left = stored(store, topic)
+    assert len(left) == 4
+    # What is gone is in the list.
+    assert orphans - left <= noted(manifest) <= orphans
+    Breaking.left = 100
+    assert sweep(spark, config, topic, grace_ms=0, delete=True, manifest=manifest).deleted == 3
+    assert stored(store, topic) == used
+    assert noted(manifest) == orphans
+
+
+def noted(manifest: Path) -> set[str]:
+    return {json.loads(line)["reference"] for line in manifest.read_text().splitlines()}
+
+
+class Late(LocalStore):
+    """Lists what has been there a while ago: one payload less, and one that is gone."""
+
+    gone: PayloadInfo
+
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
+        yield Late.gone
+        yield from sorted(super().list(topic, prefix=prefix, before=before), key=lambda info: info.size)[1:]
+
+
+def test_a_store_that_lists_late(
+    spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
+) -> None:
+    send(topic, payload(0))
+    missed = store.publish(topic, b"x" * 10)
+    gone, orphan = store.publish(topic, payload(1)), store.publish(topic, payload(2))
+    assert isinstance(store, SupportsDelete)
+    assert isinstance(store, SupportsInfo)
+    Late.gone = store.info(gone)
+    store.delete(gone)
+    config["large.message.payload.store.class"] = Late
+    report = sweep(spark, config, topic, grace_ms=0, delete=True)
+    assert (report.orphans, report.deleted) == (2, 1)
+    assert orphan not in stored(store, topic)
+    # What it did not list yet is for the next sweep.
+    assert missed in stored(store, topic)
+
+
+@pytest.mark.parametrize("moment", ["records to read", "orphans so far"])
+def test_a_topic_that_is_emptied_meanwhile(
+    *,
+    spark: SparkSession,
+    config: Config,
+    topic: str,
+    send: Send,
+    store: PayloadStore,
+    broker: KafkaBroker,
+    moment: str,
+) -> None:
+    send(topic, *map(payload, range(3)))
+    used = stored(store, topic)
+    orphan = store.publish(topic, payload(9))
+    admin = broker.admin()
+
+    def empty(what: str, _count: int) -> None:
+        if what == moment:
+            admin.delete_records([TopicPartition(topic, 0, -1)])[TopicPartition(topic, 0)].result(30)
+
+    if moment == "records to read":
+        with pytest.raises(JobError, match="no records, and 4 payloads"):
+            sweep(spark, config, topic, grace_ms=0, delete=True, progress=empty)
+        assert stored(store, topic) == {*used, orphan}
+    else:  # what was read is in use until the next sweep
+        assert sweep(spark, config, topic, grace_ms=0, delete=True, progress=empty).deleted == 1
+        assert stored(store, topic) == used
+
+
+def test_records_that_go_while_they_are_read(
+    *, spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore, broker: KafkaBroker
+) -> None:
+    send(topic, *map(payload, range(2)))
+    gone = stored(store, topic)
+    send(topic, *map(payload, range(2, 4)))
+    kept = stored(store, topic) - gone
+    admin = broker.admin()
+
+    def shorten(what: str, _count: int) -> None:
+        if what == "records to read":
+            admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0)].result(30)
+
+    report = sweep(spark, config, topic, grace_ms=0, delete=True, progress=shorten)
+    assert (report.live, report.listed, report.deleted) == (2, 4, 2)
+    assert stored(store, topic) == kept
+
+
+def test_a_log_that_ends_with_a_mark_that_is_no_record(
+    spark: SparkSession, config: Config, topic: str, store: PayloadStore
+) -> None:
+    with Producer({**config, "transactional.id": topic}) as producer:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, payload(0))
+        producer.commit_transaction(30)
+    store.publish(topic, payload(1))
+    report = sweep(spark, config, topic, grace_ms=0, delete=True)
+    assert (report.live, report.deleted) == (1, 1)

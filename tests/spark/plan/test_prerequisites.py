@@ -13,7 +13,7 @@ import pandas as pd
 import pyspark
 import pytest
 from pyspark.errors import PythonException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from serde_chain.errors import ConfigError, MissingDependencyError
 from serde_chain.spark import decode, deserialize
@@ -65,10 +65,15 @@ def test_an_interpreter_without_the_packages(tmp_path: Path) -> None:
         check_worker_python(session(python))
 
 
-def test_an_interpreter_that_will_do(tmp_path: Path) -> None:
+def test_an_interpreter_that_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked"
     check_worker_python(session(interpreter(tmp_path, f'echo "$2" > {asked}; exit 0')))
-    assert asked.read_text() == "import serde_chain.spark.worker.decode, pandas, pyarrow\n"
+    assert asked.read_text() == "import serde_chain.spark.worker.decode, pyarrow\n"
+    # pyspark 4.0, whose functions are pandas UDFs.
+    monkeypatch.delattr(functions, "arrow_udf")
+    (tmp_path / "4.0").mkdir()
+    check_worker_python(session(interpreter(tmp_path / "4.0", f'echo "$2" > {asked}; exit 0')))
+    assert asked.read_text() == "import serde_chain.spark.worker.decode, pyarrow, pandas\n"
 
 
 def test_interpreters_that_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +81,8 @@ def test_interpreters_that_are_not_asked(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(subprocess, "run", lambda *command, **_: asked.append(command))
     check_worker_python(session(sys.executable))  # the driver's own
     # A cluster's interpreter is not on this machine, and Spark Connect says nothing about it.
-    check_worker_python(session(interpreter(tmp_path, "exit 1"), master="spark://host:7077"))
+    for master in ("spark://host:7077", "local-cluster[2,1,1024]"):
+        check_worker_python(session(interpreter(tmp_path, "exit 1"), master=master))
     check_worker_python(SimpleNamespace())
     assert asked == []
 
@@ -135,7 +141,7 @@ def printed(environment: Environment, folder: Path, *added: Path, submit: str = 
 
 
 def test_added_files(installed: Callable[[str], Environment], archive: Path, tmp_path: Path) -> None:
-    workers = installed("'pandas<3' pyarrow")
+    workers = installed("pyarrow")
     on_the_driver, in_the_workers, read = printed(workers, tmp_path, archive)
     lacks = f"{workers.python}, .*No module named 'serde_chain'"
     assert re.search(f"Spark's workers run {lacks}.*set PYSPARK_PYTHON", on_the_driver)
@@ -145,7 +151,7 @@ def test_added_files(installed: Callable[[str], Environment], archive: Path, tmp
 
 def test_files_of_the_command_line(installed: Callable[[str], Environment], archive: Path, tmp_path: Path) -> None:
     submit = shlex.join(["--py-files", str(archive)])
-    assert printed(installed("'pandas<3' pyarrow"), tmp_path, submit=submit) == ["it is read"]
+    assert printed(installed("pyarrow"), tmp_path, submit=submit) == ["it is read"]
 
 
 def test_workers_without_pyarrow(
@@ -159,5 +165,6 @@ def test_workers_without_pyarrow(
         frame.select(deserialize("value", None, CONFIG, engine="arrow")).collect()
     [said] = [line for line in str(raised.value).splitlines() if line.startswith("ImportError")]
     assert re.search(rf"{python}, cannot load .*No module named 'pyarrow'", said)
-    assert "pip install 'serde-chain[spark]' there, or set PYSPARK_PYTHON" in said
+    assert "pip install 'serde-chain[spark-worker]' there, or set PYSPARK_PYTHON" in said
+    assert re.search(r"--archives .*--py-files.*image", said)
     assert f"the driver's is {sys.executable}" in said

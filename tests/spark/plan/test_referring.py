@@ -38,6 +38,13 @@ def test_a_producers_stages_the_other_way_round() -> None:
     assert key[0]["large.message.accept"] == ["kip1159", "bakdata-headers"]
 
 
+@pytest.mark.parametrize("accept", ["bakdata-headers", "kip1159", "bakdata-flag"])
+def test_what_headers_mark_is_read_whatever_the_configuration_accepts(accept: str) -> None:
+    value, key = heads(plan(value_deserializers="large-message", large_message_accept=accept))
+    assert {accept, "kip1159", "bakdata-headers"} == set(value[-1]["large.message.accept"])
+    assert {"kip1159", "bakdata-headers"} == set(key[-1]["large.message.accept"])
+
+
 def test_keys_and_values_with_stores_of_their_own() -> None:
     of_keys = {"class": "large-message", "large.message.payload.store.class": "memory", "large.message.grace.ms": 5}
     assert plan(value_serializers="json, large-message", key_serializers=["bytes", of_keys]).with_stores == (

@@ -1,0 +1,149 @@
+"""How records are moved: by the stages that follow references in one configuration, and make them in another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from serde_chain.catalogue import DESERIALIZE, StageItem
+from serde_chain.chain import DeserializerChain, SerializerChain
+from serde_chain.clients.confluent.producer import limited
+from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup, error_policy
+from serde_chain.config import DESCRIBE, ERROR_POLICY
+from serde_chain.errors import ConfigError
+from serde_chain.spark.plan.referring import CHAINS, FIELDS, stages_that_read, stages_that_write
+from serde_chain.spark.plan.writing import with_defaults
+from serde_chain.stages.large_message.options import BUFFER_BYTES, DOWNLOADS_BYTES, FETCH
+
+__all__ = ["Done", "MigratePlan", "plan_migration"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """How far a partition is migrated. Committed with the records themselves, as the metadata of an offset.
+
+    Attributes:
+        position: The offset of the next record.
+        records: How many records were written.
+        payloads: How many payloads were moved for them.
+        skipped: How many records were left out, as they cannot be read.
+
+    Example:
+        >>> Done.of(7, Done(7, 5, 2, 0).metadata)
+        Done(position=7, records=5, payloads=2, skipped=0)
+    """
+
+    position: int
+    records: int = 0
+    payloads: int = 0
+    skipped: int = 0
+
+    @property
+    def metadata(self) -> str:
+        """The counts, as text."""
+        return f"{self.records} {self.payloads} {self.skipped}"
+
+    @classmethod
+    def of(cls, position: int, metadata: str) -> Self:
+        """Read what was committed.
+
+        Args:
+            position: The offset.
+            metadata: Its metadata.
+        """
+        return cls(position, *map(int, metadata.split()))
+
+
+@dataclass(frozen=True)
+class MigratePlan:
+    """The instructions to the workers.
+
+    Attributes:
+        source: Flat configuration of a consumer, whose chains end with the stage that follows references.
+        target: Flat configuration of a producer, whose chains begin with the stage that makes them.
+        topic: The topic that is read.
+        target_topic: The topic that is written.
+        policy: What becomes of a record that cannot be read, and the dead-letter topic.
+        name: What names of transactions and of groups begin with, which the partition's number follows.
+        same_partitions: Whether records keep the numbers of their partitions; otherwise keys decide.
+        seconds: How long a task works before it returns.
+        columns: What the function's arguments are; ``offset`` is the end.
+        python: The driver's interpreter, for messages.
+    """
+
+    source: Mapping[str, object] = field(repr=False)
+    target: Mapping[str, object] = field(repr=False)
+    topic: str
+    target_topic: str
+    policy: tuple[str, str | None]
+    name: str = ""
+    same_partitions: bool = True
+    seconds: float = 30.0
+    columns: tuple[str, ...] = ("partition", "offset")
+    python: str = field(default_factory=lambda: sys.executable)
+
+    def name_of(self, partition: int) -> str:
+        """The name of a partition's transactions, and of the group that has its position."""
+        return f"{self.name}-{partition}"
+
+
+def plan_migration(
+    source: Mapping[str, object], target: Mapping[str, object], topic: str, target_topic: str
+) -> MigratePlan:
+    """Plan how records are moved.
+
+    Args:
+        source: Flat configuration of a consumer or of a producer.
+        target: Flat configuration of a producer.
+        topic: The topic that is read.
+        target_topic: The topic that is written.
+
+    Raises:
+        ConfigError: A configuration is wrong, or moves no payloads; or the two are the same topic.
+    """
+    servers = "bootstrap.servers"
+    if topic == target_topic and source.get(servers) == target.get(servers):
+        raise ConfigError(f"the topic {topic} cannot be migrated into itself", hint="Name another topic")
+    policy = error_policy(source)
+    reading, writing = _reader(source), _writer(target)
+    ClientSetup.of(reading, DeserializerChain, MAX_POLL_INTERVAL).close()
+    setup, _ = limited(ClientSetup.of(writing, SerializerChain, MAX_BLOCK))
+    setup.close()
+    return MigratePlan(reading, writing, topic, target_topic, policy)
+
+
+def _reader(config: Mapping[str, object]) -> dict[str, object]:
+    heads = {name: stages_that_read(config, is_key=is_key) for name, is_key in FIELDS}
+    if any(item.target == "auto" for head in heads.values() for item in head):
+        raise ConfigError(
+            "records whose stages are undone by auto cannot be migrated: only the stages up to large-message are to be",
+            hint="Name these, as in value.deserializers = large-message",
+            key="value.deserializers",
+        )
+    unset = {*CHAINS, DESCRIBE.name, FETCH.name, ERROR_POLICY.name, "serde.dead.letter.topic"}
+    # In Spark, each task has as much.
+    bound = {DOWNLOADS_BYTES.name: DOWNLOADS_BYTES.default}
+    return {**bound, **_reduced(config, unset, {f"{name}.deserializers": head for name, head in heads.items()})}
+
+
+def _writer(config: Mapping[str, object]) -> dict[str, object]:
+    tails = {f"{name}.serializers": stages_that_write(config, is_key=is_key) for name, is_key in FIELDS}
+    bound = {BUFFER_BYTES.name: DOWNLOADS_BYTES.default}
+    return {**bound, **with_defaults(_reduced(config, {*CHAINS, DESCRIBE.name, "transactional.id"}, tails))}
+
+
+def _reduced(config: Mapping[str, object], unset: set[str], chains: Mapping[str, list[StageItem]]) -> dict[str, object]:
+    if not any(chains.values()):
+        side = next(iter(chains))
+        raise ConfigError(
+            f"no stage of the {'source follows' if DESERIALIZE.word in side else 'target makes'} references",
+            hint=f"Name large-message in {side}",
+            key=side,
+        )
+    reduced = {key: value for key, value in config.items() if key not in unset}
+    for name, items in chains.items():
+        if items:
+            reduced[name] = [{"class": item.target, **item.options} for item in items]
+    return reduced

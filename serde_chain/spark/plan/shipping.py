@@ -1,0 +1,25 @@
+"""How packages come to Spark's workers, in the words of errors."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["remedy"]
+
+
+def remedy(install: str = "pip install 'serde-chain[spark-worker]'", *, driver: str = sys.executable) -> str:
+    """What to do where an executor's interpreter lacks a package.
+
+    Args:
+        install: The command that installs it.
+        driver: The driver's interpreter.
+
+    Example:
+        >>> remedy(driver="/usr/bin/python3")  # doctest: +ELLIPSIS
+        "pip install 'serde-chain[spark-worker]' there, or set PYSPARK_PYTHON to an interpreter that has it; the ...
+    """
+    return (
+        f"{install} there, or set PYSPARK_PYTHON to an interpreter that has it; the driver's is {driver}. On a "
+        "cluster, ship an environment by --archives (with PYSPARK_PYTHON=./environment/bin/python), what is Python "
+        "alone by --py-files, or all of it in the executors' image: chapter 'On a cluster' of docs/spark.md"
+    )

@@ -1,0 +1,128 @@
+"""Arrow columns for the stage ``avro``: what fastavro would write as something else, without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from payload_stores.plugins import require
+from serde_chain.errors import EncodeError
+from serde_chain.stages.avro.arrow.rewrite import bare, kind, members
+from serde_chain.stages.avro.schema import AvroSchema
+
+__all__ = ["branch_namer", "check_integers"]
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+_INTEGERS: Final = {"int": "int32", "long": "int64"}
+_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+
+
+def check_integers(schema: AvroSchema, column: Any, field: str) -> None:
+    """See that numbers for Avro's ``int`` and ``long`` are whole, and in their range.
+
+    fastavro writes 1.5 as the int 1, and an int of more bits as one that no reader takes. In unions it looks at each
+    value itself.
+
+    Args:
+        schema: The schema of the values.
+        column: A ``pyarrow.Array`` of them.
+        field: ``key`` or ``value``.
+
+    Raises:
+        EncodeError: A number does not fit.
+    """
+    _check(schema.parsed, column, field, field, schema.named)
+
+
+def _check(schema: Any, column: Any, path: str, field: str, named: Mapping[str, Any]) -> None:
+    arrow: Any = require("pyarrow", "spark")
+    compute: Any = require("pyarrow.compute", "spark")
+    types, schema = arrow.types, bare(schema, named)
+    which, type_ = kind(schema), column.type
+    if which == "record" and types.is_struct(type_):
+        for child in schema["fields"]:
+            if (at := type_.get_field_index(child["name"])) >= 0:
+                values = compute.struct_field(column, [at])
+                _check(child["type"], values, f"{path}.{child['name']}", field, named)
+    elif which == "array" and types.is_list(type_):
+        _check(schema["items"], compute.list_flatten(column), f"{path}[]", field, named)
+    elif which == "map" and types.is_map(type_):
+        _check(schema["values"], column.items, f"{path}[]", field, named)
+    elif which in _INTEGERS and (types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)):
+        try:
+            column.cast(_INTEGERS[which])
+        except arrow.ArrowInvalid as error:
+            raise EncodeError(f"{path} does not fit the schema's {which}: {error}", field=field, stage="avro") from None
+
+
+def branch_namer(schema: AvroSchema, type_: Any) -> Convert | None:
+    """Make a function that names the branches of unions, which Spark has as structs of ``member0``, ``member1``, ….
+
+    Args:
+        schema: The schema of the values.
+        type_: The ``pyarrow.DataType`` of the column.
+
+    Returns:
+        A function from a value to one that fastavro takes, whose maps are dictionaries already; None where no union of
+        the schema is such a struct.
+    """
+    return _namer(schema.parsed, type_, schema.named)
+
+
+def _namer(schema: Any, type_: Any, named: Mapping[str, Any]) -> Convert | None:
+    types: Any = require("pyarrow.types", "spark")
+    schema = bare(schema, named)
+    which = kind(schema)
+    if which == "union":
+        return _union_namer(schema, type_, named)
+    if which == "record" and types.is_struct(type_):
+        children = {child["name"]: child["type"] for child in schema["fields"]}
+        made = {
+            field.name: _namer(children[field.name], field.type, named) for field in type_ if field.name in children
+        }
+        changed = [(name, convert) for name, convert in made.items() if convert is not None]
+        if changed:
+            return lambda record: record | {name: _applied(convert, record[name]) for name, convert in changed}
+    if which == "array" and types.is_list(type_):
+        item = _namer(schema["items"], type_.value_type, named)
+        return item and (lambda items: [_applied(item, each) for each in items])
+    if which == "map" and types.is_map(type_):
+        value = _namer(schema["values"], type_.item_type, named)
+        return value and (lambda items: {key: _applied(value, each) for key, each in items.items()})
+    return None
+
+
+def _union_namer(union: list[Any], type_: Any, named: Mapping[str, Any]) -> Convert | None:
+    types: Any = require("pyarrow.types", "spark")
+    others = [branch for branch in union if kind(bare(branch, named)) != "null"]
+    if len(others) == 1:
+        return _namer(others[0], type_, named)
+    fields = list(type_) if types.is_struct(type_) else []
+    if members(union, named, [field.name for field in fields]) is None:
+        return None
+    ways = [
+        (field.name, _name(branch, named), _namer(branch, field.type, named) or _same)
+        for field, branch in zip(fields, others, strict=True)
+    ]
+
+    def choose(struct: Mapping[str, Any]) -> Any:
+        return next(
+            ((name, convert(struct[member])) for member, name, convert in ways if struct[member] is not None), None
+        )
+
+    return choose
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _applied(convert: Convert, value: Any) -> Any:
+    return None if value is None else convert(value)
+
+
+def _name(branch: Any, named: Mapping[str, Any]) -> str:
+    """What fastavro calls a branch."""
+    definition = bare(branch, named)
+    return str(definition["name"]) if kind(definition) in _NAMED else kind(definition)

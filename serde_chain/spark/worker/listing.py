@@ -1,0 +1,113 @@
+"""The work of Spark's Python workers when stores are listed: each task lists a part of one folder."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import chain as chained
+from itertools import islice
+from typing import Any, Final
+
+from payload_stores.base import PayloadInfo
+from payload_stores.errors import PayloadStoreError
+from payload_stores.plugins import require
+from serde_chain.spark.plan.folders import SHARES, ListingPlan, folders_of, stores_of
+from serde_chain.spark.plan.referring import open_readers
+from serde_chain.spark.worker import chains
+from serde_chain.spark.worker.memory import give_back_at_once
+
+__all__ = ["list_payloads", "listed_schema", "rows_of"]
+
+_ROWS: Final = 10_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def list_payloads(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    """List parts of folders.
+
+    Args:
+        pickled: A :class:`~serde_chain.spark.plan.folders.ListingPlan`.
+        batches: ``pyarrow.RecordBatch`` with one column of numbers: which of the plan's folders, and which part of it.
+
+    Yields:
+        ``pyarrow.RecordBatch`` of :data:`~serde_chain.spark.plan.folders.LISTED`, and ``failure``: JSON of ``message``,
+        ``hint``, ``store`` and ``transient`` where the listing is not complete. The task itself succeeds, since the
+        store has retried already.
+    """
+    give_back_at_once()
+    with chains.use(pickled, _Lister) as lister:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from lister.part(number)
+
+
+def rows_of(payloads: Iterable[tuple[int, int, PayloadInfo]], size: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Rows of :data:`~serde_chain.spark.plan.folders.LISTED`, so many at a time.
+
+    Args:
+        payloads: The place of the folder among all, the name, and the payload.
+        size: How many.
+    """
+    rows = ((name, info.reference, info.size, _micros(info.modified), at) for at, name, info in payloads)
+    while page := list(islice(rows, size)):
+        yield page
+
+
+def listed_schema() -> Any:
+    """The ``pyarrow.Schema`` of :data:`~serde_chain.spark.plan.folders.LISTED`."""
+    arrow = require("pyarrow", "spark")
+    return arrow.schema(
+        [
+            ("name", arrow.int64()),
+            ("reference", arrow.string()),
+            ("size", arrow.int64()),
+            ("modified", arrow.int64()),
+            ("folder", arrow.int32()),
+        ]
+    )
+
+
+class _Lister:
+    """A plan at work."""
+
+    def __init__(self, pickled: bytes) -> None:
+        self._plan: ListingPlan = pickle.loads(pickled)  # noqa: S301, the driver's own bytes
+        self._readers = open_readers(self._plan.reading.config)
+        self._stores = stores_of(self._plan.reading, self._readers)
+        self._folders, _ = folders_of(self._stores, self._plan.reading.topics)
+        arrow = self._arrow = require("pyarrow", "spark")
+        self._schema = listed_schema().append(arrow.field("failure", arrow.string()))
+
+    def close(self) -> None:
+        """Close the chains."""
+        for reader in self._readers.values():
+            reader.close()
+
+    def part(self, number: int) -> Iterator[Any]:
+        """List one part."""
+        place, share = divmod(number, len(SHARES))
+        at = self._plan.folders[place]
+        folder = self._folders[at]
+        listed = chained.from_iterable(
+            folder.list_own(self._plan.before, self._stores, prefix) for prefix in SHARES[share]
+        )
+        try:
+            for rows in rows_of(((at, name, info) for name, info in listed), _ROWS):
+                yield self._batch([(*row, None) for row in rows])
+        except PayloadStoreError as error:
+            store = error.context.get("store")
+            failure = {"message": error.message, "hint": error.hint, "store": store, "transient": error.transient}
+            yield self._batch([(None, None, None, None, None, json.dumps(failure))])
+
+    def _batch(self, rows: list[tuple[Any, ...]]) -> Any:
+        columns = (
+            self._arrow.array(column, field.type)
+            for column, field in zip(zip(*rows, strict=True), self._schema, strict=True)
+        )
+        return self._arrow.record_batch(list(columns), schema=self._schema)
+
+
+def _micros(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,40 @@
+"""The names by which a sweep knows payloads."""
+
+import json
+import pickle
+
+import pyarrow as pa
+
+from serde_chain.spark.plan.folders import names_of
+from serde_chain.spark.plan.referring import plan_reading
+from serde_chain.spark.worker.references import find_references
+from serde_chain.wire.kip1159 import MARKER, MAX_REFERENCE_BYTES
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def test_all_that_may_be_a_topic_and_an_id_is_a_name() -> None:
+    [name] = names_of("a/1")
+    assert name in names_of("s3://bucket/pre/a/1", {"a"})
+    assert name in names_of("file:///with%20blank/%61/1", {"a", "b"})
+    assert len(names_of("s3://bucket/a/b/a/1", {"a", "b"})) == 4
+    assert {*names_of("a/b/a/1"), *names_of("b/a/1"), name} < set(names_of("s3://bucket/a/b/a/1", {"a", "b"}))
+    assert name not in names_of("s3://bucket/pre/xa/1", {"a"})
+    assert name not in names_of("s3://bucket/pre/a/1", {"b"})
+    assert all(-(1 << 63) <= each < 1 << 63 for number in range(100) for each in names_of(f"a/{number}", {"a"}))
+    assert names_of("a/\ud800")  # of JSON, in which it can stand
+
+
+def test_a_reference_with_the_topic_many_times_stays_small() -> None:
+    plan = plan_reading({"value.deserializer": "large-message", "large.message.payload.store.class": "memory"}, ("t",))
+    reference = b"memory:///" + b"t/" * ((MAX_REFERENCE_BYTES - 11) // 2) + b"1"
+    columns = {
+        "value": pa.array([reference]),
+        "headers": pa.array([[{"key": MARKER, "value": b"true"}]], HEADERS),
+        "topic": pa.array(["t"]),
+    }
+    batch = tuple(columns.get(name, pa.nulls(1)) for name in plan.columns)
+    [[found]] = find_references(pickle.dumps(plan), iter([batch]))
+    [entry] = json.loads(found.as_py())
+    assert len(entry["names"]) == len(set(entry["names"])) > 4_000
+    assert len(found.as_py()) < 20 * len(reference)

@@ -1,0 +1,27 @@
+"""Tests of this folder once more, on clusters, and those that are about executors."""
+
+import pytest
+
+from tests.spark.elsewhere import run_tests
+
+LOCAL_CLUSTER = [
+    "test_decode.py::test_batch[arrow]",
+    "test_decode.py::test_structured_streaming",
+    "test_resolve.py::test_resolve[arrow]",
+    "test_sink.py::test_encode[native]",
+    "jobs/test_sweep.py::test_executors_list_whatever_ids_begin_with",
+    "jobs/test_sweep_rounds.py",
+    "cluster/tasks.py::test_an_executor_that_dies_between_uploads_leaves_no_orphan",
+    "cluster/tasks.py::test_a_store_that_fails_now_and_then_leaves_no_orphan",
+]
+STANDALONE = [
+    "cluster/tasks.py::test_a_task_that_runs_twice_leaves_no_orphan",
+    "cluster/tasks.py::test_from_kafka_to_kafka_with_payloads_in_s3",
+    "cluster/packages.py",
+]
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize(("kind", "tests"), [("local-cluster", LOCAL_CLUSTER), ("standalone", STANDALONE)])
+def test_on_a_cluster(kind: str, tests: list[str]) -> None:
+    run_tests(kind, tests, seconds=650)

@@ -1,0 +1,10 @@
+"""A test of this folder on a session that writes its event log."""
+
+import pytest
+
+from tests.spark.elsewhere import run_tests
+
+
+@pytest.mark.timeout(300)
+def test_with_an_event_log() -> None:
+    run_tests("event-log", ["logged.py"], seconds=250)
