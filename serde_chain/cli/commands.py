@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
-from serde_chain.cli.jobs import audit, sweep
+from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.browse.command import browse
+from serde_chain.cli.consume import consume
+from serde_chain.cli.doctor.command import doctor
+from serde_chain.cli.inspect_topic import inspect
+from serde_chain.cli.jobs import audit, migrate, sweep
 from serde_chain.cli.offload_server import offload_server
+from serde_chain.cli.output import complain
+from serde_chain.cli.produce import produce
+from serde_chain.cli.program import FAILED, Program
 from serde_chain.cli.replay import replay
 from serde_chain.cli.stamp import stamp
 
 __all__ = ["commands"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="serde-chain")
-def commands() -> None:
+@click.option("--debug", is_flag=True, help="Show where an error comes from, by a traceback.")
+def commands(debug: bool) -> None:
     """Serializer chains and large messages for Kafka and Spark."""
 
 
-@commands.command()
+@commands.command(epilog=example("demo", "demo --store kafka"))
 @click.option("--records", default=300, show_default=True, type=click.IntRange(1, 5000), help="Number of alerts.")
-@click.option("--keep", is_flag=True, help="Keep the payloads and show where they are; of a folder.")
+@click.option("--keep", is_flag=True, help="Keep the payloads, and show where they are; with --store local only.")
 @click.option(
     "--store",
     default="local",
@@ -35,54 +43,56 @@ def commands() -> None:
 @click.option(
     "--hop", is_flag=True, help="Instead: messages of hop, through a broker with users and an offload server."
 )
-def demo(records: int, keep: bool, store: str, hop: bool) -> None:
-    """Run records through a real broker, a payload store and Spark."""
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, at the end.")
+def demo(records: int, keep: bool, store: str, hop: bool, as_json: bool) -> None:
+    """Run records through a real broker, a store and Spark."""
+    if keep and (hop or store != "local"):
+        raise click.UsageError("--keep is for the payloads of --store local; the others end with the demo's servers")
+    from serde_chain.cli.demo_steps import make_console
+
+    console = make_console(is_quiet=as_json)
     if hop:
         from serde_chain.cli.demo_hop import run_hop_demo
 
-        return run_hop_demo()
-    from serde_chain.cli.demo import run_demo
+        report = run_hop_demo(console)
+    else:
+        from serde_chain.cli.demo import run_demo
 
-    return run_demo(records, keep=keep, store=store)
+        report = run_demo(console, records, keep=keep, store=store)
+    if as_json:
+        click.echo(json.dumps(report))
 
 
-@commands.command("check-config")
-@click.argument("file", type=_FILE)
+@commands.command("check-config", epilog=example("check-config client.toml images"))
+@click.argument("file", type=FILE)
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def check_config(file: Path, topics: tuple[str, ...], as_json: bool) -> None:
-    """Print the chains that FILE (.toml or .properties) yields, or all mistakes in it.
+    """Print FILE's chains, routes and stores, or its mistakes.
 
-    With TOPICs, also where their large messages go.
+    FILE is the configuration of a client (.toml or .properties). All mistakes in it are listed, with their lines. With
+    TOPICs, also where their large messages go. Exit code 1: there are mistakes; with --json, an object each.
     """
     from serde_chain.cli.check_config import print_config
 
     mistakes = print_config(file, topics, as_json=as_json)
     for mistake in mistakes:
-        click.echo(f"Error: {mistake}", err=True)
+        if as_json:
+            click.echo(json.dumps(mistake.content, default=str))
+        else:
+            complain(mistake)
     if mistakes:
-        raise click.exceptions.Exit(1)
-
-
-@commands.command()
-@click.option("--config", "file", type=_FILE, required=True, help="Client configuration (.toml or .properties).")
-@click.option("--topic", required=True)
-@click.option("--partition", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first one present]")
-@click.option("--count", default=1, show_default=True, type=click.IntRange(1), help="Number of records.")
-@click.option("--timeout", default=10.0, show_default=True, help="Longest wait for an answer, in seconds.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-def inspect(  # noqa: PLR0917, click passes them by name
-    file: Path, topic: str, partition: int, offset: int | None, count: int, timeout: float, as_json: bool
-) -> None:
-    """Show records as they are stored in the topic, without downloading payloads."""
-    from serde_chain.cli.inspect_topic import print_records
-
-    print_records(file, topic, partition, offset, count, timeout=timeout, as_json=as_json)
+        raise click.exceptions.Exit(FAILED)
 
 
 commands.add_command(audit)
+commands.add_command(browse)
+commands.add_command(consume)
+commands.add_command(doctor)
+commands.add_command(inspect)
+commands.add_command(migrate)
 commands.add_command(offload_server)
+commands.add_command(produce)
 commands.add_command(replay)
 commands.add_command(stamp)
 commands.add_command(sweep)

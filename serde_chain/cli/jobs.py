@@ -1,8 +1,9 @@
-"""``serde-chain sweep`` and ``audit``: jobs of :mod:`serde_chain.spark.jobs`, in a Spark session of their own."""
+"""``serde-chain sweep``, ``audit`` and ``migrate``: the jobs of :mod:`serde_chain.spark.jobs` as commands."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import sys
 import tempfile
@@ -14,16 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from payload_stores.plugins import require
-from serde_chain.cli.output import Telling, say
+from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.output import Telling, printable, say
+from serde_chain.cli.program import terminated_as_interrupted
 from serde_chain.errors import JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["audit", "sweep"]
+__all__ = ["audit", "migrate", "sweep"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _SHOWN: Final = 100
+_ADVICE: Final = "Check --master and --conf, and what Spark has printed before this line"
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -35,23 +38,33 @@ def _milliseconds(_ctx: click.Context, _param: click.Parameter, value: str) -> i
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _job(command: Callable[..., None]) -> Callable[..., None]:
-    """The arguments and options that all jobs have."""
+def _in_spark(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that all jobs have, and their end."""
+    command = terminated_as_interrupted()(command)
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, on the last line."),
         click.option(
             "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be given several times."
         ),
         click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
-        click.argument("topics", nargs=-1, required=True, metavar="TOPIC..."),
-        click.argument("file", type=_FILE, metavar="CONFIG"),
     ):
         command = option(command)
     return command
 
 
-@click.command()
-@_job
+def _on_topics(command: Callable[..., None]) -> Callable[..., None]:
+    """The arguments of jobs on the topics of one configuration."""
+    for argument in (
+        click.argument("topics", nargs=-1, required=True, metavar="TOPIC..."),
+        click.argument("file", type=FILE, metavar="CONFIG"),
+    ):
+        command = argument(command)
+    return command
+
+
+@click.command(epilog=example("sweep client.toml alerts alerts-dead"))
+@_on_topics
+@_in_spark
 @click.option(
     "--grace", callback=_milliseconds, default="24h", show_default=True, help="Younger payloads stay: 90m, 24h, 7d."
 )
@@ -71,9 +84,10 @@ def sweep(  # noqa: PLR0917, click passes them by name
     delete: bool,
     manifest: Path | None,
 ) -> None:
-    """Delete payloads that no record of the TOPICs refers to, out of the stores of CONFIG (.toml or .properties).
+    """Delete payloads that no record refers to.
 
-    Name all topics that may refer to them: mirrors and dead-letter topics too. Without --delete, nothing is deleted.
+    The payloads are those in the stores of CONFIG (.toml or .properties), and the records those of the TOPICs. Name all
+    topics that may refer to them: mirrors and dead-letter topics too. Without --delete, nothing is deleted.
     Exit code 1: it could not be done, or not to the end; it is safe to run it again.
     """
     with Telling() as told, _session("serde-chain sweep", master, conf) as spark:
@@ -93,17 +107,19 @@ def sweep(  # noqa: PLR0917, click passes them by name
     say(content, "\n".join(lines), as_json=as_json)
 
 
-@click.command()
-@_job
+@click.command(epilog=example("audit client.toml alerts"))
+@_on_topics
+@_in_spark
 @click.option(
     "--no-payloads", is_flag=True, help="Do not download payloads: only see that they are there, by their last byte."
 )
 def audit(
     file: Path, topics: tuple[str, ...], *, master: str, conf: tuple[str, ...], as_json: bool, no_payloads: bool
 ) -> None:
-    """Check that all references in the TOPICs lead to their payloads, in the stores of CONFIG (.toml or .properties).
+    """Check that all references lead to their payloads.
 
-    Exit code 1: some do not, or it could not be done. The first problems are listed.
+    The references are those in the TOPICs, and the payloads those in the stores of CONFIG (.toml or .properties).
+    Exit code 1: some references lead to none, or it could not be done. The first problems are listed.
     """
     with Telling(), _session("serde-chain audit", master, conf) as spark:
         from serde_chain.spark.jobs import audit as run
@@ -121,27 +137,74 @@ def audit(
         sys.exit(1)
 
 
+@click.command(epilog=example("migrate client.toml store.toml alerts alerts-new"))
+@click.argument("source", type=FILE)
+@click.argument("target", type=FILE)
+@click.argument("topic")
+@click.argument("target_topic")
+@_in_spark
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="Folder that records the progress; Spark's driver and executors share it.  "
+    "[default: serde-chain-migrate-TOPIC-TARGET_TOPIC in the current folder]",
+)
+def migrate(
+    source: Path,
+    target: Path,
+    topic: str,
+    target_topic: str,
+    *,
+    checkpoint: str | None,
+    master: str,
+    conf: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Copy a topic, and its payloads to another store.
+
+    SOURCE and TARGET are configurations of clients (.toml or .properties). The records of TOPIC go to TARGET_TOPIC, and
+    their payloads out of the stores of SOURCE into that of TARGET. Run again with the same checkpoint, the command goes
+    on where it stopped, and writes no record twice. Exit code 1: it could not be done, or not to the end; the error
+    says why.
+    """
+    folder = checkpoint or str(Path(f"serde-chain-migrate-{topic}-{target_topic}").absolute())
+    with Telling() as told, _session("serde-chain migrate", master, conf) as spark:
+        from serde_chain.spark.jobs import migrate as run
+
+        report = run(spark, source, target, topic, target_topic, checkpoint=folder, progress=told)
+    lines = [f"{report.records:,} records were copied, and {report.payloads:,} payloads moved"]
+    lines += [f"{report.skipped:,} that cannot be read were left out"] if report.skipped else []
+    say({**dataclasses.asdict(report), "checkpoint": folder}, "\n".join(lines), as_json=as_json)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
+
+
 @contextmanager
 def _session(name: str, master: str, conf: tuple[str, ...]) -> Iterator[SparkSession]:
     """A Spark session with the connector: on this machine with its own log, or on a cluster."""
     require("pyspark", "spark")
+    # Of what Ctrl-C cuts off, py4j prints tracebacks, in part by the root logger. What matters is raised as well.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     settings = _settings(conf)
     if not master.startswith("local"):
         with _session_on_cluster(name, master, settings) as spark:
             yield spark
         return
-    from serde_chain.testing.services import ServiceError, spark_session
+    from serde_chain.testing.services import ServiceError, ServiceStartError, spark_session
 
     with tempfile.NamedTemporaryFile(prefix="serde-chain-spark-", suffix=".log") as log:
         path = Path(log.name)
         try:
             with spark_session(name, {"spark.master": master, **settings}, log=path) as spark:
                 yield spark
-        except ServiceError as error:
-            raise JobError(str(error)) from error
-        except BaseException:
+        except Exception as error:
             # What Spark has said is gone with the file.
-            sys.stderr.write(path.read_text(errors="replace"))
+            click.echo(printable(path.read_text(errors="replace")), err=True, nl=False)
+            if isinstance(error, ServiceError):
+                raise JobError(str(error), hint=_ADVICE if isinstance(error, ServiceStartError) else None) from error
             raise
 
 
@@ -150,13 +213,33 @@ def _session_on_cluster(name: str, master: str, settings: Mapping[str, str]) -> 
     from pyspark.sql import SparkSession
 
     from serde_chain.spark import packages
+    from serde_chain.testing.services.spark import interrupted_later, stop_jvm
 
     of_jars: dict[str, Any] = {"spark.jars.packages": ",".join(packages()), **settings}
-    spark = SparkSession.builder.master(master).appName(name).config(map=of_jars).getOrCreate()
+    with interrupted_later() as interrupts:
+        try:
+            spark = SparkSession.builder.master(master).appName(name).config(map=of_jars).getOrCreate()
+        except Exception as error:
+            raise JobError(f"Spark did not start on {master}: {_first_line(error)}", hint=_ADVICE) from error
     try:
+        if interrupts:
+            raise KeyboardInterrupt
         yield spark
-    finally:
+    except KeyboardInterrupt:
+        stop_jvm(is_asked=False)
+        raise
+    except BaseException:
         spark.stop()
+        raise
+    spark.stop()
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong; py4j's text of an error in the JVM goes on with where that was in Java's code."""
+    from py4j.protocol import Py4JJavaError
+
+    told = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    return str(told).partition("\n")[0]
 
 
 def _settings(conf: tuple[str, ...]) -> dict[str, str]:

@@ -2,26 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from payload_stores.errors import ContextualError
 from payload_stores.plugins import require
 from serde_chain import config as configuration
 from serde_chain.base import Stage
-from serde_chain.catalogue import StageItem, stage_type
-from serde_chain.chain import DeserializerChain, SerializerChain
+from serde_chain.catalogue import StageItem, make_stage, stage_type
+from serde_chain.chain import DeserializerChain, SerializerChain, close_all
+from serde_chain.cli.positions import lines_of
 from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup, error_policy
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 
-__all__ = ["mistakes"]
+__all__ = ["Checked", "Mistake", "checked", "mistakes"]
 
 # librdkafka reads a configuration key by key, in order: the keys before this one are checked, and no client is
 # made in any case.
 _END: Final = "serde-chain.end"
 
 _Chain = type[SerializerChain] | type[DeserializerChain]
+
+
+class Mistake(NamedTuple):
+    """A mistake in a configuration.
+
+    Attributes:
+        error: What is wrong.
+        line: Where in the file, counted from 1; None where nothing stands, as for a key that is missing.
+    """
+
+    error: ContextualError
+    line: int | None
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.error}" if self.line else str(self.error)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The mistake for scripts."""
+        return {"line": self.line, "message": self.error.message, "hint": self.error.hint, **self.error.context}
+
+
+class Checked(NamedTuple):
+    """A configuration that was looked at.
+
+    Attributes:
+        config: The flat configuration; empty if it has a key that cannot be translated into ours.
+        mistakes: What is wrong in it, each once.
+    """
+
+    config: Config
+    mistakes: list[Mistake]
+
+
+def checked(source: Config | str | Path) -> Checked:
+    """Look for everything that a producer or a consumer would refuse, with the lines in which it stands.
+
+    Args:
+        source: A configuration, or the path of its file, which is read once: it may be a pipe.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    lines: dict[str, int] = {}
+    if not isinstance(source, Mapping):
+        path = Path(source)
+        text = configuration.read(path)
+        source = configuration.parse(path, text)
+        lines = lines_of(path, text)
+    try:
+        config = configuration.load(source)
+    except ConfigError as error:  # of a key that cannot be translated
+        return Checked({}, [_at(error, lines)])
+    return Checked(config, [_at(error, lines) for error in mistakes(config)])
+
+
+def _at(error: ContextualError, lines: Mapping[str, int]) -> Mistake:
+    return Mistake(error, lines.get(error.context.get("key", "")))
 
 
 def mistakes(config: Config) -> list[ContextualError]:
@@ -41,6 +102,7 @@ def mistakes(config: Config) -> list[ContextualError]:
 def _all(config: Config) -> Iterator[ContextualError]:
     usable = dict(config)
     sound: list[tuple[_Chain, bool]] = []
+    unsound: list[tuple[_Chain, bool]] = []
     for chain in (SerializerChain, DeserializerChain):
         for is_key in (True, False):
             errors = list(_of_stages(config, chain, is_key=is_key))
@@ -48,15 +110,19 @@ def _all(config: Config) -> Iterator[ContextualError]:
             if errors:
                 form = f"{'key' if is_key else 'value'}.{chain.side.word}"
                 usable = {key: value for key, value in usable.items() if key not in {form, f"{form}s"}}
+                unsound.append((chain, is_key))
             else:
                 sound.append((chain, is_key))
     unknown = list(configuration.unknown_keys(usable))
     yield from unknown
     usable = {key: value for key, value in usable.items() if key not in {error.key for error in unknown}}
     clean = not unknown
+    for chain, is_key in unsound:
+        yield from _of_options({**config, **usable}, chain, is_key=is_key)
+        yield from _of_making({**config, **usable}, chain, is_key=is_key)
     for chain, is_key in sound:
         wrong = [*_of_order(usable, chain, is_key=is_key), *_of_options(usable, chain, is_key=is_key)]
-        errors = wrong or list(_of_chain(usable, chain, is_key=is_key))
+        errors = [*wrong, *(_of_making if wrong else _of_chain)(usable, chain, is_key=is_key)]
         yield from errors
         clean = clean and not errors
     if clean and len(sound) == 4:
@@ -95,14 +161,31 @@ def _of_order(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Contex
 
 
 def _of_options(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """Values that are wrong, and keys that are missing."""
-    for item in configuration.stage_items(config, chain.side, is_key=is_key):
+    """Values that are wrong, and keys that are missing, of the stages that there are."""
+    with suppress(ContextualError):  # told already, by _of_stages
+        for item in configuration.stage_items(config, chain.side, is_key=is_key):
+            yield from _of_item(item, chain, config)
+
+
+def _of_item(item: StageItem, chain: _Chain, config: Config) -> Iterator[ContextualError]:
+    with suppress(ContextualError):  # likewise
         for option in _options(item, chain, config):
             try:
                 if not option.name.endswith("*"):
                     option.read({**config, **item.options})
             except ContextualError as error:
                 yield error
+
+
+def _of_making(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
+    """What the stages of a chain that cannot be made refuse by themselves: keys that are no keys, missing packages."""
+    with suppress(ContextualError):  # likewise
+        for item in configuration.stage_items(config, chain.side, is_key=is_key):
+            if not any(_of_item(item, chain, config)):
+                try:
+                    close_all([make_stage(item, config, is_key=is_key, side=chain.side)])
+                except ContextualError as error:
+                    yield error
 
 
 def _of_chain(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
@@ -152,11 +235,10 @@ def _of_client(client: Config) -> Iterator[ContextualError]:
             if _END in text:
                 continue
             if "No such configuration property" in text:
-                yield ConfigError(
-                    f"{key!r} is not a key of a stage, a store or the Kafka client",
-                    hint="See docs/configuration.md and librdkafka's CONFIGURATION.md",
-                    key=key,
-                )
+                hint = "See docs/configuration.md and librdkafka's CONFIGURATION.md"
+                if key != key.lower():
+                    hint = f"Did you mean {key.lower()}? Keys are written in lower case"
+                yield ConfigError(f"{key!r} is not a key of a stage, a store or the Kafka client", hint=hint, key=key)
             else:
                 # A value that librdkafka repeats may be a secret, unless it is a number.
                 given = str(value)

@@ -12,10 +12,12 @@ from typing import Any
 import click
 
 from payload_stores.errors import ConfigError
+from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.output import say
 
 __all__ = ["offload_server"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object a line.")
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 # Characters of a token's digest: enough to tell tokens apart.
 _SHOWN_DIGITS = 16
@@ -23,30 +25,40 @@ _SHOWN_DIGITS = 16
 
 @click.group("offload-server")
 def offload_server() -> None:
-    """Serve hop's offload API beside a Kafka broker, over any payload store."""
+    """Serve hop's offload API over any payload store."""
 
 
-@offload_server.command("add-user")
+@offload_server.command("add-user", epilog=example("offload-server add-user users.json alice"))
 @click.argument("file", type=_NEW_FILE)
 @click.argument("name")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input, one line.")
 def add_user(file: Path, name: str, password_stdin: bool) -> None:
-    """Add user NAME to FILE, or give NAME a new password; FILE keeps salted keys instead of passwords."""
+    """Add user NAME to FILE, or give NAME a new password.
+
+    FILE keeps salted keys instead of passwords.
+    """
     from payload_stores.offload_server import add_user as add
 
     if password_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
-    else:
+    elif sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    else:
+        raise click.UsageError(
+            "Without a terminal to prompt for the password, use --password-stdin and pipe it in as one line."
+        )
     is_new = add(file, name, password)
     click.echo(f"{name} {'was added to' if is_new else 'has a new password in'} {file}")
 
 
-@offload_server.command("add-token")
+@offload_server.command("add-token", epilog=example("offload-server add-token tokens.toml pipeline"))
 @click.argument("file", type=_NEW_FILE)
 @click.argument("name")
 def add_token(file: Path, name: str) -> None:
-    """Make a Bearer token for user NAME, print it, and add its digest to FILE."""
+    """Make a Bearer token for user NAME, and print it.
+
+    Its digest is added to FILE.
+    """
     from payload_stores.offload_server.tokens import add_token as add
 
     token = add(file, name)
@@ -54,44 +66,53 @@ def add_token(file: Path, name: str) -> None:
     click.echo(token)
 
 
-@offload_server.command("list-users")
-@click.argument("file", type=_FILE)
-def list_users(file: Path) -> None:
+@offload_server.command("list-users", epilog=example("offload-server list-users users.json"))
+@click.argument("file", type=FILE)
+@_JSON
+def list_users(file: Path, as_json: bool) -> None:
     """Print the names of the users in FILE."""
     from payload_stores.offload_server.credentials import list_users as names
 
     for name in names(file):
-        click.echo(name)
+        say({"name": name}, name, as_json=as_json)
 
 
-@offload_server.command("remove-user")
-@click.argument("file", type=_FILE)
+@offload_server.command("remove-user", epilog=example("offload-server remove-user users.json bob"))
+@click.argument("file", type=FILE)
 @click.argument("name")
 def remove_user(file: Path, name: str) -> None:
-    """Remove user NAME from FILE; this takes effect with the next request."""
+    """Remove user NAME from FILE.
+
+    This takes effect with the next request.
+    """
     from payload_stores.offload_server.credentials import remove_user as remove
 
     remove(file, name)
     click.echo(f"{name} was removed from {file}")
 
 
-@offload_server.command("list-tokens")
-@click.argument("file", type=_FILE)
-def list_tokens(file: Path) -> None:
-    """Print the users of FILE's tokens, and the beginnings of the tokens' digests."""
+@offload_server.command("list-tokens", epilog=example("offload-server list-tokens tokens.toml"))
+@click.argument("file", type=FILE)
+@_JSON
+def list_tokens(file: Path, as_json: bool) -> None:
+    """Print the users of FILE's tokens.
+
+    Each stands behind the beginning of its token's digest.
+    """
     from payload_stores.offload_server.tokens import list_tokens as tokens
 
     for name, digest in tokens(file):
-        click.echo(f"{digest[: len('sha256:') + _SHOWN_DIGITS]}  {name}")
+        shown = digest[: len("sha256:") + _SHOWN_DIGITS]
+        say({"name": name, "digest": shown}, f"{shown}  {name}", as_json=as_json)
 
 
-@offload_server.command("remove-token")
-@click.argument("file", type=_FILE)
+@offload_server.command("remove-token", epilog=example("offload-server remove-token tokens.toml sha256:3f1b"))
+@click.argument("file", type=FILE)
 @click.argument("which")
 def remove_token(file: Path, which: str) -> None:
-    """Remove from FILE all tokens of a user, or the one whose digest begins with WHICH: sha256:….
+    """Remove one token, or all of a user, from FILE.
 
-    This takes effect with the next request.
+    WHICH is the user's name, or what the token's digest begins with: sha256:…. This takes effect with the next request.
     """
     from payload_stores.offload_server.tokens import remove_token as remove
 
@@ -99,18 +120,24 @@ def remove_token(file: Path, which: str) -> None:
     click.echo(f"{number} {'token was' if number == 1 else 'tokens were'} removed from {file}")
 
 
-@offload_server.command()
+@offload_server.command(
+    epilog=example(
+        "offload-server run --store local --config store.toml --data data --credentials users.json --acl-file acl.toml"
+    )
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free one.")
+@click.option(
+    "--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on; 0: a free one."
+)
 @click.option("--store", required=True, help="Payload store: local, s3, or a dotted path.")
-@click.option("--config", "file", type=_FILE, required=True, help="The store's keys (.toml or .properties).")
+@click.option("--config", "file", type=FILE, required=True, help="The store's keys (.toml or .properties).")
 @click.option("--shared-store", is_flag=True, help="Other programs write to the store's folder or prefix as well.")
 @click.option("--data", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the index.")
-@click.option("--credentials", type=_FILE, required=True, help="Users, as add-user writes them.")
-@click.option("--tokens", type=_FILE, help="Bearer tokens, as add-token writes them.")
+@click.option("--credentials", type=FILE, required=True, help="Users, as add-user writes them.")
+@click.option("--tokens", type=FILE, help="Bearer tokens, as add-token writes them.")
 @click.option("--tokens-over-http", is_flag=True, help="Accept tokens without TLS, where any listener can copy them.")
-@click.option("--acl-file", type=_FILE, help="Permissions (TOML), instead of the broker's ACLs.")
-@click.option("--broker-config", type=_FILE, help="Kafka client of the server, for ACLs and --announce.")
+@click.option("--acl-file", type=FILE, help="Permissions (TOML), instead of the broker's ACLs.")
+@click.option("--broker-config", type=FILE, help="Kafka client of the server, for ACLs and --announce.")
 @click.option(
     "--super-user", "super_users", multiple=True, help="With the broker's ACLs: a user who may do everything."
 )
@@ -118,8 +145,8 @@ def remove_token(file: Path, which: str) -> None:
 @click.option(
     "--proxy", "proxies", multiple=True, help="IP address of a reverse proxy, exempt from the share per address."
 )
-@click.option("--tls-cert", type=_FILE, help="Certificate with its chain (PEM).")
-@click.option("--tls-key", type=_FILE, help="Its private key (PEM).")
+@click.option("--tls-cert", type=FILE, help="Certificate with its chain (PEM).")
+@click.option("--tls-key", type=FILE, help="Its private key (PEM).")
 @click.option("--url", help="The server's URL for clients, if it is not its address.")
 @click.option("--announce", is_flag=True, help="Write the URL to the broker's topic sys.metadata.")
 def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: Path | None, **options: Any) -> None:

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+import sys
+from typing import Any, Final
 
+import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
+from rich.text import Text
 
-__all__ = ["Counting", "Telling", "say"]
+__all__ = ["Counting", "Moving", "Screen", "Telling", "complain", "is_terminal", "plain", "printable", "say"]
+
+# Of Unicode's categories Cc and Cs, and what turns the direction of the text behind it (UAX #9, section 2).
+_CONTROLS: Final = re.compile(
+    "\\r(?!\\n)|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+
+
+class Screen(Console):
+    """Standard output for tables. A pipe that was closed ends the program as it ends every other."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what :class:`~serde_chain.cli.program.Program` knows."""
+        raise BrokenPipeError
+
+
+class _Plain(ProgressColumn):
+    """What is going on, as :func:`plain` shows it: the name of a topic may be anything until the broker refuses it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def render(self, task: Task) -> Text:
+        return plain(self._text.format(task=task))
 
 
 class Counting:
@@ -16,16 +44,17 @@ class Counting:
 
     Args:
         what: What is going on.
+        is_shown: Whether it is shown on a terminal; never elsewhere.
     """
 
     _text = "{task.description}: {task.completed:,} records"
 
-    def __init__(self, what: str) -> None:
-        columns = (SpinnerColumn(), TextColumn(self._text), TimeElapsedColumn())
+    def __init__(self, what: str, *, is_shown: bool = True) -> None:
+        columns = (SpinnerColumn(), _Plain(self._text), TimeElapsedColumn())
         console = Console(stderr=True)
         # In a log it would leave empty lines.
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task(what, total=None)
+        self._bar = Progress(*columns, console=console, transient=True, disable=not (is_shown and console.is_terminal))
+        self._task = self._bar.add_task(what, total=None, bytes=0)
 
     def __enter__(self) -> Any:
         self._bar.start()
@@ -33,6 +62,17 @@ class Counting:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+
+class Moving(Counting):
+    """Shows how many records and bytes went by; entering it returns the function that sets both."""
+
+    _text = "{task.description}: {task.completed:,} records, {task.fields[bytes]:,} bytes"
+
+    def __enter__(self) -> Any:
+        """Start; see the class."""
+        self._bar.start()
+        return lambda count, size: self._bar.update(self._task, completed=count, bytes=size)
 
 
 class Telling(Counting):
@@ -51,4 +91,31 @@ class Telling(Counting):
 
 def say(content: dict[str, Any], text: str, *, as_json: bool) -> None:
     """Print a result: JSON on one line for scripts, text otherwise."""
-    Console().print(json.dumps(content) if as_json else text, soft_wrap=True, highlight=False, markup=False)
+    click.echo(json.dumps(content) if as_json else printable(text))
+
+
+def complain(error: object) -> None:
+    """Print an error, on standard error."""
+    click.echo(f"Error: {printable(str(error))}", err=True)
+
+
+def printable(text: str) -> str:
+    r"""Text that a terminal shows and does not obey: control characters are escaped, as in JSON.
+
+    Line ends and tabs stay; a return to the line's beginning does not, since what follows would hide what it has.
+
+    Example:
+        >>> print(printable("M\x1b[31m 51\rM 87\n"), end="")
+        M\u001b[31m 51\u000dM 87
+    """
+    return text if text.isprintable() else _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def plain(content: object) -> Text:
+    """The same for what rich prints, whose markup the text may look like."""
+    return Text(printable(str(content)))
+
+
+def is_terminal() -> bool:
+    """Whether what is printed goes to a terminal, where a running count would stand in its way."""
+    return sys.stdout.isatty()

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from pathlib import Path
 
 import click
 
+from serde_chain.cli import arguments
+from serde_chain.cli.arguments import FILE, example
 from serde_chain.cli.output import Counting, say
+from serde_chain.cli.program import stopped_by_signals
 
 __all__ = ["replay"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-
-@click.command()
-@click.argument("file", type=_FILE, metavar="CONFIG")
+@click.command(epilog=example("replay client.toml tiles-dead --dry-run"))
+@click.argument("file", type=FILE, metavar="CONFIG")
 @click.argument("topic", metavar="DEAD_LETTER_TOPIC")
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 @click.option("--limit", type=click.IntRange(1), help="Most dead letters to look at.  [default: all that are there]")
-@click.option("--now", is_flag=True, help="Give records the present time instead of their original time stamps.")
-@click.option("--timeout", default=60.0, show_default=True, help="Longest wait for the broker, in seconds.")
+@click.option("--now", is_flag=True, help="Give records the present time instead of their original timestamps.")
+@arguments.timeout(60.0, "the broker")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def replay(  # noqa: PLR0917, click passes them by name
     file: Path, topic: str, dry_run: bool, limit: int | None, now: bool, timeout: float, as_json: bool
 ) -> None:
-    """Put the letters of DEAD_LETTER_TOPIC back into the topics they came from, without the headers about the error.
+    """Put dead letters back into the topics they came from.
 
-    After a stop or a crash, the same command continues where it was. Exit code 1: some do not say where they came from;
-    these stay where they are.
+    They are read from DEAD_LETTER_TOPIC, by CONFIG (.toml or .properties), and written without the headers about the
+    error. After a stop or a crash, the same command continues where it was. Exit code 1: some do not say where they
+    came from; these stay where they are.
     """
     from serde_chain.clients.confluent.replay import replay as put_back
+    from serde_chain.config import load
 
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stopped_by_signals()
     with Counting(f"dead letters of {topic}") as told:
         report = put_back(
-            file,
+            load(file),
             topic,
             dry_run=dry_run,
             limit=limit,

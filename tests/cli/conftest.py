@@ -3,27 +3,32 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+# pyspark leaves the sockets of results to the garbage collector.
+COMMAND = [
+    *(sys.executable, "-W", "error", "-W", "ignore:unclosed <socket:ResourceWarning"),
+    *("-c", "from serde_chain.cli import main; main()"),
+]
 
 
-def run(*arguments: object, code: int = 0, columns: int = 200) -> "subprocess.CompletedProcess[str]":
+def environment(columns: int = 200) -> dict[str, str]:
+    """The environment of a command."""
+    return {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+
+
+def run(
+    *arguments: object, code: int = 0, columns: int = 200, stdin: str | None = None, folder: Path | None = None
+) -> "subprocess.CompletedProcess[str]":
     """Run ``serde-chain`` in a process of its own; it ends with this exit code, and without a traceback."""
-    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
     done = subprocess.run(
-        # pyspark leaves the sockets of results to the garbage collector.
-        [
-            sys.executable,
-            "-W",
-            "error",
-            "-W",
-            "ignore:unclosed <socket:ResourceWarning",
-            "-c",
-            "from serde_chain.cli import main; main()",
-            *map(str, arguments),
-        ],
+        [*COMMAND, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=100,
-        env=environment,
+        input=stdin,
+        cwd=folder,
+        env=environment(columns),
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from serde_chain.cli import main
+from serde_chain.cli.commands import commands
 from serde_chain.testing.services import ServiceMissingError
 from tests.cli.conftest import run
 
@@ -127,7 +129,7 @@ def test_check_config_prints_markup_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("value.serializers = avro, zstdd", "there is no stage 'zstdd' [key=value.serializers]. Did you mean zstd?"),
+        ("value.serializers = json, zstdd", "there is no stage 'zstdd' [key=value.serializers]. Did you mean zstd?"),
         ("key.deserializer = strng", "there is no stage 'strng' [key=key.deserializer]. Did you mean string?"),
         ("value.deserializers =", 'Write for instance "large-message, zstd, avro"'),
         ("value.serializers = zstd, json", "json (2 of 2) cannot come after zstd (1 of 2)"),
@@ -204,18 +206,19 @@ def test_a_wrong_order_is_told_beside_missing_settings(tmp_path: Path) -> None:
         "large.message.payload.store.class = s3\n"
     )
     lines = run("check-config", path, code=1).stderr.splitlines()
-    assert any("avro (3 of 3) cannot come after zstd (2 of 3)" in line for line in lines)
-    assert any("zstd (1 of 3) cannot come before large-message (2 of 3)" in line for line in lines)
+    assert any("line 1: avro (3 of 3) cannot come after zstd (2 of 3)" in line for line in lines)
+    assert any("line 2: zstd (1 of 3) cannot come before large-message (2 of 3)" in line for line in lines)
     assert any("s3.bucket is required" in line for line in lines)
 
 
-def test_a_wrong_order_is_refused_before_a_store_is_looked_for(tmp_path: Path) -> None:
+def test_a_wrong_order_is_told_beside_what_a_store_says(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(
         "value.serializers = json, large-message, zstd\nlarge.message.payload.store.class = local\n"
         f"local.path = {tmp_path}/nowhere\n"
     )
-    (line,) = run("check-config", path, code=1).stderr.splitlines()
+    warning, line = run("check-config", path, code=1).stderr.splitlines()
+    assert warning.startswith("Warning: local.path = ")
     assert "zstd (3 of 3) cannot come after large-message (2 of 3)" in line
 
 
@@ -241,10 +244,22 @@ def test_a_file_without_chains_is_said(tmp_path: Path) -> None:
     assert json.loads(run("check-config", "--json", path).stdout)["client"] == {}
 
 
+@pytest.mark.parametrize(
+    "stack", ["\n\tat org.apache.spark.A.b(A.scala:1)\n\tat c", "\nTraceback (most recent call last):\n"]
+)
+def test_stacks_in_the_text_of_an_error_are_not_shown(stack: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(f"o42.load\n: SparkException: it failed{stack}")
+
+    monkeypatch.setattr("serde_chain.cli.check_config.print_config", fail)
+    done = CliRunner().invoke(commands, ["check-config", str(file)])
+    assert done.output == "Error: RuntimeError: o42.load\n: SparkException: it failed. With --debug, it says where\n"
+
+
 def test_wrong_usage_has_exit_code_2(tmp_path: Path) -> None:
     assert "does not exist" in run("check-config", tmp_path / "missing.toml", code=2).stderr
     assert "No such command" in run("chek-config", code=2).stderr
-    assert "Missing option" in run("inspect", code=2).stderr
+    assert "Missing argument" in run("inspect", code=2).stderr
 
 
 def test_a_server_that_cannot_be_fetched_is_an_error_with_its_explanation(

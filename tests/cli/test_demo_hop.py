@@ -1,5 +1,6 @@
 """``serde-chain demo --hop`` does what it says."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,3 +17,12 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Both messages came back unchanged" in said
     assert "alice-secret" not in said
     assert '{"url": "http://127.0.0.1:' in said
+
+
+def test_its_figures_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    done = CliRunner().invoke(commands, ["demo", "--hop", "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    messages = json.loads(done.stdout)["messages"]
+    assert messages["small"]["bytes"] == messages["small"]["record_bytes"]
+    assert messages["oversized"]["record_bytes"] < 1000 < messages["oversized"]["bytes"]

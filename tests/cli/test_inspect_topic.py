@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from serde_chain import Producer
-from serde_chain.cli.inspect_topic import print_records
+from serde_chain.cli.inspect_topic import Shown, print_records
+from serde_chain.cli.selection import Selection
 from serde_chain.errors import ContextualError
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.conftest import run
@@ -39,7 +41,7 @@ def filled(broker: KafkaBroker, topic: str, tmp_path: Path) -> tuple[str, Path]:
 
 
 def inspected(topic: str, path: Path, *more: object) -> list[dict[str, Any]]:
-    output = run("inspect", "--config", path, "--topic", topic, "--json", *more).stdout
+    output = run("inspect", path, topic, "--json", *more).stdout
     return [json.loads(line) for line in output.splitlines()]
 
 
@@ -57,8 +59,12 @@ def test_inspect_shows_records_without_downloading(filled: tuple[str, Path], tmp
     assert large["value"]["payload bytes"] == size
     assert large["value"]["reference"].endswith(payload.name)
     assert tombstone["value"] == {"is": "a tombstone"}
-    assert "[/bold]" in run("inspect", "--config", path, "--topic", topic).stdout
-    shown = run("inspect", "--config", path, "--topic", topic, "--offset", 1).stdout
+    assert "[/bold]" in run("inspect", path, topic).stdout
+    missing = run("inspect", path, topic, "--payload", path.parent / "missing" / "file", code=2).stderr
+    assert "there is no folder" in missing
+    when = datetime.fromtimestamp(large["timestamp_ms"] / 1000, UTC).isoformat(timespec="milliseconds")
+    assert when.replace("+00:00", "Z") in run("inspect", path, topic, "--offset", 1).stdout
+    shown = run("inspect", path, topic, "--offset", 1).stdout
     assert large["value"]["reference"] in shown.replace("\n", "")
 
 
@@ -102,7 +108,7 @@ def test_a_topic_of_transactions(broker: KafkaBroker, topic: str, tmp_path: Path
         producer.commit_transaction(60)
     assert [record["offset"] for record in inspected(topic, path, "--count", 3)] == [0, 2, 4]
     assert [record["offset"] for record in inspected(topic, path, "--offset", 1, "--count", 9)] == [2, 4]
-    done = run("inspect", "--config", path, "--topic", topic, "--offset", 5, code=1)
+    done = run("inspect", path, topic, "--offset", 5, code=1)
     assert "there is no record from this offset on, up to 6" in done.stderr
 
 
@@ -121,7 +127,7 @@ def test_a_range_is_one_assignment(filled: tuple[str, Path], monkeypatch: pytest
             super().assign(partitions)
 
     monkeypatch.setattr(confluent_kafka, "Consumer", Counting)
-    print_records(path, topic, 0, 0, 3, timeout=30, as_json=True)
+    print_records(path, topic, Selection(0, 0, count=3), Shown(as_json=True), timeout=30)
     assert [consumer.assigned for consumer in made] == [1]
 
 
@@ -130,7 +136,7 @@ def test_what_is_not_there_is_told_apart(broker: KafkaBroker, filled: tuple[str,
 
     def error(topic: str, partition: int = 0, first: int | None = None) -> str:
         with pytest.raises(ContextualError) as caught:
-            print_records(path, topic, partition, first, 1, timeout=30, as_json=True)
+            print_records(path, topic, Selection(partition, first, count=1), Shown(as_json=True), timeout=30)
         return str(caught.value)
 
     assert "the partition ends before: its last offset is 2" in error(topic, first=7)
@@ -142,7 +148,7 @@ def test_what_is_not_there_is_told_apart(broker: KafkaBroker, filled: tuple[str,
     future.result(30)
     assert "the first record still present has the offset 1" in error(topic, first=0)
     assert [record["offset"] for record in inspected(topic, path)] == [1]
-    done = run("inspect", "--config", path, "--topic", topic, "--offset", 7, code=1)
+    done = run("inspect", path, topic, "--offset", 7, code=1)
     (line,) = done.stderr.splitlines()
     assert line.startswith("Error: the partition ends before")
     assert done.stdout == ""
@@ -151,7 +157,7 @@ def test_what_is_not_there_is_told_apart(broker: KafkaBroker, filled: tuple[str,
 def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers = 127.0.0.1:1\n")
-    done = run("inspect", "--config", path, "--topic", "t", "--timeout", 2, code=1)
+    done = run("inspect", path, "t", "--timeout", 2, code=1)
     (line,) = done.stderr.splitlines()
     assert line.startswith("Error: the broker did not answer")
     assert "Connection refused" in line

@@ -1,8 +1,14 @@
-"""``serde-chain sweep`` and ``audit``, as an operator calls it."""
+"""``serde-chain sweep``, ``audit`` and ``migrate``, as an operator calls it."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,7 +16,10 @@ from payload_stores import open_store
 from payload_stores.base import SupportsDelete, SupportsList
 from serde_chain import Producer
 from serde_chain.testing.services import KafkaBroker
-from tests.cli.conftest import run
+from tests.cli.conftest import COMMAND, environment, run
+
+if TYPE_CHECKING:
+    from tests.conftest import NewTopic
 
 
 @pytest.fixture
@@ -78,6 +87,72 @@ def test_audit(config: dict[str, Any], file: Path, topic: str) -> None:
     said = json.loads(run("audit", file, topic, "--json", code=1).stdout.splitlines()[-1])
     assert (said["references"], said["problems"]) == (2, 1)
     assert (said["first"][0]["reference"], said["first"][0]["kind"]) == (gone, "PayloadNotFoundError")
+
+
+def test_migrate(config: dict[str, Any], file: Path, topic: str, new_topic: "NewTopic", tmp_path: Path) -> None:
+    with Producer(config) as producer:
+        producer.produce(topic, b"x" * 500)
+        producer.produce(topic, b"small")
+    target = tmp_path / "target.toml"
+    target.write_text(file.read_text().replace("payloads", "moved"))
+    call = ("migrate", file, target, topic, new_topic(1), "--checkpoint", tmp_path / "checkpoint")
+    assert run(*call).stdout == "2 records were copied, and 1 payloads moved\n"
+    moved = {**config, "local.path": str(tmp_path / "moved")}
+    assert count(moved, call[4]) == 1
+    said = json.loads(run(*call, "--json").stdout.splitlines()[-1])
+    assert said == {"records": 0, "payloads": 0, "skipped": 0, "checkpoint": str(tmp_path / "checkpoint")}
+
+
+def children(pid: int) -> Iterator[str]:
+    """What the processes are called with that a process has started."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError):
+            yield Path(f"/proc/{child}/cmdline").read_text()
+
+
+@pytest.mark.usefixtures("orphan")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("works", [False, True], ids=["while Spark starts", "while it works"])
+def test_a_signal_leaves_nothing_behind(
+    file: Path, topic: str, tmp_path: Path, works: bool, number: signal.Signals
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+
+    def is_there(pid: int) -> bool:
+        if works:
+            return any(temporary.glob("serde-chain-sweep-*/listed"))
+        return any("spark-submit" in command for command in children(pid))
+
+    with subprocess.Popen(
+        [*COMMAND, "sweep", str(file), topic, "--grace", "0s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**environment(), "TMPDIR": str(temporary)},
+    ) as sweeping:
+        while not is_there(sweeping.pid):
+            assert sweeping.poll() is None
+            time.sleep(0.01)
+        sweeping.send_signal(number)
+        # A JVM that is left would keep these open.
+        out, err = sweeping.communicate(timeout=100)
+    assert sweeping.returncode == 130
+    assert out == b""
+    assert err.splitlines()[-1] == b"Interrupted"
+    assert b"Traceback" not in err
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("more", [["--master", "nowhere"], ["--conf", "spark.driver.memory=much"]], ids=" ".join)
+def test_a_spark_that_does_not_start(more: list[str], file: Path, topic: str) -> None:
+    # Without warnings as errors: pyspark leaves the pipe of a JVM that did not start to the garbage collector.
+    program = [sys.executable, "-c", COMMAND[-1], "sweep", str(file), topic, *more]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=100, env=environment(), check=False)
+    assert done.returncode == 1
+    said, last = done.stderr.rstrip().rsplit("\n", 1)
+    assert last.startswith("Error: Spark did not start")
+    assert last.endswith("Check --master and --conf, and what Spark has printed before this line")
+    assert "Master must either be yarn" in said or "much" in said
 
 
 def test_what_cannot_be_swept(file: Path, topic: str) -> None:

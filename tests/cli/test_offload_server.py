@@ -65,6 +65,9 @@ def test_add_user(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "pencil" not in file.read_text()
     assert "is empty" in run("add-user", file, "bob", "--password-stdin", code=1).stderr
+    refused = run("add-user", file, "bob", text="pencil\n", code=2)
+    assert "use --password-stdin" in refused.stderr
+    assert "GetPassWarning" not in refused.stderr
     assert list(json.loads(file.read_text())["users"]) == ["alice"]
     file.write_text("{}")
     assert "not a file of users" in run("add-user", file, "bob", "--password-stdin", text="x\n", code=1).stderr
@@ -76,12 +79,16 @@ def test_password_is_asked_for_and_not_shown(tmp_path: Path) -> None:
     with subprocess.Popen([*COMMAND, "add-user", str(file), "alice"], stdin=there, stdout=there, stderr=there) as asked:
         os.close(there)
         shown = b""
-        for _ in range(2):
-            while not shown.rstrip().endswith(b":"):
-                shown += os.read(here, 1000)
-            os.write(here, b"pencil\n")
-            shown += b"|"
-        assert asked.wait(30) == 0
+        try:
+            for _ in range(2):
+                # The blank comes from getpass, which drops what was typed before.
+                while not shown.endswith(b": "):
+                    shown += os.read(here, 1000)
+                os.write(here, b"pencil\n")
+                shown += b"|"
+            assert asked.wait(30) == 0
+        finally:
+            asked.kill()
         shown += os.read(here, 1000)
     os.close(here)
     assert b"pencil" not in shown
@@ -152,6 +159,7 @@ def test_list_and_remove_users(tmp_path: Path) -> None:
     for name in ("bob", "alice"):
         run("add-user", file, name, "--password-stdin", text="pencil\n")
     assert run("list-users", file).stdout == "alice\nbob\n"
+    assert run("list-users", file, "--json").stdout == '{"name": "alice"}\n{"name": "bob"}\n'
     assert "bob was removed" in run("remove-user", file, "bob").stdout
     assert run("list-users", file).stdout == "alice\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

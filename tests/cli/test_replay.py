@@ -14,6 +14,7 @@ from serde_chain.clients.confluent.replay import replay
 from serde_chain.errors import ReplayError
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.conftest import run
+from tests.refusing_broker import refusing
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -148,6 +149,19 @@ def test_a_topic_that_is_not_there_or_refuses_is_told_and_tried_again(
         replay(file, dead)
     assert caught.value.offset == 3
     assert run("replay", file, f"{topic}-nowhere", code=1).stderr.strip().startswith("Error: ")
+
+
+def test_one_that_the_broker_refuses_at_first(broker: KafkaBroker, new_topic: "NewTopic") -> None:
+    topic, dead = new_topic(1), new_topic(1)
+    names = {"topic": topic, "partition": "0", "offset": "1"}
+    send(broker, dead, *VALUES, headers=[(f"serde-chain-error-{name}", said) for name, said in names.items()])
+    client = broker.client_config()
+    with refusing(str(client["bootstrap.servers"]), topic) as servers:
+        config = {**client, "bootstrap.servers": servers, "linger.ms": 0, "batch.num.messages": 1}
+        with pytest.raises(ReplayError, match="may be in no log"):
+            replay(config, dead)
+        replay(config, dead)
+    assert {each.value() for each in records(broker, topic, 5)} == set(VALUES)
 
 
 def test_the_present_time_may_be_given(broker: KafkaBroker, new_topic: "NewTopic", file: Path) -> None:

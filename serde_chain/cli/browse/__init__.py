@@ -1,0 +1,1 @@
+"""``serde-chain browse``: a topic's records as pages for a browser on this machine."""

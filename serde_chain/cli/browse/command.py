@@ -1,0 +1,94 @@
+"""``serde-chain browse``: the command, and its server."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from serde_chain.cli import arguments
+from serde_chain.cli.arguments import FILE, example
+from serde_chain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from serde_chain.cli.browse.app import Pages
+
+__all__ = ["browse", "serve"]
+
+_ADDRESS = "127.0.0.1"
+# Connections at a time, of which a browser opens six.
+_CONNECTIONS = 64
+_SHUTDOWN_S = 1
+
+
+@click.command(epilog=example("browse client.toml images"))
+@click.argument("file", type=FILE, metavar="CONFIG")
+@click.argument("topic")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port on 127.0.0.1.  [default: a free one]")
+@arguments.timeout(10.0)
+def browse(file: Path, topic: str, port: int, timeout: float) -> None:
+    """Show the records of TOPIC as pages in a browser.
+
+    CONFIG is that of a client (.toml or .properties). The pages are for browsers on this machine, until Ctrl-C. The
+    link that is printed has a token, without which nothing is shown. The pages only read: no consumer group is joined,
+    no offset committed, and a payload is fetched when its record is looked at.
+    """
+    from payload_stores.plugins import require
+
+    for module in ("starlette", "uvicorn", "jinja2", "imagesize"):
+        require(module, "browse")
+    from serde_chain.cli.browse.app import Pages
+    from serde_chain.config import load
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as by Ctrl-C
+    with closing(Pages(load(file), topic, timeout)) as pages:
+        pages.check()
+        with suppress(KeyboardInterrupt):  # which is how it ends
+            serve(pages, port, click.echo)
+
+
+def serve(pages: Pages, port: int, ready: Callable[[str], object]) -> None:
+    """Serve pages until SIGINT or SIGTERM.
+
+    Args:
+        pages: What is served.
+        port: Port on 127.0.0.1; 0 takes a free one.
+        ready: Called with the link.
+
+    Raises:
+        ConfigError: The port is taken.
+        KeyboardInterrupt: SIGINT came; the server has ended in order. After SIGTERM, what its handler raises is.
+    """
+    import uvicorn
+
+    from payload_stores.bounded_http import BoundedHttp
+    from serde_chain.cli.browse.guard import Guard
+
+    try:
+        listener = socket.create_server((_ADDRESS, port))
+    except OSError as error:
+        raise ConfigError(f"{_ADDRESS} port {port} cannot be listened on: {error}") from error
+    with listener:
+        token, port = secrets.token_urlsafe(32), listener.getsockname()[1]
+        config = uvicorn.Config(
+            Guard(pages.app, token, port),
+            http=BoundedHttp,  # connections without a request would fill the number that is allowed
+            ws="none",
+            lifespan="off",
+            # The first address has the token, and what goes wrong is told by the pages.
+            access_log=False,
+            log_config=None,
+            log_level="critical",
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+        )
+        ready(f"http://{_ADDRESS}:{port}/?token={token}")
+        uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,290 @@
+"""The records of a topic, a page at a time, and one by one."""
+
+from __future__ import annotations
+
+import heapq
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
+
+import click
+
+from serde_chain.cli.inspect_topic import describe, formats_of
+from serde_chain.cli.records import RecordUnavailableError, batches, open_reader, places
+from serde_chain.cli.selection import Selection, selecting, selection
+from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.config import Config
+
+__all__ = ["AbandonedError", "Page", "Patience", "Row", "Topic", "asked"]
+
+_ROWS: Final = 25
+# Where few records match, a page looks at ever more of them, up to these bounds; the next page goes on behind them.
+_WIDER: Final = 4
+_MOST_RECORDS: Final = 20_000
+_MOST_BYTES: Final = 64 << 20
+_PLACE: Final = re.compile(r"(?:\d{1,9}:\d{1,19})(?:,\d{1,9}:\d{1,19})*")
+
+Places = dict[int, int]
+Ranges = dict[int, tuple[int, int]]
+
+
+class AbandonedError(Exception):
+    """What was asked for is not wanted any more: the browser has gone, or the program ends."""
+
+
+class Patience:
+    """How long the pages' work may take.
+
+    Args:
+        seconds: From now on.
+
+    Attributes:
+        is_over: Whether its result is not wanted any more; set in any thread.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.is_over = False
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def check(self) -> None:
+        """End the work if there is no point in going on.
+
+        Raises:
+            AbandonedError: Its result is not wanted any more.
+            RecordUnavailableError: The time is up.
+        """
+        if self.is_over:
+            raise AbandonedError
+        if time.monotonic() > self._end:
+            error = RecordUnavailableError(
+                f"the records did not come within {self._seconds:g} s",
+                hint="Choose one partition, or a smaller range; or raise --timeout",
+            )
+            error.transient = True
+            raise error
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record in a list.
+
+    Attributes:
+        partition: Its partition.
+        offset: Its offset.
+        timestamp_ms: Its time, in ms since the epoch.
+        key: What its key is, as :func:`~serde_chain.cli.inspect_topic.describe` has it.
+        value: What its value is, likewise.
+    """
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: dict[str, Any]
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A part of a topic.
+
+    Attributes:
+        rows: The newest first; within a partition in the order of the offsets.
+        older: Where older records lie, as text for :meth:`Topic.page`; None if there are none.
+        newer: The same of newer ones.
+        looked_at: How many offsets were looked at.
+    """
+
+    rows: list[Row]
+    older: str | None
+    newer: str | None
+    looked_at: int
+
+
+@click.command(add_help_option=False)
+@selecting
+def _query(**options: Any) -> Selection:
+    return selection(**options, count=None)
+
+
+def asked(query: Mapping[str, str]) -> Selection:
+    """Read the fields of the form, which are the options of ``consume`` and ``inspect``.
+
+    Args:
+        query: ``partition``, ``offsets``, ``from`` and ``key``, where they are filled in.
+
+    Raises:
+        click.UsageError: One of them is wrong.
+
+    Example:
+        >>> asked({"partition": "0", "offsets": "10..19", "key": ""}).last
+        19
+    """
+    names = [name for name in ("partition", "offsets", "from", "key") if query.get(name)]
+    wanted: Selection = _query.main([f"--{name}={query[name]}" for name in names], "browse", standalone_mode=False)
+    return wanted
+
+
+class Topic:
+    """Reads a topic, by a consumer of its own for each page: what was asked for ends with its answer.
+
+    Args:
+        config: Flat configuration.
+        name: The topic.
+        timeout_s: The longest wait for the broker, in seconds.
+    """
+
+    def __init__(self, config: Config, name: str, timeout_s: float) -> None:
+        self.name = name
+        self._config = config
+        self._timeout_s = timeout_s
+        self._formats = formats_of(config)
+
+    def check(self) -> None:
+        """See that the topic is there.
+
+        Raises:
+            ConfigError: The Kafka client refuses its configuration.
+            RecordUnavailableError: It is not, or the broker does not answer.
+        """
+        with self._open() as reader:
+            reader.count(self.name)
+
+    def describe(self, message: Any) -> dict[str, Any]:
+        """A record as ``inspect`` shows it; see :func:`~serde_chain.cli.inspect_topic.describe`."""
+        return describe(message, self._formats)
+
+    def record(self, partition: int, offset: int, patience: Patience) -> Any:
+        """Fetch a record as it is in the topic.
+
+        Raises:
+            RecordUnavailableError: It is not there, or did not come in time.
+        """
+        wanted = Selection(partition, offset, offset, count=1)
+        with self._open() as reader:
+            for batch in batches(reader, self.name, places(reader, self.name, wanted), wanted):
+                patience.check()
+                return batch[0]
+        raise RecordUnavailableError(
+            "no record has this offset: transaction markers and compaction leave such gaps",
+            topic=self.name,
+            partition=partition,
+            offset=offset,
+        )
+
+    def page(self, wanted: Selection, patience: Patience, *, at: str = "", newer: bool | None = None) -> Page:
+        """Read a page.
+
+        Args:
+            wanted: Which records.
+            patience: Ends it.
+            at: A place of another page; by default the end, or where the selection begins.
+            newer: Whether the page has the records behind that place, or those before it.
+
+        Raises:
+            RecordUnavailableError: A record did not come in time, or a partition cannot be read.
+        """
+        begins = wanted.since_ms is not None or wanted.first is not None
+        forward = begins if newer is None else newer
+        with self._open() as reader:
+            bounds = {
+                partition: (low, max(low, high)) for partition, (low, high) in places(reader, self.name, wanted).items()
+            }
+            start = _within(bounds, at, forward=forward)
+            near, rest, looked_at = self._near(reader, wanted, bounds, start, patience, forward=forward)
+        rows = list(islice(_merged(near, forward=forward), _ROWS))
+        end = {partition: _edge(partition, near, rows, start, rest, forward=forward) for partition in bounds}
+        low, high = (start, end) if forward else (end, start)
+        return Page(
+            rows if not forward else rows[::-1],
+            _text(low) if any(low[partition] > first for partition, (first, _) in bounds.items()) else None,
+            _text(high) if any(high[partition] < last for partition, (_, last) in bounds.items()) else None,
+            looked_at,
+        )
+
+    def _open(self) -> PartitionReader:
+        return open_reader(self._config, self._timeout_s)
+
+    def _near(
+        self,
+        reader: PartitionReader,
+        wanted: Selection,
+        bounds: Ranges,
+        start: Places,
+        patience: Patience,
+        *,
+        forward: bool,
+    ) -> tuple[dict[int, list[Row]], Places, int]:
+        """The rows nearest to a place, the nearest first, by partition; up to where was looked; and at how much."""
+        near: dict[int, list[Row]] = {partition: [] for partition in bounds}
+        reached = dict(start)
+        # Records with other keys count as well: of what is looked at, patience and the bounds are.
+        every = replace(wanted, key=None)
+        size, looked_at, read = _ROWS, 0, 0
+        while looked_at < _MOST_RECORDS and read < _MOST_BYTES:
+            window: Ranges = {}
+            for partition, (first, last) in bounds.items():
+                at = reached[partition]
+                if len(near[partition]) < _ROWS:
+                    window[partition] = (at, min(at + size, last)) if forward else (max(at - size, first), at)
+            steps = sum(last - first for first, last in window.values())
+            if not steps:
+                break
+            # Of a window before the place, the last ones are the nearest.
+            found = {partition: deque[Row](maxlen=None if forward else _ROWS) for partition in window}
+            for batch in batches(reader, self.name, window, every):
+                patience.check()
+                for message in batch:
+                    read += len(message)
+                    if wanted.takes(message) and not (forward and len(found[message.partition()]) == _ROWS):
+                        found[message.partition()].append(self._row(message))
+            for partition, rows in found.items():
+                near[partition] += rows if forward else reversed(rows)
+                reached[partition] = window[partition][1 if forward else 0]
+            looked_at += steps
+            size *= _WIDER
+        return near, reached, looked_at
+
+    def _row(self, message: Any) -> Row:
+        seen = self.describe(message)
+        return Row(seen["partition"], seen["offset"], seen["timestamp_ms"], seen["key"], seen["value"])
+
+
+def _within(bounds: Ranges, at: str, *, forward: bool) -> Places:
+    """A place that a link names, for all partitions, within what is wanted."""
+    named = dict(_places(at)) if _PLACE.fullmatch(at) else {}
+    return {
+        partition: min(max(named.get(partition, low if forward else high), low), high)
+        for partition, (low, high) in bounds.items()
+    }
+
+
+def _places(text: str) -> Iterator[tuple[int, int]]:
+    for place in text.split(","):
+        partition, _, offset = place.partition(":")
+        yield int(partition), int(offset)
+
+
+def _text(place: Places) -> str:
+    return ",".join(f"{partition}:{offset}" for partition, offset in place.items())
+
+
+def _merged(near: Mapping[int, list[Row]], *, forward: bool) -> Iterator[Row]:
+    """Rows of all partitions by time, the nearest first; those of one partition stay in order whatever their times."""
+    return heapq.merge(*near.values(), key=lambda row: row.timestamp_ms if forward else -row.timestamp_ms)
+
+
+def _edge(
+    partition: int, near: Mapping[int, list[Row]], rows: list[Row], start: Places, reached: Places, *, forward: bool
+) -> int:
+    """Where a page ends in a partition."""
+    shown = [row.offset for row in rows if row.partition == partition]
+    if len(shown) == len(near[partition]) < _ROWS:
+        return reached[partition]
+    if not shown:
+        return start[partition]
+    return shown[-1] + 1 if forward else shown[-1]

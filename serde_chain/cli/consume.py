@@ -1,0 +1,162 @@
+"""``serde-chain consume``: records of a topic, through the chains of a configuration."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from serde_chain.cli import arguments
+from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.output import Moving, complain, is_terminal
+from serde_chain.cli.program import FAILED
+from serde_chain.cli.selection import selecting, selection
+from serde_chain.errors import ContextualError
+
+__all__ = ["consume"]
+
+_CHAINS = frozenset(f"{field}.deserializer{plural}" for field in ("key", "value") for plural in ("", "s"))
+
+
+@click.command(epilog=example("consume client.toml images --last 3 --output ."))
+@click.argument("file", type=FILE, metavar="CONFIG")
+@click.argument("topic")
+@selecting
+@click.option("--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--follow", is_flag=True, help="Wait for further records, until Ctrl-C.  [default: stop at the end]")
+@click.option("--raw", is_flag=True, help="As the records are in the topic: no chain, and no download.")
+@click.option(
+    "--output",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Save each value as a file in this folder, and print its name.",
+)
+@arguments.timeout(60.0, "the broker")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object a record.")
+def consume(  # noqa: PLR0917, click passes them by name
+    file: Path,
+    topic: str,
+    partition: int | None,
+    offsets: tuple[int | None, int | None] | None,
+    since: int | None,
+    newest: int | None,
+    key: str | None,
+    count: int | None,
+    follow: bool,
+    raw: bool,
+    output: Path | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Print the values of TOPIC, read through chains.
+
+    The chains are those of CONFIG (.toml or .properties). No consumer group is joined, and no offset committed. A value
+    is a line: text as it is, objects as JSON, other bytes by their size. With --json, a record is an object, with
+    {"base64": "..."} in place of bytes that are no text; serde-chain produce --records reads it back.
+
+    Exit code 1: some records cannot be read; each is told, and the others are printed.
+    """
+    from serde_chain.cli.decoding import Decoding
+    from serde_chain.cli.records import batches, open_reader, places
+    from serde_chain.config import load
+
+    wanted = selection(partition, offsets, since, newest, key, count)
+    config = load(file)
+    if raw:
+        config = {name: setting for name, setting in config.items() if name not in _CHAINS}
+    printing = _Printing(output, as_json=as_json)
+    with (
+        open_reader(config, timeout) as reader,
+        closing(Decoding(config, lazy=output is not None)) as decoding,
+        Moving(topic, is_shown=not is_terminal()) as told,
+    ):
+        if not raw:
+            decoding.warn_of_other_side()
+        where = places(reader, topic, wanted)
+        for batch in batches(reader, topic, where, wanted, follow=follow):
+            for message, error in decoding.read(batch):
+                printing.print(message, error)
+                told(printing.count, printing.bytes)
+    if printing.failed:
+        complain(f"{printing.failed:,} of {printing.count:,} records cannot be read")
+        raise click.exceptions.Exit(FAILED)
+
+
+class _Printing:
+    """Prints records.
+
+    Args:
+        folder: Where values are saved; None prints them.
+        as_json: One object a record.
+
+    Attributes:
+        count: How many were printed.
+        bytes: The bytes of their values, as they were in the records or in files.
+        failed: How many of them cannot be read.
+    """
+
+    def __init__(self, folder: Path | None, *, as_json: bool) -> None:
+        self._folder, self._as_json = folder, as_json
+        self.count = self.bytes = self.failed = 0
+
+    def print(self, message: Any, error: Exception | None) -> None:
+        """Print a record, or why it cannot be read."""
+        self.count += 1
+        if error is not None:
+            self._tell(message, str(error))
+            return
+        try:
+            if self._folder is not None and message.value() is not None:
+                self._save(message, self._folder)
+            else:
+                self._show(message)
+        except ContextualError as failure:  # of a payload that was fetched only now
+            if not failure.about_record:
+                raise
+            self._tell(message, str(failure))
+        except (RecursionError, ValueError) as failure:
+            place = f"topic={message.topic()}, partition={message.partition()}, offset={message.offset()}"
+            self._tell(message, f"the value cannot be shown: {failure} [{place}]. Look at it with --raw")
+
+    def _tell(self, message: Any, error: str) -> None:
+        self.failed += 1
+        if self._as_json:
+            click.echo(json.dumps({**_place(message), "error": error}))
+        else:
+            complain(error)
+
+    def _save(self, message: Any, folder: Path) -> None:
+        from serde_chain.cli.values import field_json, save
+
+        saved = save(message, folder)
+        self.bytes += saved.size
+        if not self._as_json:
+            click.echo("\n".join(map(str, (saved.path, *saved.images))))
+            return
+        content = {"key": field_json(message.key()), "file": str(saved.path), "bytes": saved.size}
+        images = {"images": [str(path) for path in saved.images]} if saved.images else {}
+        click.echo(json.dumps({**_place(message), **content, **images}))
+
+    def _show(self, message: Any) -> None:
+        from serde_chain.cli.values import as_line, field_json
+
+        if self._as_json:
+            headers = [(name, field_json(value)) for name, value in message.headers() or ()]
+            fields = {"key": field_json(message.key()), "headers": headers, "value": field_json(message.value())}
+            line = json.dumps({**_place(message), **fields})
+        else:
+            line = as_line(message.value())
+        self.bytes += len(line)
+        click.echo(line)
+
+
+def _place(message: Any) -> dict[str, Any]:
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp_ms": message.timestamp()[1],
+    }

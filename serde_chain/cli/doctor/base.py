@@ -1,0 +1,184 @@
+"""What a check is, and what all of them look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+from serde_chain.cli.routed import config_of, large_message_config
+from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
+from serde_chain.config import Resolved
+from serde_chain.errors import ContextualError
+
+__all__ = ["Check", "Checks", "Level", "Look", "TopicFacts", "UnknownError", "number"]
+
+TIMEOUT_S: Final = 10.0
+
+
+class UnknownError(ContextualError):
+    """The broker does not say what a check needs to know."""
+
+    context_fields = ("topic", "partition", "offset")
+
+
+def number(count: int, what: str) -> str:
+    """A number of things, in words.
+
+    Example:
+        >>> number(1, "partition"), number(2000, "partition")
+        ('1 partition', '2,000 partitions')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at, and what was found.
+
+    Attributes:
+        name: Of the check, for scripts.
+        level: How bad it is.
+        message: What was found, with its numbers.
+        change: What to do; None if nothing.
+        topic: The topic it is about; None if all.
+
+    Example:
+        >>> print(Check("threshold", Level.ERROR, "it is above the topic's limit", "Set it to 900000", "images"))
+        error    threshold (images): it is above the topic's limit. Set it to 900000
+    """
+
+    name: str
+    level: Level
+    message: str
+    change: str | None = None
+    topic: str | None = None
+
+    def __str__(self) -> str:
+        about = f" ({self.topic})" if self.topic else ""
+        change = f". {self.change}" if self.change else ""
+        return f"{self.level:<8} {self.name}{about}: {self.message}{change}"
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """What the broker says of a topic.
+
+    Attributes:
+        retention_ms: Its ``retention.ms``; -1 for ever.
+        compacted: Whether its ``cleanup.policy`` has ``compact``.
+        deletes: Whether its ``cleanup.policy`` has ``delete``.
+        max_bytes: Its ``max.message.bytes``, the largest batch.
+    """
+
+    retention_ms: int
+    compacted: bool
+    deletes: bool
+    max_bytes: int
+
+    @property
+    def longest_ms(self) -> int | None:
+        """How long a record may stay, in ms; None if for ever."""
+        return self.retention_ms if self.retention_ms >= 0 and self.deletes else None
+
+
+class Look:
+    """A configuration and its cluster, as they are looked at.
+
+    Args:
+        config: The configuration, without mistakes.
+        topics: The topics that are looked at.
+        timeout_s: Longest wait for one answer of the broker, in seconds.
+        missing: Topics that are not there, whose stores are looked at all the same.
+    """
+
+    def __init__(
+        self,
+        config: Resolved,
+        topics: tuple[str, ...],
+        timeout_s: float = TIMEOUT_S,
+        missing: tuple[str, ...] = (),
+    ) -> None:
+        self.config, self.topics, self.timeout_s, self.missing = config, topics, timeout_s, missing
+        self._facts: dict[str, TopicFacts | None] = {}
+
+    @cached_property
+    def large_messages(self) -> Mapping[str, object] | None:
+        """The configuration of ``large-message``; None without that stage."""
+        return large_message_config(self.config.settings)
+
+    def large_messages_of(self, topic: str) -> Mapping[str, object] | None:
+        """The same for one topic."""
+        return None if self.large_messages is None else config_of(self.large_messages, topic)
+
+    @property
+    def writes(self) -> bool:
+        """Whether the configuration names a chain of serializers."""
+        return any(items for key, items in self.config.items.items() if key.endswith(".serializer"))
+
+    @property
+    def reads(self) -> bool:
+        """Whether the configuration names a chain of deserializers."""
+        return any(items for key, items in self.config.items.items() if key.endswith(".deserializer"))
+
+    def reader(self) -> PartitionReader:
+        """A reader of the topics; of no group."""
+        return PartitionReader(
+            self.config.settings, "serde-chain", failure=UnknownError, timeout_s=self.timeout_s, log_level=0
+        )
+
+    @cached_property
+    def admin(self) -> Any:
+        """An admin client."""
+        from confluent_kafka.admin import AdminClient
+
+        from serde_chain.clients.confluent.partitions import log_error
+
+        settings: dict[str, Any] = {**client_settings(self.config.settings), "log_level": 0, "error_cb": log_error}
+        return AdminClient(settings)
+
+    def facts(self, topic: str) -> TopicFacts | None:
+        """What the broker says of a topic; None where this user may not see it.
+
+        Raises:
+            UnknownError: It does not answer.
+        """
+        if topic not in self._facts:
+            self._facts[topic] = self._ask(topic)
+        return self._facts[topic]
+
+    def _ask(self, topic: str) -> TopicFacts | None:
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future: Any
+        (future,) = self.admin.describe_configs([resource], request_timeout=self.timeout_s).values()
+        try:
+            entries = future.result(self.timeout_s + 1)
+        except (KafkaException, TimeoutError) as error:
+            reason = error.args[0] if isinstance(error, KafkaException) else None
+            if reason is not None and reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return None
+            raise UnknownError(
+                f"the broker did not say how it is configured: {reason or 'no answer'}", topic=topic
+            ) from error
+        value = {name: entry.value for name, entry in entries.items()}
+        policy = value["cleanup.policy"]
+        return TopicFacts(
+            int(value["retention.ms"]), "compact" in policy, "delete" in policy, int(value["max.message.bytes"])
+        )
+
+
+Checks: TypeAlias = Callable[[Look], Iterator[Check]]
+"""A family of checks: what it yields is printed, in this order."""

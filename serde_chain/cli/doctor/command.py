@@ -1,0 +1,47 @@
+"""The command ``serde-chain doctor``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from serde_chain.cli import arguments
+from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.output import say
+from serde_chain.cli.program import FAILED
+
+__all__ = ["doctor"]
+
+
+@click.command(epilog=example("doctor client.toml images", "doctor client.toml images --strict --json"))
+@click.argument("file", type=FILE, metavar="CONFIG")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--strict", is_flag=True, help="Warnings are errors: exit code 1.")
+@click.option("--quiet", is_flag=True, help="Do not print what is all right.")
+@arguments.timeout(10.0, "one answer")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object a check.")
+def doctor(  # noqa: PLR0917, click passes them by name
+    file: Path, topics: tuple[str, ...], strict: bool, quiet: bool, timeout: float, as_json: bool
+) -> None:
+    """Look for what is wrong between CONFIG and a cluster.
+
+    What CONFIG (.toml or .properties) says is compared with the broker, the TOPICs, their stores and the registry. A
+    configuration with serializers is tried for real: a tiny payload is written to each store, read and deleted. No
+    record is produced. Exit code 1: there is an error; with --strict, also if there is a warning.
+    """
+    from serde_chain.cli.doctor.base import Level, number
+    from serde_chain.cli.doctor.examine import examine
+
+    counts: Counter[str] = Counter()
+    for check in examine(file, topics, timeout_s=timeout):
+        counts[check.level] += 1
+        if not (quiet and check.level is Level.OK):
+            say(dataclasses.asdict(check), str(check), as_json=as_json)
+    if not as_json:
+        wrong = ", ".join(number(counts[level], level) for level in (Level.WARNING, Level.ERROR))
+        click.echo(f"{counts[Level.OK]:,} ok, {wrong}")
+    if counts[Level.ERROR] or (strict and counts[Level.WARNING]):
+        raise click.exceptions.Exit(FAILED)

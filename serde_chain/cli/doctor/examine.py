@@ -1,0 +1,88 @@
+"""All checks, in the order in which they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from serde_chain import config as configuration
+from serde_chain.cli.doctor.base import TIMEOUT_S, Check, Checks, Level, Look
+from serde_chain.cli.doctor.records import readers, registry
+from serde_chain.cli.doctor.stores import journal, stores
+from serde_chain.cli.doctor.topics import cleanup, clocks, permissions, sizes, topics
+from serde_chain.cli.mistakes import Mistake, checked
+from serde_chain.config import Config
+from serde_chain.errors import ConfigError, ContextualError, MissingDependencyError
+
+__all__ = ["FAMILIES", "examine"]
+
+FAMILIES: Final[tuple[Checks, ...]] = (
+    permissions,
+    sizes,
+    cleanup,
+    registry,
+    stores,
+    journal,
+    clocks,
+    readers,
+)
+"""One function a family; they need a sound configuration, and all but the stores' topics that are there."""
+
+
+def examine(config: Config | str | Path, names: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> Iterator[Check]:
+    """Look for what is wrong between a configuration and its topics, stores and registry.
+
+    A tiny payload is published to each topic's store, downloaded and deleted, where the configuration writes. Nothing
+    else is changed: no record is produced, no group joined, and no payload topic created.
+
+    Args:
+        config: Client configuration: a mapping, or the path of a file.
+        names: The topics.
+        timeout_s: Longest wait for one answer of the broker, in seconds.
+
+    Yields:
+        What was found, as soon as it is: what is all right too. Behind mistakes in the configuration, and a broker that
+        does not answer, nothing else is looked at.
+
+    Example:
+        >>> for check in examine("client.toml", ["images"]):  # doctest: +SKIP
+        ...     print(check)
+        ok       configuration: there are no mistakes in it
+        error    topic (images): there is no such topic, or this user may not see it. Create it, or permit DESCRIBE
+    """
+    try:
+        config, wrong = checked(config)
+    except ConfigError as error:
+        wrong = [Mistake(error, None)]
+    yield from (_mistake(error, line) for error, line in wrong)
+    if wrong:
+        return
+    yield Check("configuration", Level.OK, "there are no mistakes in it")
+    look = Look(configuration.resolve(config), tuple(dict.fromkeys(names)), timeout_s)
+    there = []
+    try:
+        for check in topics(look):
+            yield check
+            if check.level is Level.OK and check.topic is not None:
+                there.append(check.topic)
+    except ContextualError as error:
+        yield Check("broker", Level.ERROR, error.message, error.hint)
+        return
+    missing = tuple(topic for topic in look.topics if topic not in there)
+    look = Look(look.config, tuple(there), timeout_s, missing)
+    for family in FAMILIES:
+        yield from _made(family, look)
+
+
+def _made(family: Checks, look: Look) -> Iterator[Check]:
+    """The checks of a family. What keeps it from looking is an error of its own: the others look on."""
+    try:
+        yield from family(look)
+    except ContextualError as error:
+        yield Check(family.__name__, Level.ERROR, f"it cannot be looked at: {error.message}", error.hint)
+
+
+def _mistake(error: ContextualError, line: int | None) -> Check:
+    name = "extras" if isinstance(error, MissingDependencyError) else "configuration"
+    return Check(name, Level.ERROR, f"line {line}: {error.message}" if line else error.message, error.hint)

@@ -1,0 +1,102 @@
+"""Checks of what is in the topics, and of the schema registry: can the newest records be read here?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final
+
+from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side
+from serde_chain.cli.decoding import Decoding
+from serde_chain.cli.doctor.base import Check, Level, Look, number
+from serde_chain.cli.doctor.topics import newest
+from serde_chain.errors import SchemaRegistryError, SerializationError
+from serde_chain.schemas.schema_registry import URL, SchemaRegistry
+
+__all__ = ["readers", "registry"]
+
+_NO_SCHEMA: Final = 2**31 - 1
+_LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
+# Stages that any of the others reads, and those that leave the bytes as they are.
+_CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy"})
+_AUTO: Final = "auto"
+_IDLE: Final = frozenset({"bytes", "describe"})
+
+
+def registry(look: Look) -> Iterator[Check]:
+    """Whether the schema registry answers, and takes the credentials."""
+    config = look.config.settings
+    if not config.get(URL.name):
+        return
+    asked = SchemaRegistry(config, is_key=False)
+    try:
+        asked.get(_NO_SCHEMA, "AVRO")
+    except SchemaRegistryError as error:
+        if not error.about_record:  # otherwise it answers that it does not have that schema
+            yield Check("registry", Level.ERROR, error.message, error.hint or f"Check {URL.name} and its credentials")
+            return
+    finally:
+        asked.close()
+    yield Check("registry", Level.OK, "it answers")
+
+
+def readers(look: Look) -> Iterator[Check]:
+    """Whether the configuration's deserializers undo what its serializers do, and what the newest records list."""
+    of_writer, of_reader = (_names(look, side) for side in (SERIALIZE, DESERIALIZE))
+    if of_writer and of_reader and _AUTO not in of_reader:
+        yield _compared("value.serializers", of_writer, of_reader, None)
+    if not look.reads:
+        return
+    with look.reader() as reader, closing(Decoding(look.config.settings, lazy=True)) as decoding:
+        for topic in look.topics:
+            messages = [message for message in newest(reader, topic) if message.value() is not None]
+            listed = {name: value for message in messages for name, value in message.headers() or ()}.get("serde-chain")
+            named = _LISTED.fullmatch(listed or b"")
+            if named is not None and of_reader and _AUTO not in of_reader:
+                check = _compared("the newest record", _plain(named[1].decode().split(",")), of_reader, topic)
+                yield check
+                if check.level is not Level.OK:
+                    continue
+            yield from _read(decoding, messages, topic)
+
+
+def _read(decoding: Decoding, messages: list[Any], topic: str) -> Iterator[Check]:
+    try:
+        failures = [error for _, error in decoding.read(messages) if error is not None]
+    except SerializationError as error:
+        failures = [error]
+    if failures:
+        message = f"the newest record cannot be read: {failures[0].message} ({failures[0].stage or 'in its chain'})"
+        change = failures[0].hint or "See it by serde-chain inspect, and let the deserializers undo what wrote it"
+        yield Check("records", Level.ERROR, message, change, topic)
+    else:
+        count = len(messages)
+        read = f"the newest record of {number(count, 'partition')} can be read"
+        message = read if messages else "there are no records to read"
+        yield Check("records", Level.OK, message, topic=topic)
+
+
+def _compared(what: str, written: list[str], read: list[str], topic: str | None) -> Check:
+    if written == read[::-1]:
+        return Check("deserializers", Level.OK, f"they undo what {what} has: {', '.join(written)}", topic=topic)
+    return Check(
+        "deserializers",
+        Level.ERROR,
+        f"{what} has {', '.join(written)}, and value.deserializers undo {', '.join(read[::-1])}",
+        f"Set value.deserializers = {', '.join(written[::-1])}",
+        topic,
+    )
+
+
+def _names(look: Look, side: Side) -> list[str] | None:
+    """The names of a value chain's stages; None where one of them has none, or there is no chain."""
+    items = look.config.of(side, is_key=False)
+    names = [item.target for item in items if isinstance(item.target, str)]
+    catalogue = SERIALIZERS if side is SERIALIZE else DESERIALIZERS
+    short = [catalogue.aliases.get(name, name) for name in names]
+    return _plain(short) if items and len(names) == len(items) and set(short) <= set(catalogue.names()) else None
+
+
+def _plain(names: list[str]) -> list[str]:
+    return ["compress" if name in _CODECS else name for name in names if name not in _IDLE]

@@ -1,0 +1,189 @@
+"""Checks of topics: are they there, may this user use them, and do sizes and clean-up fit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from payload_stores.options import Option, integer
+from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, UnknownError, number
+from serde_chain.cli.records import batches
+from serde_chain.cli.routed import MESSAGE_MAX, threshold_of
+from serde_chain.cli.selection import Selection
+from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.clients.limits import largest_value
+from serde_chain.stages.large_message.options import AUTO, ID, THRESHOLD
+
+__all__ = ["cleanup", "clocks", "newest", "permissions", "sizes", "topics"]
+
+_BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
+_RECEIVE_MAX: Final = Option("receive.message.max.bytes", integer(1), 100_000_000)
+# Of a fetch, beside the records: librdkafka's rule for fetch.max.bytes.
+_FETCH_OVERHEAD: Final = 512
+_SKEW_MS: Final = 60_000
+
+
+def topics(look: Look) -> Iterator[Check]:
+    """Whether the broker answers and has the topics. Where it does not answer, that is raised."""
+    with look.reader() as reader:
+        for topic in look.topics:
+            try:
+                is_there = reader.is_there(topic)
+            except UnknownError as error:
+                if error.transient:
+                    raise  # it does not answer on the others either
+                yield Check("topic", Level.ERROR, error.message, error.hint or "Check the topic's name", topic)
+                continue
+            if is_there:
+                yield Check("topic", Level.OK, number(reader.count(topic), "partition"), topic=topic)
+            else:
+                yield Check(
+                    "topic",
+                    Level.ERROR,
+                    "there is no such topic, or this user may not see it",
+                    "Create it, or permit DESCRIBE",
+                    topic,
+                )
+
+
+def permissions(look: Look) -> Iterator[Check]:
+    """Whether this user may do what the chains of the configuration are for."""
+    from confluent_kafka import KafkaException, TopicCollection
+    from confluent_kafka.admin import AclOperation
+
+    wanted = [("WRITE", look.writes), ("READ", look.reads)]
+    futures = look.admin.describe_topics(
+        TopicCollection([*look.topics]), include_authorized_operations=True, request_timeout=look.timeout_s
+    )
+    for topic, future in futures.items():
+        try:
+            allowed = set(future.result(look.timeout_s + 1).authorized_operations or ())
+        except (KafkaException, TimeoutError):
+            continue  # older brokers do not tell
+        missing = [name for name, is_wanted in wanted if is_wanted and AclOperation[name] not in allowed]
+        if missing:
+            change = f"Permit {' and '.join(missing)} on the topic"
+            yield Check("permissions", Level.ERROR, f"this user may not {' or '.join(missing)}", change, topic)
+        else:
+            yield Check("permissions", Level.OK, "this user may do what the chains need", topic=topic)
+
+
+def sizes(look: Look) -> Iterator[Check]:
+    """Whether what stays in records is accepted by the client, the topic, and readers."""
+    for topic in look.topics:
+        facts = look.facts(topic)
+        if facts is None:
+            yield Check(
+                "limits",
+                Level.WARNING,
+                "this user may not see the topic's limits, so that they were not compared",
+                "Permit DESCRIBE_CONFIGS on the topic",
+                topic,
+            )
+            continue
+        wrong = [*_threshold(look, topic, facts), *_batches(look, topic, facts), *_fetches(look, topic, facts)]
+        yield from wrong or [Check("limits", Level.OK, f"records fit into {facts.max_bytes:,} bytes", topic=topic)]
+
+
+def _threshold(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
+    config = look.large_messages_of(topic)
+    if config is None or not look.writes:
+        return
+    stays = threshold_of(config)
+    taken = largest_value(MESSAGE_MAX.read(config), None, None, facts.max_bytes)
+    if isinstance(stays, int) and stays > taken:
+        yield Check(
+            "threshold",
+            Level.ERROR,
+            f"values up to {stays:,} bytes stay in their records, and the topic takes {taken:,} (max.message.bytes = "
+            f"{facts.max_bytes}): those between are refused",
+            f"Set {THRESHOLD.name} to auto, or to less than {taken}; or raise the topic's max.message.bytes",
+            topic,
+        )
+
+
+def _batches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
+    config = look.config.settings
+    batch = min(_BATCH_SIZE.read(config), MESSAGE_MAX.read(config))
+    of_large = look.large_messages_of(topic)
+    negotiates = of_large is not None and threshold_of(of_large) == AUTO  # then the producer keeps batches small
+    if look.writes and batch > facts.max_bytes and not negotiates:
+        yield Check(
+            "batch.size",
+            Level.ERROR,
+            f"the client makes batches of up to {batch:,} bytes, and the topic takes {facts.max_bytes:,}: small "
+            "records are refused together",
+            f"Set {_BATCH_SIZE.name} to {facts.max_bytes}",
+            topic,
+        )
+
+
+def _fetches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
+    most = _RECEIVE_MAX.read(look.config.settings)
+    if look.reads and facts.max_bytes + _FETCH_OVERHEAD > most:
+        yield Check(
+            "receive.message.max.bytes",
+            Level.ERROR,
+            f"the client receives up to {most:,} bytes at a time, and the topic's batches may have {facts.max_bytes:,}",
+            f"Set {_RECEIVE_MAX.name} to at least {facts.max_bytes + _FETCH_OVERHEAD}",
+            topic,
+        )
+
+
+def cleanup(look: Look) -> Iterator[Check]:
+    """Whether ids of payloads suit the topic's clean-up."""
+    for topic in look.topics:
+        config, facts = look.large_messages_of(topic), look.facts(topic)
+        if config is None or facts is None or not look.writes:
+            continue
+        strategy = ID.read(config)
+        if facts.compacted and strategy == "random":
+            yield Check(
+                "ids",
+                Level.WARNING,
+                f"the topic is compacted, and {ID.name} = {strategy}: each new value of a key leaves a payload that no "
+                "listing by key finds",
+                f"Set {ID.name} = keyed, and run serde-chain sweep now and then",
+                topic,
+            )
+        elif strategy == "keyed" and not facts.compacted:
+            yield Check(
+                "ids",
+                Level.WARNING,
+                f"{ID.name} = keyed refuses records without a key, and is for compacted topics, which this one is not",
+                f"Set {ID.name} = random or content",
+                topic,
+            )
+        else:
+            yield Check("ids", Level.OK, f"{ID.name} = {strategy} suits the topic's clean-up", topic=topic)
+
+
+def clocks(look: Look) -> Iterator[Check]:
+    """Whether the newest records are of the future: retention and payloads' ages are counted by these clocks."""
+    with look.reader() as reader:
+        for topic in look.topics:
+            latest = max((_time(message) for message in newest(reader, topic)), default=None)
+            ahead = 0 if latest is None else latest - time.time() * 1000
+            if ahead > _SKEW_MS:
+                yield Check(
+                    "clock",
+                    Level.WARNING,
+                    f"the newest record is of a time {ahead / 1000:,.0f} s ahead of this machine's clock",
+                    "Set the clocks of the broker, its producers and this machine by NTP",
+                    topic,
+                )
+            else:
+                yield Check("clock", Level.OK, "no record is of the future", topic=topic)
+
+
+def newest(reader: PartitionReader, topic: str) -> Iterator[Any]:
+    """The newest record of each partition that has one at its end; a transaction ends with a marker instead."""
+    bounds = reader.all_bounds(topic, range(reader.count(topic)))
+    ends = {partition: (max(low, high - 1), high) for partition, (low, high) in bounds.items()}
+    for batch in batches(reader, topic, ends, Selection()):
+        yield from batch
+
+
+def _time(message: Any) -> int:
+    return int(message.timestamp()[1])

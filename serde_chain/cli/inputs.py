@@ -1,0 +1,230 @@
+"""What ``serde-chain produce`` sends: files, lines, and records as ``consume --json`` prints them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from payload_stores.errors import ContextualError
+from serde_chain.base import Data, Serializer
+from serde_chain.catalogue import SERIALIZE, stage_type
+from serde_chain.cli.values import as_text, from_json
+from serde_chain.config import Resolved
+from serde_chain.record import Header
+from serde_chain.stages.primitives import BytesSerializer, StringSerializer
+
+__all__ = ["STDIN", "ChainInput", "InputError", "Item", "files", "lines", "records"]
+
+STDIN: Final = Path("-")
+# What a record may have; its place is that of the topic it came from.
+_FIELDS: Final = frozenset({"key", "value", "headers", "partition", "timestamp_ms", "topic", "offset"})
+
+
+class InputError(ContextualError):
+    """What is to be sent is not what it should be."""
+
+    context_fields = ("file", "line")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A record to send.
+
+    Attributes:
+        place: The file, and the line in it.
+        value: Object for the value chain.
+        size: Bytes of its content; 0 where that is read later.
+        key: Object for the key chain.
+        headers: Headers.
+        timestamp_ms: Timestamp in ms since the epoch; 0 for now.
+    """
+
+    place: str
+    value: Any
+    size: int = 0
+    key: Any = None
+    headers: Sequence[Header] = field(default=())
+    timestamp_ms: int = 0
+
+
+class ChainInput:
+    """What a chain is given for some content: objects of JSON, text, or the bytes themselves, by its first stage.
+
+    Args:
+        config: The configuration.
+        is_key: Whether the chain is that of keys.
+
+    Attributes:
+        streams: Whether the chain takes files, which are read while they are uploaded.
+    """
+
+    def __init__(self, config: Resolved, *, is_key: bool = False) -> None:
+        items = [item for item in config.of(SERIALIZE, is_key=is_key) if item.target != "describe"]
+        kinds = [stage_type(item, SERIALIZE) for item in items]
+        first: Any = kinds[0] if kinds else BytesSerializer
+        is_ours = isinstance(first, type) and issubclass(first, Serializer)
+        self._takes_bytes = is_ours and (issubclass(first, BytesSerializer) or first.takes is Data.BYTES)
+        self._takes_text = is_ours and issubclass(first, StringSerializer)
+        second = next((kind for kind in kinds if kind is not BytesSerializer), None)
+        self.streams = isinstance(second, type) and issubclass(second, Serializer) and second.takes_streams
+
+    def of_content(self, content: bytes) -> Any:
+        """What the chain is given for the content of a file or a line.
+
+        Raises:
+            InputError: It is not what the chain takes.
+        """
+        if self._takes_bytes:
+            return content
+        if self._takes_text:
+            return _text(content)
+        try:
+            return from_json(json.loads(content))
+        except ValueError as error:
+            raise InputError(
+                f"the content is not JSON, which the chain's first stage takes: {error}",
+                hint="Begin the chain with bytes or string for content of other kinds",
+            ) from None
+        except RecursionError:
+            raise InputError("the content is nested too deeply") from None
+
+    def of_json(self, value: Any) -> Any:
+        """What the chain is given for a field of a record in JSON."""
+        try:
+            value = from_json(value)
+            return value.encode() if self._takes_bytes and isinstance(value, str) else value
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"a field cannot be read: {error}") from None
+
+
+def files(paths: Iterable[Path], chain: ChainInput, *, names: ChainInput | None) -> Iterator[Item]:
+    """Each file as a record; a folder stands for all files in it.
+
+    Args:
+        paths: Files, folders, and ``-`` for standard input.
+        chain: The chain of the values.
+        names: The chain of the keys, which are the files' names then; None for no keys.
+    """
+    for path in paths:
+        found = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        for file in found:
+            name = str(file.relative_to(path)) if path.is_dir() else file.name
+            with _at(str(file)):
+                key = None if names is None else names.of_content(name.encode())
+                if file == STDIN:
+                    item = Item("-", sys.stdin.buffer if chain.streams else chain.of_content(sys.stdin.buffer.read()))
+                else:
+                    value = file if chain.streams else chain.of_content(file.read_bytes())
+                    item = Item(str(file), value, file.stat().st_size)
+            yield replace(item, key=key)
+
+
+def lines(paths: Iterable[Path], chain: ChainInput, keys: ChainInput, separator: str | None) -> Iterator[Item]:
+    """Each line as a record; those without content are passed over.
+
+    Args:
+        paths: Files, or ``-`` for standard input.
+        chain: The chain of the values.
+        keys: The chain of the keys.
+        separator: What stands between key and value; None for no keys.
+    """
+    for place, number, line in _lines(paths):
+        with _at(place, number):
+            key: Any = None
+            content = line
+            if separator is not None:
+                name, found, content = line.partition(separator.encode())
+                if not found:
+                    raise InputError(f"the line has no {separator!r} between key and value")
+                key = keys.of_content(name)
+            item = Item(f"{place}, line {number}", chain.of_content(content), len(content), key)
+        yield item
+
+
+def records(paths: Iterable[Path], chain: ChainInput, keys: ChainInput) -> Iterator[Item]:
+    """Each line as a record in JSON: an object with ``value``, and perhaps ``key``, ``headers`` and ``timestamp_ms``.
+
+    Args:
+        paths: Files, or ``-`` for standard input.
+        chain: The chain of the values.
+        keys: The chain of the keys.
+    """
+    for place, number, line in _lines(paths):
+        with _at(place, number):
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise InputError(f"the line is not JSON: {error}") from None
+            except RecursionError:
+                raise InputError("the line is nested too deeply") from None
+            if not isinstance(record, dict) or "value" not in record or not record.keys() <= _FIELDS:
+                raise InputError(
+                    "the line is not a record as consume --json prints it: an object with a value",
+                    hint=f"It may have {', '.join(sorted(_FIELDS))}; the place in its old topic is not used",
+                )
+            item = Item(
+                f"{place}, line {number}",
+                chain.of_json(record["value"]),
+                len(line),
+                keys.of_json(record.get("key")),
+                _headers(record.get("headers") or []),
+                timestamp_ms=_milliseconds(record.get("timestamp_ms")),
+            )
+        yield item
+
+
+def _headers(pairs: Any) -> list[Header]:
+    try:
+        headers = [(name, from_json(value)) for name, value in pairs]
+    except (TypeError, ValueError, RecursionError):
+        headers = [(None, None)]
+    if not all(isinstance(name, str) and isinstance(value, (str, bytes, type(None))) for name, value in headers):
+        raise InputError("its headers are not pairs of a name and a value")
+    return headers
+
+
+def _milliseconds(value: Any) -> int:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63):
+        return value or 0
+    raise InputError("its timestamp_ms is not a whole number of 64 bits")
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
+    for path in paths or (STDIN,):
+        with _at(str(path)), _opened(path) as file:
+            for number, line in enumerate(file, 1):
+                if content := line.removesuffix(b"\n"):
+                    yield str(path), number, content
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    with path.open("rb") as file:
+        yield file
+
+
+@contextmanager
+def _at(place: str, line: int | None = None) -> Iterator[None]:
+    """Say of an error where in the input it is."""
+    try:
+        yield
+    except InputError as error:
+        error.add_context(file=place, line=line)
+        raise
+    except OSError as error:
+        raise InputError(f"it cannot be read: {error.strerror}", file=place) from error
+
+
+def _text(content: bytes) -> str:
+    text = as_text(content)
+    if text is None:
+        raise InputError("the content is not text, which the chain's first stage takes")
+    return text

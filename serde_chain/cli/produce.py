@@ -1,0 +1,209 @@
+"""``serde-chain produce``: files and lines as records, through the chains of a configuration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from serde_chain.cli import arguments, inputs
+from serde_chain.cli.arguments import FILE, PARTITION, example
+from serde_chain.cli.inputs import InputError, Item
+from serde_chain.cli.output import Moving, complain, say
+from serde_chain.cli.program import FAILED
+from serde_chain.errors import SerializationError
+
+if TYPE_CHECKING:
+    from serde_chain import Producer
+
+__all__ = ["produce"]
+
+_PATH = click.Path(exists=True, allow_dash=True, path_type=Path)
+_POLL_S: Final = 0.5
+_TOLD_ERRORS: Final = 10
+_NO_TOPIC = "Check the topic's name, or create it"
+_TOO_LARGE = "End the value chain with large-message, or raise message.max.bytes of the client and the topic"
+# What to do about errors of librdkafka.
+_HINTS: Final = {
+    "UNKNOWN_TOPIC_OR_PART": _NO_TOPIC,
+    "_UNKNOWN_TOPIC": _NO_TOPIC,
+    "_UNKNOWN_PARTITION": "Choose one of the topic's partitions, which are counted from 0",
+    "MSG_SIZE_TOO_LARGE": _TOO_LARGE,
+}
+# Of the user's own producer: a transaction would have to be begun, and a journal belongs to one producer at a time.
+_NOT_OURS: Final = frozenset({"transactional.id", "large.message.journal.path"})
+
+
+def _header(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    """Read headers: ``name=value``."""
+    headers = []
+    for value in values:
+        name, equals, content = value.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+        headers.append((name, content.encode()))
+    return headers
+
+
+@click.command(epilog=example("produce client.toml images --name-as-key --header band=g m51.fits"))
+@click.argument("file", type=FILE, metavar="CONFIG")
+@click.argument("topic")
+@click.argument("paths", nargs=-1, type=_PATH, metavar="[PATH]...")
+@click.option("--lines", "as_lines", is_flag=True, help="Each line is a record, as it is without a PATH.")
+@click.option("--records", "as_records", is_flag=True, help="Each line is a record as consume --json prints it.")
+@click.option("--key", help="Key of all records.")
+@click.option("--key-separator", metavar="TEXT", help="What stands between key and value in a line.")
+@click.option("--name-as-key", is_flag=True, help="The key is the file's name; in a folder, its path there.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    callback=_header,
+    metavar="NAME=VALUE",
+    help="A header of all records; may be given several times.",
+)
+@click.option("--partition", type=PARTITION, help="Partition of all records.  [default: the key's]")
+@arguments.timeout(60.0, "the broker to answer")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, on the last line.")
+def produce(  # noqa: PLR0917, click passes them by name
+    file: Path,
+    topic: str,
+    paths: tuple[Path, ...],
+    as_lines: bool,
+    as_records: bool,
+    key: str | None,
+    key_separator: str | None,
+    name_as_key: bool,
+    headers: list[tuple[str, bytes]],
+    partition: int | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Send files or lines to TOPIC, through chains.
+
+    The content of each PATH is a record, encoded by the chains of CONFIG (.toml or .properties). A folder stands for
+    all files in it, and - for standard input. Chains that begin with a stage for objects, such as avro and json, get
+    what the content is as JSON; those that begin with string get its text. Where large-message comes first, or after
+    bytes, files are read while they are uploaded, in constant memory.
+
+    Exit code 1: a record was not sent. It ends with the first that cannot be encoded; those before it are sent, as
+    they are after Ctrl-C.
+    """
+    from serde_chain.config import load, resolve
+
+    by_line = as_lines or as_records or not paths
+    if name_as_key and by_line:
+        raise click.UsageError("--name-as-key is for files of one record each")
+    if key_separator is not None and (as_records or not by_line):
+        raise click.UsageError("--key-separator is for lines")
+    if sum((key is not None, name_as_key, key_separator is not None)) > 1:
+        raise click.UsageError("--key, --key-separator and --name-as-key exclude each other")
+    config = resolve({name: setting for name, setting in load(file).items() if name not in _NOT_OURS})
+    at = -1 if partition is None else partition
+    values, keys = inputs.ChainInput(config), inputs.ChainInput(config, is_key=True)
+    if as_records:
+        items = inputs.records(paths, values, keys)
+    elif by_line:
+        items = inputs.lines(paths, values, keys, key_separator)
+    else:
+        items = inputs.files(paths, values, names=keys if name_as_key else None)
+    own_key = None if key is None else keys.of_content(key.encode())
+    with _producer(config.settings, topic, timeout) as producer, Moving(topic) as told:
+        sending = _Sending(producer, topic, told)
+        try:
+            for item in items:
+                sending.send(item, own_key if key is not None else item.key, [*item.headers, *headers], at)
+        finally:
+            # What was read is sent, whatever has ended the reading: Ctrl-C as well.
+            producer.flush()
+            say(sending.report, sending.text, as_json=as_json)
+    if sending.counts["failed"]:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _producer(config: Mapping[str, Any], topic: str, timeout: float) -> Producer:
+    """A producer, once the broker has answered: a record waits for five minutes for one that is not there."""
+    from serde_chain import Producer
+    from serde_chain.cli.records import open_reader
+    from serde_chain.clients.confluent.partitions import log_error
+
+    with open_reader(config, timeout) as reader:
+        reader.is_there(topic)
+    return Producer({"error_cb": log_error, **config})
+
+
+class _Sending:
+    """Sends records, and counts them as they are delivered.
+
+    Args:
+        producer: Sends them.
+        topic: The topic.
+        told: Called with the number of records that were delivered, and their bytes.
+
+    Attributes:
+        counts: Records ``sent`` and ``failed``, and the ``bytes`` of the content of those that were sent.
+    """
+
+    def __init__(self, producer: Producer, topic: str, told: Callable[[int, int], None]) -> None:
+        self._producer, self._topic, self._told = producer, topic, told
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The counts, for scripts."""
+        return {"topic": self._topic, **{name: self.counts[name] for name in ("sent", "failed", "bytes")}}
+
+    @property
+    def text(self) -> str:
+        """The counts, for people."""
+        sent, failed, size = (self.counts[name] for name in ("sent", "failed", "bytes"))
+        failures = f", {failed:,} failed" if failed else ""
+        return f"{sent:,} record{'' if sent == 1 else 's'}, {size:,} bytes, sent to {self._topic}{failures}"
+
+    def send(self, item: Item, key: Any, headers: list[Any], partition: int) -> None:
+        """Hand a record to the producer, once that has room.
+
+        Raises:
+            InputError: It cannot be encoded, or the client does not take it.
+        """
+        from confluent_kafka import KafkaException
+
+        value = item.value
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value,
+                    key,
+                    partition=partition,
+                    headers=headers,
+                    timestamp=item.timestamp_ms,
+                    on_delivery=lambda error, _message: self._delivered(item, error),
+                )
+            except BufferError:
+                self._producer.poll(_POLL_S)
+            except KafkaException as error:
+                refused = error.args[0]
+                raise InputError(refused.str(), hint=_HINTS.get(refused.name()), file=item.place) from error
+            except (TypeError, ValueError) as error:  # a key, for which there is no chain
+                raise InputError(str(error), file=item.place) from error
+            except SerializationError as error:
+                # A store or a format that needs the whole payload: what is wrong is not the file.
+                if not isinstance(value, Path) or error.about_record:
+                    raise InputError(str(error), file=item.place) from error
+                value = value.read_bytes()
+            else:
+                self._producer.poll(0)
+                return
+
+    def _delivered(self, item: Item, error: Any) -> None:
+        self.counts["sent" if error is None else "failed"] += 1
+        if error is None:
+            self.counts["bytes"] += item.size
+        elif self.counts["failed"] <= _TOLD_ERRORS:
+            hint = _HINTS.get(error.name())
+            complain(f"{item.place}: {error.str()}{'. ' + hint if hint else ''}")
+        self._told(self.counts["sent"], self.counts["bytes"])

@@ -1,0 +1,92 @@
+"""How every command ends: its exit code, Ctrl-C, closed pipes, and tracebacks for those who ask."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from payload_stores.errors import ContextualError
+from serde_chain.testing.services.errors import ServiceError
+
+__all__ = ["CLOSED", "FAILED", "INTERRUPTED", "Program", "stopped_by_signals", "terminated_as_interrupted"]
+
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+"""As for a program that SIGINT has ended."""
+CLOSED: Final = 141
+"""As for a program that SIGPIPE has ended: what reads its output has gone, as ``head`` does."""
+
+_DEBUG: Final = "--debug"
+_STACK: Final = re.compile(r"\s*\n(?:\tat |Traceback \(most recent call last\))")
+
+
+def stopped_by_signals() -> threading.Event:
+    """An event that SIGINT and SIGTERM set, for a command that ends in order; the second one ends it at once."""
+    stop = threading.Event()
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.default_int_handler)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    return stop
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM, by which systemd and Kubernetes end a process, do what Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Program(click.Group):
+    """The group of all commands. What goes wrong in one of them is a line on standard error and an exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take ``--debug`` wherever it stands, up to a bare ``--``."""
+        options = args[: args.index("--")] if "--" in args else args
+        rest = [*(arg for arg in options if arg != _DEBUG), *args[len(options) :]]
+        return super().parse_args(ctx, [_DEBUG, *rest] if len(rest) < len(args) else rest)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; see the class."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a pipe that is closed is told here, instead of by the interpreter as it ends
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(CLOSED) from None
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("Interrupted", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception as error:  # noqa: BLE001  whatever it is, a user gets a line
+            from serde_chain.cli.output import complain, printable
+
+            if ctx.params["debug"]:
+                click.echo(printable(traceback.format_exc()), err=True, nl=False)
+            complain(_told(error))
+            raise click.exceptions.Exit(FAILED) from None
+        return result
+
+
+def _told(error: Exception) -> str:
+    """An error in a line; those that are not ours say of which kind they are."""
+    if isinstance(error, (ContextualError, ServiceError)):
+        return str(error)
+    # Those of Spark have the stack of the JVM or of a worker in their text.
+    return f"{type(error).__name__}: {_STACK.split(str(error), maxsplit=1)[0]}. With {_DEBUG}, it says where"

@@ -1,0 +1,175 @@
+"""The records that a command is about, read by position: of no consumer group."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from serde_chain.cli.selection import Selection
+from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.config import Config
+from serde_chain.errors import ContextualError
+
+__all__ = ["RecordUnavailableError", "batches", "open_reader", "places"]
+
+_BATCH: Final = 100
+# How long a command waits at a time, so that it notices Ctrl-C.
+_TICK_S: Final = 0.5
+# Errors contain what librdkafka would print, and a few records need no large queue.
+_QUIET: Final[dict[str, Any]] = {"log_level": 0, "queued.max.messages.kbytes": 16_384}
+
+
+class RecordUnavailableError(ContextualError):
+    """A record cannot be fetched for display."""
+
+    context_fields = ("topic", "partition", "offset")
+
+
+def open_reader(config: Config, timeout_s: float) -> PartitionReader:
+    """A reader that tells errors instead of printing them, and sees what the user's own consumers see.
+
+    Args:
+        config: Flat configuration.
+        timeout_s: The longest wait for the broker, in seconds.
+
+    Raises:
+        ConfigError: The Kafka client refuses its configuration.
+    """
+    own = {key: config[key] for key in ("isolation.level",) if key in config}
+    # What retention removes before it is read is gone, as what compaction removes.
+    settings: dict[str, Any] = {**_QUIET, **own, "auto.offset.reset": "earliest"}
+    return PartitionReader(config, "serde-chain", failure=RecordUnavailableError, timeout_s=timeout_s, **settings)
+
+
+def places(reader: PartitionReader, topic: str, wanted: Selection) -> dict[int, tuple[int, int]]:
+    """Where the selected records lie: by partition, the first offset and the one behind the last.
+
+    Raises:
+        RecordUnavailableError: There is no such partition, or it has no such offset.
+    """
+    count = reader.count(topic)
+    if wanted.partition is not None and wanted.partition >= count:
+        raise RecordUnavailableError(
+            f"the topic has {count} partition{'s' * (count > 1)}, counted from 0",
+            topic=topic,
+            partition=wanted.partition,
+        )
+    partitions = range(count) if wanted.partition is None else (wanted.partition,)
+    bounds = reader.all_bounds(topic, partitions)
+    if len(bounds) == 1 and wanted.first is not None:
+        for partition, (low, high) in bounds.items():
+            _check(wanted.first, low, high, topic, partition)
+    starts = {partition: low for partition, (low, _) in bounds.items()}
+    if wanted.since_ms is not None:
+        starts = reader.at_time(topic, starts, wanted.since_ms)
+    elif wanted.newest is not None:
+        starts = _newest(reader, topic, bounds, wanted, wanted.newest)
+    ends = {partition: high for partition, (_, high) in bounds.items()}
+    if wanted.last is not None:
+        ends = {partition: min(end, wanted.last + 1) for partition, end in ends.items()}
+    return {partition: (max(starts[partition], wanted.first or 0), ends[partition]) for partition in bounds}
+
+
+def _check(first: int, low: int, high: int, topic: str, partition: int) -> None:
+    """Refuse an offset that the only partition in question does not have."""
+    where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": first}
+    if low == high:
+        raise RecordUnavailableError("the partition has no records", **where)
+    if first < low:
+        raise RecordUnavailableError(f"the first record still present has the offset {low}", **where)
+    if first >= high:
+        raise RecordUnavailableError(
+            f"the partition ends before: its last offset is {high - 1}",
+            hint="To see records of open transactions, set isolation.level = read_uncommitted",
+            **where,
+        )
+
+
+def _newest(
+    reader: PartitionReader, topic: str, bounds: Mapping[int, tuple[int, int]], wanted: Selection, count: int
+) -> dict[int, int]:
+    """The offsets from which on each partition has as many records as are wanted: some offsets have none."""
+    starts: dict[int, int] = {}
+    distance = count
+    while len(starts) < len(bounds):
+        window = {
+            partition: (max(low, high - distance), high)
+            for partition, (low, high) in bounds.items()
+            if partition not in starts
+        }
+        newest = {partition: deque[int](maxlen=count) for partition in window}
+        for batch in batches(reader, topic, window, replace(wanted, count=None)):
+            for message in batch:
+                newest[message.partition()].append(message.offset())
+        for partition, offsets in newest.items():
+            start, _ = window[partition]
+            if len(offsets) == count or start == bounds[partition][0]:
+                starts[partition] = offsets[0] if len(offsets) == count else start
+        distance *= 8
+    return starts
+
+
+def _see(reader: PartitionReader, topic: str, partition: int, *, follow: bool) -> None:
+    """After a long wait, see whether there is something to wait for: that a topic is gone, the client does not say."""
+    if not follow:
+        raise RecordUnavailableError(f"no record came within {reader.timeout_s:g} s", topic=topic, partition=partition)
+    try:
+        reader.count(topic)
+    except RecordUnavailableError as error:
+        if not error.transient:  # otherwise the broker may come back
+            raise
+
+
+def batches(
+    reader: PartitionReader,
+    topic: str,
+    where: Mapping[int, tuple[int, int]],
+    wanted: Selection,
+    *,
+    follow: bool = False,
+) -> Iterator[list[Any]]:
+    """The selected records as they come, in the order of their offsets within each partition.
+
+    Args:
+        reader: Reads them.
+        topic: The topic.
+        where: What :func:`places` returned.
+        wanted: Which records.
+        follow: Wait for further ones behind the present ends.
+
+    Yields:
+        Raw records, as ``confluent_kafka.Message``; some at a time, so that their payloads can be fetched together.
+
+    Raises:
+        RecordUnavailableError: None came in time, the topic is gone, or a partition cannot be read.
+    """
+    missing = wanted.count
+    ends = {partition: end for partition, (start, end) in where.items() if follow or start < end}
+    if not ends:
+        return
+    reader.assign(topic, {partition: where[partition][0] for partition in ends})
+    waited = 0.0
+    while ends:
+        messages, ended = reader.take(_BATCH, 0)
+        if not messages and not ended:
+            messages, ended = reader.take(1, _TICK_S)
+        waited = 0.0 if messages or ended else waited + _TICK_S
+        if waited >= reader.timeout_s:
+            _see(reader, topic, min(ends), follow=follow)
+            waited = 0.0
+        chosen = [message for message in messages if follow or message.offset() < ends.get(message.partition(), 0)]
+        chosen = [message for message in chosen if wanted.takes(message)][:missing]
+        if chosen:
+            yield chosen
+        if missing is not None:
+            missing -= len(chosen)
+            if missing == 0:
+                return
+        if not follow:
+            done = {m.partition() for m in messages if m.offset() >= ends.get(m.partition(), 0) - 1}
+            done |= {partition for partition, at in ended.items() if at >= ends.get(partition, 0)}
+            for partition in done & ends.keys():
+                del ends[partition]
+                reader.pause(topic, partition)

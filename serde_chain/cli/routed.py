@@ -1,0 +1,51 @@
+"""What ``large-message`` is configured with, topic by topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from payload_stores.options import Option, integer
+from serde_chain import config as configuration
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, find_format, stage_type
+from serde_chain.clients.limits import MESSAGE_MAX_BYTES, largest_value
+from serde_chain.config import Config
+from serde_chain.stages.large_message.options import AUTO, FORMAT, KIP_THRESHOLD_BYTES, THRESHOLD
+from serde_chain.stages.large_message.routes import routes_of
+from serde_chain.stages.large_message.stores import LargeMessage
+
+__all__ = ["MESSAGE_MAX", "config_of", "large_message_config", "threshold_of"]
+
+MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
+
+
+def large_message_config(config: Config) -> dict[str, object] | None:
+    """The configuration as ``large-message`` sees it, its own options above the others; None without that stage."""
+    for side in (SERIALIZE, DESERIALIZE):
+        for is_key in (False, True):
+            for item in configuration.stage_items(config, side, is_key=is_key):
+                kind = stage_type(item, side)
+                if isinstance(kind, type) and issubclass(kind, LargeMessage):
+                    return {**config, **item.options}
+    return None
+
+
+def config_of(merged: Mapping[str, object], topic: str) -> Mapping[str, object]:
+    """What :func:`large_message_config` returned, as it is for one topic: the first route that names it counts."""
+    return next((route.config for route in routes_of(merged) if route.takes(topic)), merged)
+
+
+def threshold_of(config: Mapping[str, object]) -> int | str:
+    """Up to which size values stay in their records, as ``Producer`` has it.
+
+    Args:
+        config: What :func:`config_of` returned.
+
+    Returns:
+        Size in bytes of a value without key and headers, or ``auto`` where the producer asks the broker.
+    """
+    threshold = THRESHOLD.read(config)
+    if threshold == AUTO or find_format(FORMAT.read(config)).whole_record:
+        return AUTO
+    sent = largest_value(MESSAGE_MAX.read(config), None, None)
+    return min(sent, KIP_THRESHOLD_BYTES if threshold is None else int(threshold))

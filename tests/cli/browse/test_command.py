@@ -1,0 +1,170 @@
+"""``serde-chain browse`` as a user calls it."""
+
+import asyncio
+import http.client
+import socket
+import threading
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from serde_chain.cli.browse.app import _AT_ONCE, Pages
+from serde_chain.cli.browse.guard import Guard
+from serde_chain.cli.browse.topic import AbandonedError, Patience
+from serde_chain.errors import ConfigError
+from serde_chain.testing.services import KafkaBroker
+from tests.cli.browse.conftest import PORT, TOKEN, ask, produce
+from tests.cli.browse.running import browsing
+from tests.cli.conftest import run
+
+
+@pytest.fixture
+def config(broker: KafkaBroker, tmp_path: Path) -> Path:
+    path = tmp_path / "client.toml"
+    path.write_text(f'"bootstrap.servers" = "{broker.bootstrap_servers}"\n')
+    return path
+
+
+def test_it_listens_on_this_machine_and_ends_in_order(config: Path, topic: str) -> None:
+    with ExitStack() as closed, browsing(config, topic) as link:
+        address = urlsplit(link)
+        assert address.hostname == "127.0.0.1"
+        assert len(address.query) > 40
+        assert address.port is not None
+        server = closed.enter_context(closing(http.client.HTTPConnection("127.0.0.1", address.port, timeout=60)))
+        server.request("GET", "/")
+        refused = server.getresponse()
+        assert (refused.status, b"link" in refused.read()) == (403, True)
+        server.request("GET", f"/?{address.query}")
+        entry = server.getresponse()
+        entry.read()
+        cookie = str(entry.headers["set-cookie"]).partition(";")[0]
+        for path in ("/", "/style.css", "/records/0/0"):
+            server.request("GET", path, headers={"cookie": cookie})
+            answer = server.getresponse()
+            answer.read()
+            assert answer.status == (404 if "records" in path else 200)
+            assert "server" not in answer.headers
+        server.request("HEAD", "/", headers={"cookie": cookie})
+        assert server.getresponse().read() == b""
+        # It ends although a browser keeps its connection.
+
+
+def test_connections_without_a_request_do_not_lock_others_out(config: Path, topic: str) -> None:
+    with ExitStack() as closed, browsing(config, topic) as link:
+        address = urlsplit(link)
+        assert address.port is not None
+        place = ("127.0.0.1", address.port)
+        idle = [closed.enter_context(socket.create_connection(place, timeout=60)) for _ in range(64)]
+        for each in idle:
+            with suppress(ConnectionResetError):
+                assert each.recv(1) == b""
+        server = closed.enter_context(closing(http.client.HTTPConnection(*place, timeout=60)))
+        server.request("GET", f"/?{address.query}")
+        answer = server.getresponse()
+        answer.read()
+        assert answer.status == 303
+
+
+def test_what_is_wrong_is_told_before_a_link_is(config: Path, topic: str, tmp_path: Path) -> None:
+    assert "Unknown topic" in run("browse", config, "no-such-topic", code=1).stderr
+    (tmp_path / "other.toml").write_text('"bootstrap.servers" = "127.0.0.1:1"\n')
+    done = run("browse", tmp_path / "other.toml", topic, "--timeout", 2, code=1)
+    assert "bootstrap.servers" in done.stderr
+    assert done.stdout == ""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("browse", config, topic, "--port", taken.getsockname()[1], code=1)
+    assert "cannot be listened on" in done.stderr
+
+
+def test_a_page_is_given_up_when_its_browser_goes(
+    broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(_self: Any, _wanted: Any, patience: Patience, **_options: Any) -> Any:
+        begun.set()
+        try:
+            while True:
+                patience.check()
+        except AbandonedError:
+            ended.set()
+            raise
+
+    monkeypatch.setattr("serde_chain.cli.browse.topic.Topic.page", endless)
+    with closing(Pages(broker.client_config(), topic, timeout_s=60)) as pages:
+        asyncio.run(leave(pages, begun))
+        assert ended.wait(60)
+
+
+def test_clicks_whose_browser_has_gone_take_no_turns(
+    broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, free = threading.Semaphore(0), threading.Event()
+    read: list[str] = []
+
+    def slow(_self: Any, _wanted: Any, _patience: Patience, *, at: str, **_options: Any) -> Any:
+        read.append(at)
+        begun.release()
+        assert free.wait(60)
+        raise AbandonedError
+
+    monkeypatch.setattr("serde_chain.cli.browse.topic.Topic.page", slow)
+
+    async def click(pages: Pages) -> None:
+        stays = threading.Event()
+        busy = [asyncio.ensure_future(leave(pages, stays, b"at=busy")) for _ in range(_AT_ONCE)]
+        for _ in busy:
+            assert await asyncio.to_thread(begun.acquire, timeout=60)
+        gone = threading.Event()
+        gone.set()
+        waiting = [asyncio.ensure_future(leave(pages, gone, b"at=gone")) for _ in range(3)]
+        await asyncio.sleep(0)  # they wait for their turns
+        free.set()
+        await asyncio.gather(*waiting)
+        stays.set()
+        await asyncio.gather(*busy)
+
+    with closing(Pages(broker.client_config(), topic, timeout_s=60)) as pages:
+        asyncio.run(click(pages))
+    assert read == ["busy"] * _AT_ONCE
+
+
+async def leave(pages: Pages, when: threading.Event, query: bytes = b"") -> None:
+    """Ask for a page, and go at an event."""
+    questions: list[Any] = [{"type": "http.request", "body": b"", "more_body": False}, {"type": "http.disconnect"}]
+
+    async def receive() -> Any:
+        if len(questions) == 1 and not when.is_set():
+            await asyncio.to_thread(when.wait, 60)
+        return questions.pop(0)
+
+    async def send(_message: Any) -> None:
+        pass
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": query, "headers": []}
+    await asyncio.wait_for(pages.app(scope, receive, send), 60)
+
+
+def test_a_broker_that_goes_and_comes_back() -> None:
+    with KafkaBroker() as broker:
+        broker.create_topic("images")
+        config: dict[str, Any] = broker.client_config()
+        produce(config, "images", (b"M 51", b"x"))
+        with closing(Pages(config, "images", timeout_s=1)) as pages:
+            broker.kill()
+            app = Guard(pages.app, TOKEN, PORT)
+            for address in ("/", "/records/0/0"):
+                page = ask(app, address)
+                assert (page.status, "Check bootstrap.servers" in page.text) == (502, True)
+        broker.restart()
+        with closing(Pages(config, "images", timeout_s=60)) as pages:
+            assert "M 51" in ask(Guard(pages.app, TOKEN, PORT), "/").text
+
+
+def test_a_configuration_with_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="large-mesage"):
+        Pages({"bootstrap.servers": "localhost:1", "value.deserializers": "large-mesage"}, "images")

@@ -1,0 +1,506 @@
+"""``serde-chain doctor`` on clusters that are configured wrongly, each in one way, and on one that is not."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+
+from payload_stores import (
+    PayloadAccessDeniedError,
+    PayloadInfo,
+    PayloadStoreUnavailableError,
+    PublishContext,
+    SupportsExpiration,
+    open_store,
+)
+from payload_stores.buffers import Buffer
+from payload_stores.local import LocalStore
+from payload_stores.s3 import S3Store
+from serde_chain import Producer
+from serde_chain.cli.doctor.base import Check, Level
+from serde_chain.cli.doctor.examine import examine
+from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
+from tests.cli.conftest import run
+from tests.conftest import NewTopic
+
+T = TypeVar("T")
+
+DAY_MS = 86_400_000
+SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A topic and its store, with something to read, as :func:`cluster` makes it."""
+
+    broker: KafkaBroker
+    topic: str
+    config: dict[str, object]
+    folder: Path
+    s3: dict[str, object] = field(default_factory=dict)
+
+    def examined(self) -> list[Check]:
+        return list(examine(self.config, [self.topic], timeout_s=20))
+
+    def wrong(self) -> list[Check]:
+        return [check for check in self.examined() if check.level is not Level.OK]
+
+    def send(self, value: bytes | None, **more: Any) -> None:
+        producer = confluent_kafka.Producer(self.broker.client_config())
+        producer.produce(self.topic, value, **more)
+        assert producer.flush(30) == 0
+
+
+Make = Callable[..., Cluster]
+
+
+@pytest.fixture
+def cluster(broker: KafkaBroker, new_topic: NewTopic, s3_server: S3Server, bucket: str, tmp_path: Path) -> Make:
+    def make(topic: Mapping[str, str] | None = None, **config: object) -> Cluster:
+        s3: dict[str, object] = {
+            "s3.bucket": bucket,
+            "s3.endpoint.url": s3_server.url,
+            "s3.access.key": "key",
+            "s3.secret.key": "secret",
+        }
+        sound = {
+            **broker.client_config(),
+            "value.serializers": "json, zstd, large-message",
+            "value.deserializers": "large-message, zstd, json",
+            "large.message.payload.store.class": "s3",
+            **s3,
+        }
+        name = new_topic(1, topic)
+        with Producer({**sound, "large.message.threshold.bytes": 100}) as producer:
+            for value in ({"small": 1}, {"large": os.urandom(1000).hex()}):
+                producer.produce(name, value, key=b"a")
+        changed = {key: value for key, value in {**sound, **config}.items() if value is not None}
+        return Cluster(broker, name, changed, tmp_path, s3)
+
+    return make
+
+
+def test_nothing_is_found_on_a_sound_cluster(cluster: Make) -> None:
+    sound = cluster()
+    checks = sound.examined()
+    assert [check for check in checks if check.level is not Level.OK] == []
+    assert {check.name for check in checks} >= {
+        *("configuration", "topic", "permissions", "limits", "ids", "store", "retention", "orphans", "clock"),
+        *("deserializers", "records"),
+    }
+    store = open_store("s3", sound.s3)
+    assert len(list(store.list(sound.topic))) == 1  # type: ignore[attr-defined]  # the probe is gone
+    store.close()
+
+
+@pytest.mark.parametrize("store", ["kafka", "local"])
+def test_nothing_is_found_with_other_stores(cluster: Make, tmp_path: Path, store: str) -> None:
+    (tmp_path / "payloads").mkdir()
+    sound = cluster(**{"large.message.payload.store.class": store, "local.path": str(tmp_path / "payloads")})
+    with Producer({**sound.config, "large.message.threshold.bytes": 100}) as producer:
+        producer.produce(sound.topic, {"large": os.urandom(1000).hex()}, key=b"a")
+    assert sound.wrong() == []
+
+
+def test_a_folder_that_is_no_store_yet_is_left_as_it_is(cluster: Make, tmp_path: Path) -> None:
+    mount_point = tmp_path / "not mounted"
+    mount_point.mkdir()
+    for path in (mount_point, tmp_path / "not there"):
+        looked = cluster(**{"large.message.payload.store.class": "local", "local.path": str(path)})
+        [said] = [check for check in looked.examined() if check.name == "store"]
+        assert said.level is Level.OK
+        assert (
+            said.message
+            == f"nothing was tried: the first payload creates the folder {path}/.payload-store, which is not there"
+        )
+    assert [*tmp_path.iterdir()] == [mount_point]
+    assert [*mount_point.iterdir()] == []
+
+
+# One mistake each: what is changed in the configuration, the topic, and the check that finds it, with its figures.
+WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
+    "a threshold above the topic's limit": (
+        {"large.message.threshold.bytes": 500_000},
+        {"max.message.bytes": "300000"},
+        "threshold",
+        Level.ERROR,
+        "values up to 500,000 bytes stay in their records, and the topic takes 299,9",
+    ),
+    "no threshold, and a topic that takes little": (
+        {},
+        {"max.message.bytes": "300000"},
+        "threshold",
+        Level.ERROR,
+        "values up to 999,964 bytes stay",
+    ),
+    "batches above the topic's limit": (
+        {"large.message.threshold.bytes": 1000},
+        {"max.message.bytes": "300000"},
+        "batch.size",
+        Level.ERROR,
+        "batches of up to 1,000,000 bytes, and the topic takes 300,000",
+    ),
+    "a topic whose batches the client cannot receive": (
+        {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_900_000, "message.max.bytes": 1_000_000},
+        {"max.message.bytes": "5000000"},
+        "receive.message.max.bytes",
+        Level.ERROR,
+        "up to 2,000,000 bytes at a time, and the topic's batches may have 5,000,000",
+    ),
+    "random ids in a compacted topic": (
+        {"large.message.id": "random"},
+        {"cleanup.policy": "compact"},
+        "ids",
+        Level.WARNING,
+        "the topic is compacted",
+    ),
+    "keyed ids in a topic that is not compacted": (
+        {"large.message.id": "keyed"}, {}, "ids", Level.WARNING, "is for compacted topics",
+    ),
+    "a bucket that is not there": (
+        {"s3.bucket": "no-such-bucket"}, {}, "store", Level.ERROR, "cannot publish to the store",
+    ),
+    "a store of one process": (
+        {"large.message.payload.store.class": "memory", "value.deserializers": None},
+        {}, "store", Level.WARNING, "of one process",
+    ),
+    "a registry that is not there": (
+        {"schema.registry.url": "http://127.0.0.1:1", "avro.schema": SCHEMA, "value.serializers": "avro",
+         "value.deserializers": "avro"},
+        {}, "registry", Level.ERROR, "did not answer",
+    ),
+    "deserializers that do not undo the serializers": (
+        {"value.deserializers": "large-message, json"},
+        {}, "deserializers", Level.ERROR, "json, compress, large-message",
+    ),
+    "records of other stages than the readers'": (
+        {"value.serializers": None, "value.deserializers": "large-message, json"},
+        {}, "records", Level.ERROR, "the newest record cannot be read",
+    ),
+    "uploads that may last longer than produce may": (
+        {"large.message.store.timeout.ms": 50_000, "max.block.ms": 40_000},
+        {}, "configuration", Level.ERROR, "longer than max.block.ms (40000 ms)",
+    ),
+    "downloads that may last longer than a consumer may": (
+        {"large.message.store.timeout.ms": 50_000, "max.poll.interval.ms": 45_000, "session.timeout.ms": 10_000},
+        {}, "configuration", Level.ERROR, "longer than max.poll.interval.ms (45000 ms)",
+    ),
+    "a misspelt key": (
+        {"s3.bukket": "payloads"}, {}, "configuration", Level.ERROR, "'s3.bukket' is not a configuration key",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_each_mistake_is_found(cluster: Make, mistake: str) -> None:
+    config, topic, name, level, text = WRONG[mistake]
+    wrong = cluster(topic, **config).wrong()
+    [found] = [check for check in wrong if check.name == name]
+    assert found.level is level
+    assert text in found.message
+    assert found.change
+
+
+@pytest.mark.parametrize(
+    ("policy", "age_days", "level", "text", "change"),
+    [
+        ({"retention.ms": str(10 * DAY_MS)}, 3, Level.ERROR, "3 days, and the topic keeps records for 10", "12 days"),
+        ({"retention.ms": str(10 * DAY_MS)}, 11, Level.WARNING, "after 11 days, shortly after", "12 days"),
+        ({"retention.ms": "-1"}, 30, Level.ERROR, "keeps records for ever", "serde-chain sweep"),
+        ({"cleanup.policy": "compact"}, 30, Level.ERROR, "for ever (it is compacted)", "serde-chain sweep"),
+        ({"cleanup.policy": "compact,delete"}, 30, Level.OK, "payloads live for 30 days", None),
+        ({"retention.ms": str(10 * DAY_MS)}, 12, Level.OK, "payloads live for 12 days", None),
+    ],
+)  # fmt: skip
+def test_lifetimes_of_payloads_and_records_are_compared(  # noqa: PLR0917, a row of the table
+    cluster: Make, policy: dict[str, str], age_days: int, level: Level, text: str, change: str | None
+) -> None:
+    looked = cluster(policy, **{"large.message.id": "content"})
+    store = open_store("s3", looked.s3)
+    assert isinstance(store, SupportsExpiration)
+    store.set_expiration(looked.topic, timedelta(days=age_days))
+    store.close()
+    [check] = [check for check in looked.examined() if check.name == "retention"]
+    assert check.level is level
+    assert text in check.message
+    assert check.change == change or (change and check.change and change in check.change)
+
+
+def test_a_topic_that_is_not_there(cluster: Make) -> None:
+    sound = cluster()
+    checks = list(examine(sound.config, ["no-such-topic", sound.topic], timeout_s=20))
+    [wrong] = [check for check in checks if check.level is not Level.OK]
+    assert (wrong.name, wrong.topic, wrong.level) == ("topic", "no-such-topic", Level.ERROR)
+    # Its store is tried.
+    assert [check.topic for check in checks if check.name == "store"] == [sound.topic, "no-such-topic"]
+
+
+def test_a_name_that_no_topic_can_have(cluster: Make) -> None:
+    sound = cluster()
+    checks = list(examine(sound.config, ["M 51", sound.topic], timeout_s=20))
+    wrong = [(check.name, check.topic) for check in checks if check.level is not Level.OK]
+    assert wrong == [("topic", "M 51"), ("store", "M 51")]
+    assert {check.name for check in checks if check.topic == sound.topic} >= {"topic", "store", "records"}
+
+
+def test_a_package_that_is_missing(cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = cluster(**{"value.serializers": "json, encrypt, large-message", "value.deserializers": None})
+    looked.config.update({"encryption.key.id": "k", "encryption.keys": "k = env:SERDE_CHAIN_KEY"})
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    [wrong] = looked.wrong()
+    assert (wrong.name, wrong.level) == ("extras", Level.ERROR)
+    assert "serde-chain[encryption]" in f"{wrong.message} {wrong.change}"
+
+
+def test_no_topic_that_is_there(cluster: Make) -> None:
+    config = cluster(**{"s3.bucket": "no-such-bucket"}).config
+    wrong = [check for check in examine(config, ["no-such-topic"], timeout_s=20) if check.level is not Level.OK]
+    assert [(check.name, check.level) for check in wrong] == [("topic", Level.ERROR), ("store", Level.ERROR)]
+
+
+def test_a_bucket_that_is_not_there_needs_no_permission(cluster: Make) -> None:
+    wrong = cluster(**{"s3.bucket": "no-such-bucket", "value.deserializers": None}).wrong()
+    assert [(check.name, check.change) for check in wrong] == [("store", "Check s3.bucket and s3.endpoint.url")]
+
+
+def test_no_payload_topic_is_created(broker: KafkaBroker, cluster: Make) -> None:
+    looked = cluster(**{"large.message.payload.store.class": "kafka", "value.deserializers": None})
+    checks = looked.examined()
+    assert [check for check in checks if check.level is not Level.OK] == []
+    [store] = [check for check in checks if check.name == "store"]
+    assert f"creates the payload topic {looked.topic}.payloads" in store.message
+    topics = confluent_kafka.admin.AdminClient(broker.client_config()).list_topics(timeout=30).topics
+    assert looked.topic in topics
+    assert f"{looked.topic}.payloads" not in topics
+
+
+class Odd(LocalStore):
+    """A folder whose clock is wrong, that refuses a step, or that is away: as its class says."""
+
+    refuses: ClassVar[frozenset[str]] = frozenset()
+    ahead = timedelta()
+    expires = timedelta(days=400)
+    is_away = False
+    asked = 0
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        return self._asked("publish", super().publish, topic, data, context)
+
+    def download(self, reference: str) -> bytes:
+        return self._asked("download", super().download, reference)
+
+    def delete(self, reference: str) -> None:
+        self._asked("delete", super().delete, reference)
+
+    def info(self, reference: str) -> PayloadInfo:
+        info = super().info(reference)
+        return replace(info, modified=info.modified + self.ahead)
+
+    def expiration(self, topic: str) -> timedelta | None:
+        return self._asked("expiration", lambda: self.expires)
+
+    def set_expiration(self, topic: str, age: timedelta | None) -> None:
+        raise NotImplementedError
+
+    def count_leftovers(self, older_than_ms: int = DAY_MS) -> int:
+        return self._asked("count_leftovers", super().count_leftovers, older_than_ms)
+
+    def _asked(self, name: str, operation: Callable[..., T], *args: Any) -> T:
+        type(self).asked += 1
+        if self.is_away:
+            raise PayloadStoreUnavailableError("the store did not answer", hint="Start it", store="odd")
+        if name in self.refuses:
+            hint = "Check the user and the password"
+            raise PayloadAccessDeniedError("the credentials are refused", hint=hint, store="odd")
+        return operation(*args)
+
+
+def odd(folder: Path, **facts: Any) -> dict[str, object]:
+    """A configuration with that store; the record of the cluster is in another one."""
+    (folder / ".payload-store").mkdir(exist_ok=True)
+    return {
+        "large.message.payload.store.class": type("Store", (Odd,), facts),
+        "local.path": str(folder),
+        "value.deserializers": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("refuses", "step", "change"),
+    [
+        ({"publish", "download", "delete", "expiration", "count_leftovers"}, "publish to", "permit writing"),
+        ({"download", "expiration", "delete"}, "download from", "permit reading"),
+        ({"delete"}, "delete from", "permit deleting"),
+    ],
+)
+def test_credentials_that_a_store_refuses_are_told_once(
+    cluster: Make, tmp_path: Path, refuses: set[str], step: str, change: str
+) -> None:
+    [wrong] = cluster(**odd(tmp_path, refuses=refuses)).wrong()
+    assert (wrong.name, wrong.level) == ("store", Level.ERROR)
+    assert wrong.message == f"cannot {step} the store: the credentials are refused"
+    assert wrong.change is not None
+    assert wrong.change.startswith(f"Check the user and the password. If they are right: {change}")
+
+
+def test_a_store_that_is_away_is_asked_once(cluster: Make, tmp_path: Path) -> None:
+    config = cluster(**odd(tmp_path, is_away=True)).config
+    checks = list(examine(config, ["no-such-topic", "nor-this"], timeout_s=20))
+    told = [(check.topic, check.message, check.change) for check in checks if check.name == "store"]
+    text = "cannot publish to the store: the store did not answer"
+    assert told == [("no-such-topic", text, "Start it"), ("nor-this", text, "Start it")]
+    kind: Any = config["large.message.payload.store.class"]
+    assert kind.asked == 1
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(-600, "600 s behind"), (600, "600 s ahead of"), (30, None)])
+def test_a_store_whose_clock_is_wrong(cluster: Make, tmp_path: Path, seconds: int, said: str | None) -> None:
+    wrong = cluster(**odd(tmp_path, ahead=timedelta(seconds=seconds))).wrong()
+    assert [check.name for check in wrong] == ([] if said is None else ["store clock"])
+    assert all(f"{said} this machine's" in check.message for check in wrong)
+
+
+def test_a_look_that_is_interrupted_leaves_no_probe(cluster: Make, tmp_path: Path) -> None:
+    def interrupted(*_arguments: object) -> bytes:
+        raise KeyboardInterrupt
+
+    looked = cluster(**odd(tmp_path, download=interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        looked.examined()
+    assert not list((tmp_path / looked.topic).iterdir())
+
+
+def test_what_a_user_may_not_do(broker: KafkaBroker, cluster: Make) -> None:
+    looked = cluster(**broker.client_config("alice"))
+    broker.allow("alice", ["READ"], topic=looked.topic)
+    wrong = {check.name: check for check in looked.wrong()}
+    assert wrong["permissions"].message == "this user may not WRITE"
+    assert wrong["limits"].level is Level.WARNING
+    assert wrong.keys() == {"permissions", "limits"}
+    broker.allow("alice", ["WRITE", "DESCRIBE_CONFIGS"], topic=looked.topic)
+    assert looked.wrong() == []
+
+
+def test_records_of_the_future(cluster: Make) -> None:
+    looked = cluster()
+    looked.send(b"{}", timestamp=int(time.time() * 1000) + 3_000_000)
+    [clock] = [check for check in looked.wrong() if check.name == "clock"]
+    assert "ahead of this machine's clock" in clock.message
+
+
+def test_records_that_list_other_stages(cluster: Make) -> None:
+    looked = cluster()
+    with Producer(
+        {**looked.config, "value.serializers": "json, large-message", "serde.chain.describe": True}
+    ) as producer:
+        producer.produce(looked.topic, {})
+    [wrong] = looked.wrong()
+    assert (wrong.name, wrong.level) == ("deserializers", Level.ERROR)
+    assert wrong.change == "Set value.deserializers = large-message, json"
+
+
+def test_payloads_that_no_record_can_need(broker: KafkaBroker, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(1, {"retention.ms": str(DAY_MS)})
+    config: dict[str, object] = {
+        **broker.client_config(),
+        "value.serializers": "bytes, large-message",
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path / "payloads"),
+    }
+    with Producer({**config, "large.message.threshold.bytes": 10}) as producer:
+        producer.produce(topic, bytes(5000))
+        producer.flush(30)
+    [payload] = (tmp_path / "payloads" / topic).iterdir()
+    assert [check for check in examine(config, [topic]) if check.level is not Level.OK] == []
+    long_ago = time.time() - 30 * 86_400
+    os.utime(payload, (long_ago, long_ago))
+    checks = list(examine(config, [topic]))
+    assert "a payload was written to the store local, read and deleted" in [check.message for check in checks]
+    [wrong] = [check for check in checks if check.level is not Level.OK]
+    assert (wrong.name, wrong.level) == ("orphans", Level.WARNING)
+    assert "the store has 1 payload (5,000 bytes)" in wrong.message
+
+
+def test_uploads_that_were_never_finished(cluster: Make) -> None:
+    looked = cluster()
+    store = open_store("s3", looked.s3)
+    assert isinstance(store, S3Store)
+    # moto dates all uploads to the year 2010.
+    store._client.create_multipart_upload(Bucket=str(looked.s3["s3.bucket"]), Key=f"{looked.topic}/1")
+    store.close()
+    [wrong] = looked.wrong()
+    assert (wrong.name, wrong.level) == ("leftovers", Level.WARNING)
+    assert "1 upload to the store s3 began more than a day ago" in wrong.message
+    assert 'open_store("s3", config).remove_leftovers()' in str(wrong.change)
+
+
+def test_what_a_killed_producer_has_left(cluster: Make, tmp_path: Path) -> None:
+    from serde_chain.clients.journal import Journal
+
+    path = tmp_path / "journal"
+    looked = cluster(**{"large.message.journal.path": str(path)})
+    assert looked.wrong() == []
+    with Journal(path, fsync=True) as journal:
+        journal.intend("s3://payloads/images/1")
+    [wrong] = looked.wrong()
+    assert (wrong.name, wrong.level) == ("journal", Level.WARNING)
+    with Journal(path, fsync=True) as journal:
+        assert journal.left == ("s3://payloads/images/1",)  # a look leaves it
+
+
+def test_a_registry_that_answers(cluster: Make, registry: SchemaRegistry) -> None:
+    looked = cluster(**{
+        "schema.registry.url": registry.url,
+        "avro.schema": SCHEMA,
+        "value.serializers": "avro",
+        "value.deserializers": None,
+    })  # fmt: skip
+    [found] = [check for check in looked.examined() if check.name == "registry"]
+    assert found.level is Level.OK
+
+
+# The command
+
+
+def write(config: Mapping[str, object], folder: Path) -> Path:
+    path = folder / "client.properties"
+    path.write_text("".join(f"{key} = {value}\n" for key, value in config.items()))
+    return path
+
+
+def test_exit_codes_and_output(cluster: Make, tmp_path: Path) -> None:
+    looked = cluster({"cleanup.policy": "compact"})
+    path = write(looked.config, tmp_path)
+    shown = run("doctor", path, looked.topic).stdout
+    assert f"warning  ids ({looked.topic}): the topic is compacted" in shown
+    assert shown.splitlines()[-1].endswith(" ok, 1 warning, 0 errors")
+    lines = run("doctor", path, looked.topic, "--strict", "--json", "--quiet", code=1).stdout.splitlines()
+    [warning] = map(json.loads, lines)
+    assert warning["level"] == "warning"
+    run("doctor", path, "no-such-topic", code=1)
+    run("doctor", path, code=2)
+
+
+def test_mistakes_are_told_with_their_lines(tmp_path: Path) -> None:
+    path = write({"bootstrap.servers": "127.0.0.1:1", "value.serializers": "byts"}, tmp_path)
+    assert run("doctor", path, "t", code=1).stdout.startswith(
+        "error    configuration: line 2: there is no stage 'byts'"
+    )
+
+
+def test_a_broker_that_is_not_there_is_one_check(tmp_path: Path) -> None:
+    path = write({"bootstrap.servers": "127.0.0.1:1", "value.serializers": "bytes"}, tmp_path)
+    done = run("doctor", path, "t", "--timeout", 2, code=1)
+    assert done.stderr == ""
+    _, broker, _ = done.stdout.splitlines()
+    assert broker.startswith("error    broker: the broker did not answer")
+    assert "Connection refused" in broker

@@ -1,0 +1,248 @@
+"""``serde-chain check-config``: mistakes with their lines, and the tree."""
+
+import json
+import os
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serde_chain.cli.doctor.examine import examine
+from serde_chain.cli.mistakes import checked, mistakes
+from serde_chain.cli.positions import lines_of
+from serde_chain.cli.routed import threshold_of
+from serde_chain.errors import ConfigError, MissingDependencyError
+from tests.cli.conftest import run
+
+TOML = """\
+# ten mistakes
+"bootstrap.servers" = "broker:9092"
+"sasl.mechansim" = "PLAIN"
+"linger.ms" = -4
+"buffer.memory" = 33554432
+"value.serializers" = [
+    "avro",
+    "zstdd",  # there is none
+    "large-message",
+]
+"value.deserializers" = "large-message, zstd, avro"
+
+[avro]
+shema = '''
+"key.serializer" = "this is text"
+'''
+[compression]
+max.output.bytes = "many"
+[large.message]
+payload.store.class = "s3"
+threshold.bytes = "few"
+id = "ramdom"
+[s3]
+bukket = "payloads"
+secret.key = "hush-hush"
+"""
+EXPECTED = {
+    3: "'sasl.mechansim' is not a key of a stage",
+    4: "refuses the value of 'linger.ms'",
+    5: "'buffer.memory' is not a key of",
+    6: "there is no stage 'zstdd'",
+    14: "'avro.shema' is not a configuration key",
+    18: "compression.max.output.bytes = 'many'",
+    21: "large.message.threshold.bytes = 'few'",
+    22: "large.message.id = 'ramdom'",
+    24: "'s3.bukket' is not a configuration key",
+    None: "s3.bucket is required",
+}
+
+
+def test_ten_mistakes_are_told_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    path.write_text(TOML)
+    done = run("check-config", path, code=1)
+    assert done.stdout == ""
+    assert "hush" not in done.stderr
+    lines = done.stderr.splitlines()
+    for line, text in EXPECTED.items():
+        begin = f"Error: line {line}: " if line else "Error: "
+        assert [told for told in lines if told.startswith(begin) and text in told], (line, text, done.stderr)
+    told = [json.loads(line) for line in run("check-config", "--json", path, code=1).stdout.splitlines()]
+    assert len(told) == len(lines)
+    numbers = [mistake["line"] for mistake in told if mistake["line"]]
+    assert numbers == sorted(numbers)
+    assert {mistake["line"] for mistake in told} >= EXPECTED.keys()
+
+
+def test_lines_of_properties(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("# a\nvalue.serializers = json, \\\n  zstd\n\njson.shema: {}\njson.shema = []\n")
+    assert lines_of(path, path.read_text()) == {"value.serializers": 2, "json.shema": 6}
+    [line] = run("check-config", path, code=1).stderr.splitlines()
+    assert line.startswith("Error: line 6: 'json.shema' is not a configuration key")
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_lines_of_files_from_elsewhere(tmp_path: Path, mark: bytes, end: bytes) -> None:
+    properties = (
+        b"# \xc2\x85\xe2\x80\xa8\x0c",
+        b"client.id = me, \\",
+        b" and more",
+        b"value.serializers = zstdd",
+        b"Linger.MS = 5",
+    )
+    (tmp_path / "client.properties").write_bytes(mark + end.join(properties))
+    toml = (
+        b"# \xc2\x85\xe2\x80\xa8",
+        b'"client.id" = """',
+        b'[x]"""',
+        b'"value.serializers" = "zstdd"',
+        b'"Linger.MS" = 5',
+    )
+    for path in (tmp_path / "client.properties", tmp_path / "client.toml"):
+        if path.suffix == ".toml":
+            if end == b"\r":
+                continue  # no end of a line there
+            path.write_bytes(mark + end.join(toml))
+        mistakes = checked(path).mistakes
+        assert [(mistake.line, mistake.error.context["key"]) for mistake in mistakes] == [
+            (4, "value.serializers"),
+            (5, "Linger.MS"),
+        ]
+        assert "Did you mean linger.ms?" in str(mistakes[1])
+
+
+def test_lines_of_tables(tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    text = (
+        "# a\n[avro]\nschema = '''\n[json]\n'''\n\n[avro.reader]  # b\nschema = 'x'\n[large]\nmessage.id = 1\n"
+        "message.grace = [\n {ms = 1},\n]\n[[large.list]]\na = 1\n[[large.list]]\nb = 1\n"
+    )
+    lines = lines_of(path, text)
+    assert {key: line for key, line in lines.items() if "." in key} == {
+        "avro.schema": 3,
+        "avro.reader": 7,
+        "avro.reader.schema": 8,
+        "large.message": 10,
+        "large.message.id": 10,
+        "large.message.grace": 11,
+        "large.list": 14,
+    }
+    assert (lines["ms"], lines["a"], lines["b"]) == (11, 15, 17)
+
+
+def test_a_long_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = tmp_path / "client.toml", 0
+    loads = tomllib.loads
+
+    def counted(text: str) -> dict[str, Any]:
+        nonlocal read
+        read += len(text)
+        return loads(text)
+
+    monkeypatch.setattr("serde_chain.cli.positions.tomllib.loads", counted)
+    text = "[json]\n" + "".join(f"key{number} = {number}\n" for number in range(2000))
+    assert lines_of(path, text)["json.key1999"] == 2001
+    assert read < 3 * len(text)
+
+
+@pytest.mark.parametrize("command", ["check-config", "doctor"])
+def test_a_configuration_out_of_a_pipe(command: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = "value.serializers = zstd\nbootstrap.servers = 127.0.0.1:1\n"
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(pipe.write_text, text)
+        topic = ["images", "--timeout", 0.2] if command == "doctor" else []
+        shown = run(command, pipe, *topic, code=int(command == "doctor")).stdout
+        assert written.result(60) == len(text)
+    assert ("zstd" if command == "check-config" else "error    broker") in shown
+
+
+def test_lines_of_stages_with_options(tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    path.write_text('"value.serializers" = [\n "json",\n {class = "zstd", "compression.level" = "high"},\n]\n')
+    assert lines_of(path, path.read_text())["compression.level"] == 1
+    done = run("check-config", path, code=1)
+    assert done.stderr.startswith("Error: line 1: compression.level = 'high'")
+
+
+@pytest.mark.parametrize("columns", [40, 200])
+def test_chains_routes_and_stores_are_a_tree(tmp_path: Path, columns: int) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "value.serializers = json, zstd, large-message\nlarge.message.payload.store.class = memory\n"
+        "large.message.route.images.topics = images-*\nlarge.message.route.images.payload.store.class = s3\n"
+        "large.message.route.images.s3.bucket = payloads\nbootstrap.servers = broker:9092\n"
+    )
+    shown = run("check-config", path, "images-1", columns=columns).stdout
+    assert max(map(len, shown.splitlines())) <= columns
+    if columns == 40:
+        return
+    assert shown.startswith(
+        "client.properties\n├── value.serializers\n│   ├── 1 json: object → bytes\n"
+        "│   │   ├── json.framing = none (default)\n"
+    )
+    assert "│   ├── 2 zstd: bytes → bytes\n" in shown
+    assert "├── large messages, by topic\n│   ├── images-*: route images\n│   │   ├── store = s3\n" in shown
+    assert "│   └── all others\n│       ├── store = memory\n│       └── threshold = 999964\n" in shown
+    assert "├── these topics\n│   └── images-1: route images\n│       ├── store = s3\n" in shown
+    assert "└── for the Kafka client\n    └── bootstrap.servers = broker:9092\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "threshold"),
+    [
+        ({}, 999_964),  # librdkafka sends no more, whatever the KIP's default
+        ({"message.max.bytes": 5_000_000}, 1_048_576),
+        ({"large.message.threshold.bytes": 1000}, 1000),
+        ({"large.message.threshold.bytes": "auto"}, "auto"),
+        ({"large.message.format": "hop"}, "auto"),  # hop's clients learn the limit
+    ],
+)
+def test_the_threshold_is_the_one_that_counts(settings: dict[str, object], threshold: object) -> None:
+    assert threshold_of(settings) == threshold
+
+
+def test_what_a_stage_refuses_by_itself_is_told_beside_other_mistakes(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "value.serializers = avro, encrypt, large-message\n"
+        "key.serializers = strng, encrypt\n"
+        "avro.framing = none\n"
+        "large.message.payload.store.class = s3\n"
+    )
+    lines = run("check-config", path, code=1).stderr.splitlines()
+    assert [line for line in lines if "encryption.key" in line]
+    assert [line for line in lines if "s3.bucket is required" in line]
+    assert [line for line in lines if "'strng'" in line]
+    assert [line for line in lines if "avro.schema" in line]
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_package_that_is_missing_is_told_beside_other_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    wrong = mistakes({"value.serializers": "strng, encrypt", "encryption.keys": "k = env:KEY"})
+    assert [type(error) for error in wrong] == [ConfigError, MissingDependencyError]
+    assert "serde-chain[encryption]" in str(wrong[1])
+
+
+def test_lines_of_a_configuration_in_bakdatas_keys(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "value.serializer = com.bakdata.kafka.LargeMessageSerializer\n"
+        "large.message.max.byte.size = few\n"
+        "large.message.base.path = s3://payloads/\n"
+        "large.message.s3.path.style.access = perhaps\n"
+    )
+    told = [json.loads(line) for line in run("check-config", "--json", path, code=1).stdout.splitlines()]
+    assert [(mistake["line"], mistake["key"]) for mistake in told] == [
+        (2, "large.message.threshold.bytes"),
+        (4, "s3.path.style.access"),
+    ]
+    path.write_text("# Java's\nlarge.message.gs.host = example.org\n")
+    assert run("check-config", path, code=1).stderr.startswith("Error: line 2: large.message.gs.host cannot be")
+    [check] = examine(path, ["images"])
+    assert check.message.startswith("line 2: large.message.gs.host cannot be")

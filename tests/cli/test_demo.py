@@ -1,0 +1,63 @@
+"""``serde-chain demo`` does what it says, with payloads in a folder, and with nothing but the broker."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from serde_chain.cli.commands import commands
+
+PLACES = {
+    "local": (r"The payloads are in \S+/payloads: 2 files\.", "file://"),
+    "kafka": (r"The payloads are in the topic alerts\.payloads: \d+ chunks\.", "kafka://"),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("store", PLACES)
+def test_demo(store: str, tmp_path: Path) -> None:
+    place, scheme = PLACES[store]
+    program = "from serde_chain.cli import main; main()"
+    # In a process of its own, since the session of Spark is one of the whole process.
+    done = subprocess.run(
+        [sys.executable, "-c", program, "demo", "--store", store, "--records", "20"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = " ".join(done.stdout.split())
+    assert "All 20 records came back unchanged" in said
+    assert re.search(place, said)
+    assert scheme in said
+    # What a killed producer has left, and no more.
+    assert re.search(
+        rf"2 payloads are in use, and are still there; 1 was in no record, and is deleted, [\d,]+ bytes: {scheme}", said
+    )
+    assert "the grace period of" not in said  # told in other words
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("others", [["--hop"], ["--store", "kafka"]], ids=" ".join)
+def test_what_ends_with_the_servers_is_not_kept(others: list[str]) -> None:
+    done = CliRunner().invoke(commands, ["demo", "--keep", *others])
+    assert done.exit_code == 2
+    assert "--keep is for the payloads of --store local" in done.output
+
+
+def test_figures_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_demo(console: Console, records: int, **options: object) -> dict[str, object]:
+        console.print("the story")
+        return {"records": records, **options}
+
+    monkeypatch.setattr("serde_chain.cli.demo.run_demo", run_demo)
+    done = CliRunner().invoke(commands, ["demo", "--records", "2", "--json"], catch_exceptions=False)
+    assert json.loads(done.stdout) == {"records": 2, "keep": False, "store": "local"}
