@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME …]``: run all benchmarks, or those named."""
+"""``python -m benchmarks [NAME …]``: run all benchmarks, or those named, and write the report."""
 
 from __future__ import annotations
 
@@ -6,37 +6,73 @@ import argparse
 import faulthandler
 import importlib
 import sys
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.bounds import BOUNDS, Bounds
+from benchmarks.reports import QUICK_REPORT, REPORT, Section, show, write
+from payload_stores import MissingDependencyError
+from serde_chain.testing.services.errors import ServiceMissingError
 
 NAMES = (
-    "chain", "clients", "pipeline", "event_loop", "avro", "formats", "arrow", "hop", "s3", "stores", "kafka_store",
-    "memory", "spark",
+    "chain", "sizes", "clients", "latency", "in_flight", "event_loop", "avro", "formats", "arrow", "hop",
+    "s3", "stores", "kafka_store", "memory", "sweep",
+    "spark_decode", "spark_references", "spark_encode", "spark_memory",
 )  # fmt: skip
 _LONGEST_SECONDS = 1800
 
 
 def main() -> None:
-    """Run benchmarks and print their tables; with ``--check``, a missed target is an error."""
+    """Run benchmarks, print their tables and write the report; with ``--check``, a figure out of bounds is an error."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(NAMES)} (default: all)")
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a figure is out of its bounds")
+    parser.add_argument("--quick", action="store_true", help="smaller counts: whether all works, not how fast")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FOLDER",
+        help="where to (default: benchmarks/report; with --quick, build/benchmarks)",
+    )
+    parser.add_argument("--bounds", type=Path, default=BOUNDS, metavar="FILE", help="default: benchmarks/bounds.toml")
     arguments = parser.parse_args()
     names = arguments.names or NAMES
     if unknown := set(names) - set(NAMES):
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    missed = [name for name in names if not _run(name)]
-    print(f"\nTargets missed in: {', '.join(missed)}" if missed else "\nAll targets are reached.")
-    sys.exit(1 if missed and arguments.check else 0)
+    bounds = Bounds(arguments.bounds)
+    report = arguments.report or (QUICK_REPORT if arguments.quick else REPORT)
+    misses = []
+    for name in names:
+        section = _run(name, bounds, quick=arguments.quick)
+        write(section, report, arguments.bounds)
+        misses += [f"{name}: not run: {section.missing}"] if section.missing else bounds.misses(section.tables)
+    print("\nOut of bounds:", *misses, sep="\n  ") if misses else print("\nAll figures are within their bounds.")
+    sys.exit(1 if misses and arguments.check else 0)
 
 
-def _run(name: str) -> bool:
+def _run(name: str, bounds: Bounds, *, quick: bool) -> Section:
     # Every peer has a time limit of its own; should one be missed, this says where it waits, and ends the process. Its
     # servers end with it.
     faulthandler.dump_traceback_later(_LONGEST_SECONDS, exit=True)
+    began = Section(name, quick=quick)
     try:
-        return bool(importlib.import_module(f"benchmarks.{name}").run())
+        module = importlib.import_module(f"benchmarks.{name}")
+        began = replace(began, title=(module.__doc__ or "").partition("\n")[0])
+        tables = []
+        for table in module.run(quick=quick):
+            show(table, bounds)
+            tables.append(table)
+        return replace(began, tables=tables)
+    except (ModuleNotFoundError, MissingDependencyError, ServiceMissingError) as error:
+        print(f"{name} was not run: {error}")
+        return replace(began, missing=str(error))
     finally:
         faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("Interrupted: the report has what was measured before", file=sys.stderr)
+        sys.exit(130)

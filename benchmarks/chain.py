@@ -4,62 +4,67 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import fastavro
 import zstandard
 
-from benchmarks.harness import Comparison, measure, print_table
+from benchmarks.harness import Row, Table, measure
 from benchmarks.records import BIG, BIG_SCHEMA, SMALL, SMALL_SCHEMA
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 
 THRESHOLD = 1048576
-# The record of 3 fields shows the fixed cost per record.
-WANTED = {"20 fields": (1.05, 1.06), "3 fields": (1.12, 1.25)}
+BY_HAND = "the library calls by hand"
 
 
-def run() -> bool:
-    """Print the table; returns whether the targets are reached."""
-    results = []
+def run(*, quick: bool) -> Iterator[Table]:
+    """Records of 20 fields, and of 3, which show the fixed cost per record."""
+    rows = []
     for name, schema, record in (("20 fields", BIG_SCHEMA, BIG), ("3 fields", SMALL_SCHEMA, SMALL)):
-        config = {
-            "value.serializers": "avro, zstd, large-message",
-            "value.deserializers": "large-message, zstd, avro",
-            "avro.schema": schema,
-            "large.message.payload.store.class": "memory",
-        }
-        serializer, deserializer = SerializerChain.from_config(config), DeserializerChain.from_config(config)
-        context = RecordContext("benchmark", "value", [])
-        write, read = _by_hand(schema)
-        encoded = write(record)
-        if serializer(record, context) != encoded or deserializer(encoded, context) != read(encoded):
-            raise AssertionError("the chain and the calls by hand disagree")
-        wanted_serialize, wanted_deserialize = WANTED[name]
-        results += [
-            measure(
-                Comparison(
-                    f"serialize, {name}",
-                    lambda chain=serializer, value=record, ctx=context: chain(value, ctx),  # type: ignore[misc]
-                    lambda call=write, value=record: call(value),  # type: ignore[misc]
-                    "fastavro, zstandard, len() by hand",
-                    wanted_serialize,
-                )
-            ),
-            measure(
-                Comparison(
-                    f"deserialize, {name}",
-                    lambda chain=deserializer, value=encoded, ctx=context: chain(value, ctx),  # type: ignore[misc]
-                    lambda call=read, value=encoded: call(value),  # type: ignore[misc]
-                    "zstandard, fastavro by hand",
-                    wanted_deserialize,
-                )
-            ),
-        ]
-    return print_table(
+        rows += compared(schema, record, quick=quick, suffix=f", {name}")
+    yield Table(
+        "chain",
         "Chain avro → zstd → large-message, record below the threshold",
-        results,
-        "By hand nothing is checked: no decompression limit, no trailing bytes, no context in errors.",
+        "µs a record",
+        rows,
+        note="By hand nothing is checked: no decompression limit, no trailing bytes, no context in errors.",
     )
+
+
+def compared(schema: str, record: Any, *, quick: bool, suffix: str = "", at: str = "") -> list[Row]:
+    """A chain and the same calls by hand, both ways.
+
+    Args:
+        schema: The records' Avro schema.
+        record: What is written and read again.
+        quick: Whether few rounds are enough.
+        suffix: What is added to the names of the rows.
+        at: Their place on an axis.
+
+    Returns:
+        Two rows, ``serialize`` and ``deserialize``.
+    """
+    config = {
+        "value.serializers": "avro, zstd, large-message",
+        "value.deserializers": "large-message, zstd, avro",
+        "avro.schema": schema,
+        "large.message.payload.store.class": "memory",
+        "large.message.threshold.bytes": THRESHOLD,
+    }
+    serializer, deserializer = SerializerChain.from_config(config), DeserializerChain.from_config(config)
+    context = RecordContext("benchmark", "value", [])
+    write, read = _by_hand(schema)
+    encoded = write(record)
+    if serializer(record, context) != encoded or deserializer(encoded, context) != read(encoded):
+        raise AssertionError("the chain and the calls by hand disagree")
+    ways = {
+        "serialize": (lambda: serializer(record, context), lambda: write(record)),
+        "deserialize": (lambda: deserializer(encoded, context), lambda: read(encoded)),
+    }
+    return [
+        measure(f"{name}{suffix}", ours, BY_HAND, theirs, quick=quick, at=at) for name, (ours, theirs) in ways.items()
+    ]
 
 
 def _by_hand(schema: str) -> tuple[Any, Any]:

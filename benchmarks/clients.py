@@ -6,20 +6,17 @@ The broker is a real one. Consumers read what they have prefetched, so that the 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
 import confluent_kafka
-from rich.console import Console
-from rich.table import Table
 
 import serde_chain
+from benchmarks.harness import Row, Table, in_turns, per_second
 from serde_chain.testing.services import KafkaBroker
 
 _BYTES: Final = 200
@@ -30,32 +27,34 @@ _PREFETCH_SECONDS: Final = 6
 _TOPIC: Final = "benchmark"
 _STORE: Final = {"large.message.payload.store.class": "memory"}
 _CHAINS: Final[dict[str, str | None]] = {"none": None, "bytes": "bytes", "bytes, large-message": "bytes, large-message"}
-# Of the plain client's rate.
-_WANTED_OF_PRODUCER: Final = {"none": 0.95, "bytes": 0.78, "bytes, large-message": 0.74}
-_WANTED_OF_CONSUMER: Final = {"poll": 0.50, "consume(500)": 0.40}
+_PLAIN: Final = "confluent_kafka"
+_UNIT: Final = "records per ms of CPU"
 
-Times = dict[str, list[float]]
+Times = Mapping[str, list[float]]
 
 
-def run() -> bool:
-    """Print the tables; returns whether the targets are reached."""
+def run(*, quick: bool) -> Iterator[Table]:
+    """The same records through a plain client and through ours with several chains."""
+    rounds = 2 if quick else _ROUNDS
     with KafkaBroker() as broker:
         broker.create_topic(_TOPIC)
         common: dict[str, Any] = {**broker.client_config(), "log_level": 0}
-        producing = _produce(common)
-        polling, consuming = _consume(common)
-    reached = [
-        _print("Producer: produce and flush", producing, _WANTED_OF_PRODUCER),
-        _print("Consumer: poll", polling, dict.fromkeys(_CHAINS, _WANTED_OF_CONSUMER["poll"])),
-        _print("Consumer: consume(500)", consuming, dict.fromkeys(_CHAINS, _WANTED_OF_CONSUMER["consume(500)"])),
-        _print_start(),
-    ]
-    return all(reached)
+        producing = _produce(common, rounds)
+        yield Table("producer", "Producer: produce and flush", _UNIT, _rows(producing, _RECORDS))
+        polling, consuming = _consume(common, rounds)
+        yield Table("consumer-poll", "Consumer: poll", _UNIT, _rows(polling, _CONSUMED))
+        yield Table("consumer-consume", "Consumer: consume(500)", _UNIT, _rows(consuming, _CONSUMED))
+    yield _start(rounds)
 
 
-def _produce(common: Mapping[str, Any]) -> Times:
+def _rows(times: Times, records: int) -> list[Row]:
+    rates = {name: per_second(records / 1000, seconds) for name, seconds in times.items()}
+    return [Row(f"chain: {name}", rates[name], _PLAIN, rates[_PLAIN]) for name in _CHAINS]
+
+
+def _produce(common: Mapping[str, Any], rounds: int) -> Times:
     settings = {**common, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
-    clients: dict[str, Any] = {"plain": confluent_kafka.Producer(settings)}
+    clients: dict[str, Any] = {_PLAIN: confluent_kafka.Producer(settings)}
     for name, chain in _CHAINS.items():
         more = {} if chain is None else {"value.serializers": chain, **(_STORE if "large" in chain else {})}
         clients[name] = serde_chain.Producer({**settings, **more})
@@ -66,13 +65,14 @@ def _produce(common: Mapping[str, Any]) -> Times:
             client.produce(_TOPIC, value)
         client.flush()
 
-    times = _in_turns({name: partial(turn, client) for name, client in clients.items()}, _RECORDS)
+    # Of this process, with librdkafka's threads.
+    times = in_turns({name: partial(turn, client) for name, client in clients.items()}, rounds, time.process_time)
     for client in clients.values():
         client.close()
     return times
 
 
-def _consume(common: Mapping[str, Any]) -> tuple[Times, Times]:
+def _consume(common: Mapping[str, Any], rounds: int) -> tuple[Times, Times]:
     settings = {
         **common,
         "auto.offset.reset": "earliest",
@@ -80,7 +80,7 @@ def _consume(common: Mapping[str, Any]) -> tuple[Times, Times]:
         "queued.min.messages": 1_000_000,
         "queued.max.messages.kbytes": 500_000,
     }
-    clients: dict[str, Any] = {"plain": confluent_kafka.Consumer({**settings, "group.id": "plain"})}
+    clients: dict[str, Any] = {_PLAIN: confluent_kafka.Consumer({**settings, "group.id": "plain"})}
     for name, chain in _CHAINS.items():
         reading = None if chain is None else ", ".join(reversed(chain.split(", ")))
         more = {} if reading is None else {"value.deserializers": reading, **(_STORE if "large" in reading else {})}
@@ -91,8 +91,9 @@ def _consume(common: Mapping[str, Any]) -> tuple[Times, Times]:
             pass
     time.sleep(_PREFETCH_SECONDS)
 
-    polling = _in_turns({name: partial(_poll, client) for name, client in clients.items()}, _CONSUMED)
-    consuming = _in_turns({name: partial(_consume_several, client) for name, client in clients.items()}, _CONSUMED)
+    polls = {name: partial(_poll, client) for name, client in clients.items()}
+    consumes = {name: partial(_consume_several, client) for name, client in clients.items()}
+    polling, consuming = (in_turns(ways, rounds, time.process_time) for ways in (polls, consumes))
     for client in clients.values():
         client.close()
     return polling, consuming
@@ -110,61 +111,15 @@ def _consume_several(client: Any) -> None:
             raise TimeoutError("there are no more records")
 
 
-def _in_turns(contenders: Mapping[str, Callable[[], None]], records: int) -> Times:
-    """Seconds of CPU per record, of this process with librdkafka's threads, round by round."""
-    times: Times = {name: [] for name in contenders}
-    for _ in range(_ROUNDS):
-        for name, contender in contenders.items():
-            with _cpu(times[name], records):
-                contender()
-    return times
-
-
-@contextmanager
-def _cpu(times: list[float], records: int) -> Iterator[None]:
-    started = time.process_time()
-    yield
-    times.append((time.process_time() - started) / records)
-
-
-def _print(title: str, times: Times, wanted: Mapping[str, float]) -> bool:
-    table = Table(title=title, title_justify="left")
-    table.add_column("chain")
-    for heading in ("µs a record", "of the plain rate", "wanted"):
-        table.add_column(heading, justify="right")
-    plain = statistics.median(times["plain"])
-    table.add_row("plain confluent_kafka", f"{plain * 1e6:.2f}", "", "")
-    reached = True
-    for name, least in wanted.items():
-        ours = statistics.median(times[name])
-        good = plain / ours >= least
-        reached = reached and good
-        rate = f"[{'green' if good else 'bold red'}]{plain / ours:.2f}[/]"
-        table.add_row(name, f"{ours * 1e6:.2f}", rate, f"≥ {least:.2f}")
-    Console().print(table)
-    return reached
-
-
-def _print_start() -> bool:
-    """Import and construction; milliseconds differ from machine to machine, so the floor stands beside them."""
-    programs = {
-        "import confluent_kafka": "import confluent_kafka",
-        "import serde_chain; serde_chain.Producer": "import serde_chain; serde_chain.Producer",
-    }
-    times: Times = {name: [] for name in programs}
+def _start(rounds: int) -> Table:
+    """Import and construction."""
+    ours, plain = "import serde_chain; serde_chain.Producer", "import confluent_kafka"
     # As installed packages are, compiled: the first round sees to it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    for round_ in range(_ROUNDS + 1):
-        for name, program in programs.items():
-            started = time.perf_counter()
-            subprocess.run([sys.executable, "-c", program], check=True, env=environment)
-            if round_:
-                times[name].append(time.perf_counter() - started)
-    medians = [statistics.median(taken) for taken in times.values()]
-    table = Table(title="Start of a process", title_justify="left")
-    table.add_column("program")
-    table.add_column("ms", justify="right")
-    for name, median in zip(programs, medians, strict=True):
-        table.add_row(name, f"{median * 1e3:.0f}")
-    Console().print(table)
-    return medians[1] <= 1.25 * medians[0]
+
+    def start(program: str) -> None:
+        subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+    seconds = in_turns({program: partial(start, program) for program in (ours, plain)}, rounds)
+    ms = {program: [1e3 * each for each in taken] for program, taken in seconds.items()}
+    return Table("start", "Start of a process", "ms", [Row(ours, ms[ours], plain, ms[plain])])

@@ -1,54 +1,81 @@
-"""Side-by-side timing: contenders take turns, round by round, so that a machine's moods hit all of them alike."""
+"""Side-by-side timing: contenders take turns, round by round, so that a machine's moods hit all of them alike.
+
+Every benchmark is a module with ``run(*, quick: bool) -> Iterable[Table]``. A :class:`Table` is all that is known of
+what it has measured: what is printed, written, drawn and compared with bounds follows from it.
+"""
 
 from __future__ import annotations
 
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rich.console import Console
-from rich.table import Table
-
-__all__ = ["Comparison", "Transfers", "measure", "print_table"]
+__all__ = ["Row", "Table", "Transfers", "in_turns", "measure", "per_second", "quartiles", "sums"]
 
 _ROUNDS = 41
+_ROUNDS_OF_QUICK = 3
 _SECONDS_PER_TURN = 0.02
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two ways to do the same.
+class Row:
+    """Figures of one thing, in the unit of its table.
 
     Attributes:
-        name: What is compared.
-        ours: Our way.
-        theirs: The floor, or the peer.
-        against: What ``theirs`` is.
-        target: The largest ratio ours / theirs that is wanted; None where it is shown for information.
+        name: What is measured: a row, or a line of the plot.
+        ours: One figure per round.
+        against: The floor, or the peer, that took turns with it; empty where the figure stands alone.
+        theirs: Its figures, of the same rounds.
+        at: Where on the table's axis, as it is to be read there: ``"10 KB"``.
     """
 
     name: str
-    ours: Callable[[], object]
-    theirs: Callable[[], object]
-    against: str
-    target: float | None = None
+    ours: Sequence[float]
+    against: str = ""
+    theirs: Sequence[float] = ()
+    at: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name, place and peer, as bounds name the row: ``serialize, 10 KB against the calls by hand``."""
+        place = f", {self.at}" if self.at else ""
+        peer = f" against {self.against}" if self.against else ""
+        return f"{self.name}{place}{peer}"
+
+    @property
+    def figure(self) -> float:
+        """The ratio of the medians, ours over theirs; our median where it stands alone."""
+        ours = statistics.median(self.ours)
+        return ours / statistics.median(self.theirs) if self.theirs else ours
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The quartiles of what :attr:`figure` is in each round."""
+        return quartiles([a / b for a, b in zip(self.ours, self.theirs, strict=True)] if self.theirs else self.ours)
 
 
 @dataclass(frozen=True)
-class Result:
-    """Medians in seconds of CPU time per call."""
+class Table:
+    """What has been measured in one unit.
 
-    comparison: Comparison
-    ours: float
-    theirs: float
+    Attributes:
+        name: A short one, unique among all benchmarks: of files, and of bounds.
+        title: What it shows.
+        unit: Of all figures: ``µs``, ``MB/s``.
+        rows: The figures.
+        axis: What ``at`` of the rows says. A table with an axis is drawn as a plot as well.
+        note: What one has to know to read it, as that a peer is missing.
+    """
 
-    @property
-    def ratio(self) -> float:
-        """Ours over theirs."""
-        return self.ours / self.theirs
+    name: str
+    title: str
+    unit: str
+    rows: Sequence[Row]
+    axis: str = ""
+    note: str = ""
 
 
 @dataclass
@@ -73,65 +100,98 @@ class Transfers:
         self.wall.append(time.perf_counter() - wall)
         self.cpu.append(time.process_time() - cpu)
 
-    def rate(self) -> float:
-        """MB a second, by the median."""
-        return self.total_bytes / 1e6 / statistics.median(self.wall)
+    def rates(self) -> list[float]:
+        """MB a second, of each turn."""
+        return per_second(self.total_bytes / 1e6, self.wall)
 
-    def cpu_per_gb(self) -> float:
-        """Seconds of CPU a GB, by the median."""
-        return statistics.median(self.cpu) / (self.total_bytes / 1e9)
+    def cpu_per_gb(self) -> list[float]:
+        """Seconds of CPU a GB, of each turn."""
+        return [seconds / (self.total_bytes / 1e9) for seconds in self.cpu]
 
 
-def measure(comparison: Comparison, rounds: int = _ROUNDS) -> Result:
-    """Time a comparison in interleaved rounds.
+def measure(
+    name: str,
+    ours: Callable[[], object],
+    against: str,
+    theirs: Callable[[], object],
+    *,
+    quick: bool,
+    rounds: int = _ROUNDS,
+    at: str = "",
+) -> Row:
+    """Time two ways to do the same, in turns of about 20 ms.
 
     Args:
-        comparison: What to time.
-        rounds: How many rounds; each gives every contender one turn of about 20 ms.
+        name: What is compared.
+        ours: Our way.
+        against: What the other way is.
+        theirs: The floor, or the peer.
+        quick: Whether three rounds are enough.
+        rounds: How many rounds otherwise; each gives both one turn.
+        at: Where on the table's axis.
 
     Returns:
-        Medians over the rounds.
+        Microseconds of CPU time per call, by round.
     """
-    sides = (comparison.ours, comparison.theirs)
+    sides = (ours, theirs)
     counts = [_calls_per_turn(side) for side in sides]
     times: tuple[list[float], list[float]] = ([], [])
     gc.collect()
     gc.disable()
     try:
-        for turn in range(rounds):
+        for turn in range(_ROUNDS_OF_QUICK if quick else rounds):
             for side in (0, 1) if turn % 2 else (1, 0):
-                times[side].append(_turn(sides[side], counts[side]))
+                times[side].append(1e6 * _turn(sides[side], counts[side]))
     finally:
         gc.enable()
-    return Result(comparison, statistics.median(times[0]), statistics.median(times[1]))
+    return Row(name, times[0], against, times[1], at)
 
 
-def print_table(title: str, results: list[Result], note: str = "") -> bool:
-    """Print results; returns whether all targets are reached."""
-    table = Table(title=title, title_justify="left")
-    for heading in ("", "ours, µs", "against, µs", "ratio", "wanted", "against what"):
-        table.add_column(heading, justify="left" if heading in {"", "against what"} else "right")
-    for result in results:
-        wanted = result.comparison.target
-        reached = wanted is None or result.ratio <= wanted
-        table.add_row(
-            result.comparison.name,
-            f"{result.ours * 1e6:.2f}",
-            f"{result.theirs * 1e6:.2f}",
-            f"[{'green' if reached else 'bold red'}]{result.ratio:.3f}[/]",
-            "" if wanted is None else f"≤ {wanted:.2f}",
-            result.comparison.against,
-        )
-    console = Console()
-    console.print(table)
-    if note:
-        console.print(note, soft_wrap=True)
-    return all(result.comparison.target is None or result.ratio <= result.comparison.target for result in results)
+def in_turns(
+    ways: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Seconds of each way in each round; the order turns about, and a first round does not count.
+
+    The first round makes connections and loads what is loaded once.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    names = list(ways)
+    for number in range(rounds + 1):
+        for name in names[:: -1 if number % 2 else 1]:
+            started = clock()
+            ways[name]()
+            taken = clock() - started
+            if number:
+                seconds[name].append(taken)
+    return seconds
+
+
+def per_second(amount: float, seconds: Sequence[float]) -> list[float]:
+    """How much a second each round has moved, for rounds that moved ``amount``."""
+    return [amount / each for each in seconds]
+
+
+def sums(*several: Sequence[float]) -> list[float]:
+    """Round by round, the sum of several ways: what one has to take that does the work of all."""
+    return [sum(of_round) for of_round in zip(*several, strict=True)]
+
+
+def quartiles(figures: Sequence[float]) -> tuple[float, float]:
+    """The first and the third."""
+    if len(figures) < 2:
+        return figures[0], figures[0]
+    first, _, third = statistics.quantiles(figures, n=4, method="inclusive")
+    return first, third
 
 
 def _calls_per_turn(call: Callable[[], object]) -> int:
+    started = time.process_time()
     for _ in range(20):
         call()
+        if time.process_time() - started > 5 * _SECONDS_PER_TURN:  # it is long, and warm
+            break
     started = time.process_time()
     calls = 0
     while time.process_time() - started < _SECONDS_PER_TURN:

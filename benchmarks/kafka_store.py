@@ -6,20 +6,17 @@ The broker is a real one, on the same machine and with its defaults. Both sides 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
 import confluent_kafka
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.harness import Row, Table, in_turns, per_second
 from payload_stores import open_store
 from payload_stores.kafka.store import KafkaStore
 from serde_chain.testing.memory import peak_bytes, reset_peak
@@ -31,64 +28,42 @@ _PARTITIONS: Final = 4
 _ROUNDS: Final = 5
 # Bytes of a payload, how many of them in a turn, and how many at a time.
 _CASES: Final = ((1_200_000, 64, 1), (1_200_000, 64, 8), (20_000_000, 8, 1), (20_000_000, 8, 8), (200_000_000, 1, 1))
-_WANTED: Final = 0.7
 _STREAM_BYTES: Final = 2 << 30
-_STREAM_WANTED: Final = 32 << 20
 _SECONDS: Final = 120
 
 
-def run() -> bool:
-    """Print the tables; returns whether the targets are reached."""
+def run(*, quick: bool) -> Iterator[Table]:
+    """Rates by size of payload and number at a time, in turns with plain clients; then memory of a stream."""
     # What the broker keeps is deleted by the megabyte, so that a small disk is enough.
     settings = {"log.retention.bytes": str(1 << 30), "log.segment.bytes": str(128 << 20)}
     with KafkaBroker(config={**settings, "log.retention.check.interval.ms": "1000"}) as broker:
         config: dict[str, Any] = {**broker.client_config(), "log_level": 0}
         for topic in (_TOPIC, _PAYLOADS):
             broker.create_topic(topic, _PARTITIONS)
-        reached = _rates(config)
-        return _stream(config) and reached
+        yield _rates(config, _CASES[:1] if quick else _CASES, 1 if quick else _ROUNDS)
+        yield _stream(config, _STREAM_BYTES // 16 if quick else _STREAM_BYTES)
 
 
-def _rates(config: dict[str, Any]) -> bool:
-    table = Table(title="Payloads in Kafka, MB/s by the clock", title_justify="left")
-    for heading in ("", "publish", "plain producer", "ratio", "wanted", "download", "plain consumer", "ratio"):
-        table.add_column(heading, justify="right" if heading else "left")
+def _rates(config: dict[str, Any], cases: Sequence[tuple[int, int, int]], rounds: int) -> Table:
     store = open_store("kafka", config)
     assert isinstance(store, KafkaStore)  # noqa: S101  for mypy
     producer = confluent_kafka.Producer(
         {**config, "enable.idempotence": True, "acks": "all", "linger.ms": 0, "message.max.bytes": 1 << 20}
     )
-    reached = True
-    for size, count, at_once in _CASES:
-        figures = _case(config, store, producer, size=size, count=count, at_once=at_once)
-        ratio = figures[0] / figures[1]
-        reached &= ratio >= _WANTED
-        table.add_row(
-            f"{count} of {size / 1e6:g} MB, {at_once} at a time",
-            f"{figures[0]:.0f}",
-            f"{figures[1]:.0f}",
-            f"[{'green' if ratio >= _WANTED else 'bold red'}]{ratio:.2f}[/]",
-            f"≥ {_WANTED}",
-            f"{figures[2]:.0f}",
-            f"{figures[3]:.0f}",
-            f"{figures[2] / figures[3]:.2f}",
-        )
-    Console().print(table)
+    rows = [row for case in cases for row in _case(config, store, producer, case, rounds)]
     store.close()
     producer.close()
-    return reached
+    return Table("kafka-store", "Payloads in Kafka, against plain clients and the same chunks", "MB/s", rows)
 
 
 def _case(
     config: dict[str, Any],
     store: KafkaStore,
     producer: confluent_kafka.Producer,
-    *,
-    size: int,
-    count: int,
-    at_once: int,
-) -> list[float]:
-    """MB/s: published, sent, downloaded, received."""
+    case: tuple[int, int, int],
+    rounds: int,
+) -> Iterator[Row]:
+    size, count, at_once = case
     payload = os.urandom(size)
     references: list[str] = []
     with ThreadPoolExecutor(at_once) as threads:
@@ -99,22 +74,12 @@ def _case(
         def download() -> None:
             assert all(len(data) == size for data in threads.map(store.download, references))  # noqa: S101
 
-        up = _in_turns(publish, partial(_send, producer, payload, count))
+        up = in_turns({"ours": publish, "plain": partial(_send, producer, payload, count)}, rounds)
         publish()
-        down = _in_turns(download, partial(_receive, config, references))
-    return [size * count / statistics.median(times) / 1e6 for times in (*up, *down)]
-
-
-def _in_turns(*sides: Callable[[], object]) -> list[list[float]]:
-    """Seconds of each side, in turns."""
-    times: list[list[float]] = [[] for _ in sides]
-    for turn in range(_ROUNDS + 1):
-        for side in range(len(sides))[:: 1 if turn % 2 else -1]:
-            started = time.perf_counter()
-            sides[side]()
-            if turn:  # the first one connects
-                times[side].append(time.perf_counter() - started)
-    return times
+        down = in_turns({"ours": download, "plain": partial(_receive, config, references)}, rounds)
+    for way, peer, seconds in (("publish", "a plain producer", up), ("download", "a plain consumer", down)):
+        ours, theirs = (per_second(size * count / 1e6, seconds[side]) for side in ("ours", "plain"))
+        yield Row(f"{way}, {count} of {size / 1e6:g} MB, {at_once} at a time", ours, peer, theirs)
 
 
 def _chunks(payload: bytes) -> Iterator[bytes]:
@@ -152,29 +117,18 @@ def _receive(config: dict[str, Any], references: list[str]) -> None:
     consumer.close()
 
 
-def _stream(config: dict[str, Any]) -> bool:
+def _stream(config: dict[str, Any], size: int) -> Table:
     """Memory of a process that publishes a stream, and reads it again."""
     result = subprocess.run(
-        [sys.executable, "-m", "benchmarks.kafka_store", config["bootstrap.servers"], str(_STREAM_BYTES)],
+        [sys.executable, "-m", "benchmarks.kafka_store", config["bootstrap.servers"], str(size)],
         stdout=subprocess.PIPE,
         check=True,
         text=True,
         timeout=600,
     )
-    table = Table(title=f"Peak memory of a stream of {_STREAM_BYTES >> 20} MiB", title_justify="left")
-    for heading in ("", "MiB", "wanted"):
-        table.add_column(heading, justify="right" if heading else "left")
-    reached = True
-    for name, number in zip(("publish_stream", "open and read"), result.stdout.split(), strict=True):
-        is_small = int(number) <= _STREAM_WANTED
-        reached &= is_small
-        table.add_row(
-            name,
-            f"[{'green' if is_small else 'bold red'}]{int(number) / 2**20:.1f}[/]",
-            f"≤ {_STREAM_WANTED >> 20}",
-        )
-    Console().print(table)
-    return reached
+    names = ("publish_stream", "open and read")
+    rows = [Row(name, [int(peak) / 2**20]) for name, peak in zip(names, result.stdout.split(), strict=True)]
+    return Table("kafka-store-memory", f"Peak memory of a stream of {size >> 20} MiB in Kafka", "MiB", rows)
 
 
 class _Zeros:

@@ -14,45 +14,32 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.harness import Row, Table
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.testing.memory import peak_bytes, reset_peak
 
-PAYLOAD_BYTES = 256 << 20
-WANTED = 0.2
+SIZES_MIB = (16, 64, 256)
 
 
-def run() -> bool:
-    """Print the table; returns whether the target is reached."""
-    table = Table(title=f"Peak memory above one payload of {PAYLOAD_BYTES >> 20} MiB", title_justify="left")
-    for heading in ("", "publish, MiB", "in payloads", "wanted", "download, MiB", "in payloads"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    reached = True
+def run(*, quick: bool) -> Iterator[Table]:
+    """Each store with payloads of several sizes."""
+    rows = []
     for store, environment in _stores():
         with environment as settings:
-            result = subprocess.run(
-                [sys.executable, "-m", "benchmarks.memory", store, str(PAYLOAD_BYTES)],
-                env={**os.environ, **settings},
-                stdout=subprocess.PIPE,
-                check=True,
-                text=True,
-                timeout=300,
-            )
-        published, downloaded = (int(number) for number in result.stdout.split())
-        ratio = published / PAYLOAD_BYTES
-        reached &= ratio <= WANTED
-        table.add_row(
-            store,
-            f"{published / 2**20:.1f}",
-            f"[{'green' if ratio <= WANTED else 'bold red'}]{ratio:.3f}[/]",
-            f"≤ {WANTED}",
-            f"{downloaded / 2**20:.1f}",
-            f"{downloaded / PAYLOAD_BYTES:.3f}",
-        )
-    Console().print(table)
-    return reached
+            for size in SIZES_MIB[::2] if quick else SIZES_MIB:
+                result = subprocess.run(
+                    [sys.executable, "-m", "benchmarks.memory", store, str(size << 20)],
+                    env={**os.environ, **settings},
+                    stdout=subprocess.PIPE,
+                    check=True,
+                    text=True,
+                    timeout=300,
+                )
+                rows += [
+                    Row(f"{store}, {way}", [int(peak) / 2**20], "the payload itself", [size], f"{size} MiB")
+                    for way, peak in zip(("publish", "download"), result.stdout.split(), strict=True)
+                ]
+    yield Table("memory", "Peak memory above one payload", "MiB", rows, axis="payload")
 
 
 @contextlib.contextmanager

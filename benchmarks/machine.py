@@ -1,0 +1,63 @@
+"""Where and with what figures were taken: without it, they say nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+__all__ = ["commit", "machine", "versions"]
+
+_ROOT: Final = Path(__file__).parents[1]
+# What is measured, and what it is compared with.
+_LIBRARIES: Final = (
+    "serde-chain", "confluent-kafka", "fastavro", "zstandard", "protobuf", "cryptography", "pyarrow", "datafusion",
+    "boto3", "obstore", "httpx2", "pymongo", "pyspark", "pandas", "kaf-s3-connector",
+)  # fmt: skip
+
+
+def machine() -> dict[str, str]:
+    """Processor, cores, memory, system, Python, and how busy the machine is now."""
+    return {
+        "CPU": _line("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "system": f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        "load": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of the libraries that take part; empty where one is not installed."""
+    return {name: _version(name) for name in _LIBRARIES}
+
+
+def commit() -> str:
+    """The commit that is checked out, with a mark where the packages differ from it; empty outside of a checkout."""
+    try:
+        name = _git("rev-parse", "--short=10", "HEAD")
+        changed = _git("status", "--porcelain", "--", "serde_chain", "payload_stores")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f"{name}, changed" if changed else name
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _line(file: str, name: str) -> str:
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

@@ -1,0 +1,132 @@
+"""Spark: ``encode`` of small records against ``to_avro`` and functions by hand, and of large ones against uploads."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.avro.functions import to_avro
+
+from benchmarks.harness import Table
+from benchmarks.spark_queries import (
+    READING,
+    SCHEMA,
+    WRITING,
+    Line,
+    arrow_udf,
+    cached,
+    encoded,
+    length,
+    measure,
+    record,
+    scaled,
+    tables,
+    written_by_arrow,
+    written_by_pandas,
+)
+from payload_stores import PublishContext, open_store
+from payload_stores.ids import sha256_digest
+from serde_chain.spark import deserialize, encode
+from serde_chain.testing.services import spark_session
+
+COUNT: Final = 100_000
+LARGE: Final = 100
+LARGE_BYTES: Final = 1 << 20
+PLAIN: Final = "Spark's to_avro"
+
+
+def run(*, quick: bool) -> Iterator[Table]:
+    """Small records, and large ones."""
+    with spark_session("benchmark") as spark:
+        yield from _small(spark, quick=quick)
+        yield from _large(spark, quick=quick)
+
+
+def _small(spark: SparkSession, *, quick: bool) -> Iterator[Table]:
+    count = scaled(COUNT, quick=quick)
+    rows = [(value,) for value in encoded(WRITING, map(record, range(count)))]
+    frame = cached(
+        spark.createDataFrame(rows, "value binary").select(deserialize("value", None, READING).alias("value"))
+    )
+    by_hand = written_by_arrow(SCHEMA, "value", frame)
+    with tempfile.TemporaryDirectory() as folder:
+        offloading = {
+            "avro.schema": SCHEMA,
+            "value.serializers": "avro, large-message",
+            "large.message.payload.store.class": "local",
+            "local.path": folder,  # no record is large
+        }
+        times = measure(
+            {
+                "to_avro": lambda: length(frame, to_avro("value", SCHEMA)),
+                "native": lambda: _encode(frame, WRITING, "native"),
+                "native, framed": lambda: _encode(frame, {**WRITING, "avro.framing": "single-object"}, "native"),
+                "native, large-message": lambda: _encode(frame, offloading, "native"),
+                "arrow": lambda: _encode(frame, WRITING, "arrow"),
+                "pandas": lambda: length(frame, written_by_pandas(SCHEMA, "value")),
+                "mapInArrow": lambda: length(by_hand, "value"),
+            },
+            quick=quick,
+        )
+    frame.unpersist()
+    lines = [
+        Line(name, times[name], times["to_avro"], PLAIN)
+        for name in ("native", "native, framed", "native, large-message", "arrow")
+    ]
+    lines += [
+        Line("arrow", times["arrow"], times["pandas"], "pandas UDF with fastavro"),
+        Line("arrow", times["arrow"], times["mapInArrow"], "mapInArrow with fastavro"),
+    ]
+    yield from tables("spark-encode", "Spark encode of a cached column; 5 fields and 20 doubles", count, lines)
+
+
+def _large(spark: SparkSession, *, quick: bool) -> Iterator[Table]:
+    count = scaled(LARGE, quick=quick)
+    values = functions.concat(functions.col("id").cast("string"), functions.lit("x" * LARGE_BYTES)).cast("binary")
+    frame = cached(spark.range(count).select(values.alias("value")))
+    payloads = [bytes(row["value"]) for row in frame.collect()]
+    with tempfile.TemporaryDirectory() as folder:
+        config = {
+            "value.serializers": "bytes, large-message",
+            "large.message.payload.store.class": "local",
+            "local.path": folder,
+            "large.message.id": "random",
+        }
+        swallowed = arrow_udf(_swallow, "binary", functions.col("value"))
+        times = measure(
+            {
+                "encode": lambda: _encode(frame, config, "native"),
+                "without": lambda: length(frame, "value"),
+                "idle": lambda: length(frame, swallowed),
+                "upload": lambda: _upload(config, payloads),
+            },
+            quick=quick,
+        )
+    frame.unpersist()
+    lines = [
+        Line("encode", times["encode"], times["without"] + times["upload"], "the query without it, and uploads"),
+        Line("encode", times["encode"], times["idle"] + times["upload"], "an idle UDF, and uploads"),
+    ]
+    yield from tables("spark-encode-large", f"Spark encode of {LARGE_BYTES >> 20} MiB each, to a folder", count, lines)
+
+
+def _swallow(batches: Iterator[Any]) -> Iterator[Any]:
+    """Take all values and return none: what it takes to bring them to Python."""
+    for batch in batches:
+        yield pa.nulls(len(batch), pa.binary())
+
+
+def _encode(frame: DataFrame, config: Mapping[str, object], engine: str) -> None:
+    length(frame.transform(encode(config, topic="t", engine=engine)), "value")
+
+
+def _upload(config: Mapping[str, object], values: list[bytes]) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        store = open_store("local", config)
+        for _ in pool.map(lambda value: store.publish("t", value, PublishContext(digest=sha256_digest(value))), values):
+            pass
+        store.close()
