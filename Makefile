@@ -1,20 +1,26 @@
 # Everything that is done with the repository. Needs make, Python 3.11 or newer and, for all but
-# `lint`, a Java runtime of version 17 or newer; `test-servers` needs Go, and Node with npm, as well.
+# `lint` and `docs`, a Java runtime of version 17 or newer; `test-servers` needs Go, Node with npm, and Chromium as well.
 #
 #   make demo           records above the broker's size limit, through Kafka into a Spark DataFrame
 #   make test           all tests but those below
-#   make test-servers   tests on servers of three clouds and a fault-injecting proxy, which Go builds and npm fetches
+#   make test-servers   tests on servers of three clouds, of a fault-injecting proxy, and of the site in a browser
+#   make test-lowest    most tests, with the lowest versions of other packages that pyproject.toml allows
+#   make test-pythons   most tests, with each Python from 3.11 on that this machine has
 #   make chaos          processes killed and interrupted: make chaos ARGS="--rounds 1000 --seed 7"
+#   make spark-versions some tests with other versions of pyspark: make spark-versions ARGS="4.0.5 4.3.0"
 #   make lint           ruff, mypy --strict, import-linter
-#   make bench          benchmarks side by side, as a table of ratios
+#   make docs           the documentation's site, in build/docs, out of docs/ and the docstrings
+#   make tables         the tables of configuration keys and of figures on the pages, out of the code and the report
+#   make bench          benchmarks side by side, into benchmarks/report: make bench ARGS="--check chain avro"
+#   make dist           wheel and source archive, checked
 #   make lock           pin the newest dependencies, with hashes, in requirements/*.txt
 #   make lock-jars      note the checksums of the jars of broker, registry and Spark's connector
 #   make clean          remove what the above made in this folder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-servers chaos lint bench lock lock-jars clean check-python check-java check-go check-node \
-	check-tools
+.PHONY: help venv demo test test-servers test-lowest test-pythons chaos spark-versions lint docs tables bench dist lock lock-jars clean check-python check-java check-go \
+	check-node check-browser check-tools
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -31,6 +37,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 	"$$python" $(IS_PYTHON_311) >/dev/null 2>&1 && echo "$$python" && break; done)
 # As Spark does it: JAVA_HOME first, then PATH.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+
+# How cog fills the tables: `make tables`, and the test that they are current.
+COG := -r -P -I docs -I . -p "from declared import *"
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -55,6 +64,11 @@ check-node:
 		echo "Missing: Node with npm, which runs Azure's emulator in \`make test-servers\`. Install it and put it on" \
 			"PATH." >&2; exit 1; }
 
+check-browser:
+	@[ -n "$$CHROMIUM" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { \
+		echo "Missing: Chromium, in which \`make test-servers\` looks at the documentation's site. Install it (on Debian and" \
+			"Ubuntu: chromium) or set CHROMIUM to its path." >&2; exit 1; }
+
 check-tools: check-python check-java
 
 venv: $(VENV)/.stamp
@@ -78,8 +92,34 @@ chaos: check-tools venv
 test: check-tools venv
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not servers" $(ARGS)
 
-test-servers: check-tools check-go check-node venv
+test-servers: check-tools check-go check-node check-browser venv
 	$(BIN)/python -m pytest -m servers $(ARGS)
+
+spark-versions: check-tools venv
+	$(BIN)/python -m tests.spark.versions $(ARGS)
+
+# Without those that share a Spark session, need a type checker, or look at pages, whose environments are made of what $(VENV) has.
+MOST := -m "not servers and not spark" --ignore tests/test_pages.py --ignore tests/test_wheel.py --ignore tests/site --ignore tests/typing
+# A virtual environment with the requirements of $(1) and this project, at the place $(2), by the interpreter $(3).
+INSTALL = $(3) -m venv $(2) && $(2)/bin/pip install $(PIP_QUIET) --require-hashes -r requirements/build.txt && \
+	$(2)/bin/pip install $(PIP_QUIET) --require-hashes --no-build-isolation -r $(1) && \
+	$(2)/bin/pip install $(PIP_QUIET) --no-deps --no-build-isolation --editable .
+
+# Old versions warn of what newer Pythons and packages have deprecated.
+test-lowest: check-tools
+	@$(call INSTALL,requirements/lowest.txt,$(VENV)-lowest,"$(PYTHON)")
+	$(VENV)-lowest/bin/python -m pytest -n $(WORKERS) --dist loadfile -W default $(MOST) $(ARGS)
+
+# Names or paths.
+PYTHONS ?= $(shell for python in python3.11 python3.12 python3.13; do \
+	"$$python" $(IS_PYTHON_311) >/dev/null 2>&1 && echo "$$python"; done)
+
+test-pythons: check-tools
+	@[ -n "$(PYTHONS)" ] || { echo "Missing: python3.11, python3.12 or python3.13 on PATH, with the venv module. Name" \
+		"some: make test-pythons PYTHONS=\"/path/to/python3.12 /path/to/python3.13\"" >&2; exit 1; }
+	@for python in $(PYTHONS); do own=$(VENV)-$$(basename "$$python"); \
+		$(call INSTALL,requirements/dev.txt,"$$own","$$python") && \
+		"$$own/bin/python" -m pytest -n $(WORKERS) --dist loadfile $(MOST) $(ARGS) || exit 1; done
 
 lint: venv
 	$(BIN)/ruff check
@@ -87,8 +127,24 @@ lint: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# A link, an anchor or a reference that leads nowhere is an error.
+docs: venv tables
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo "Written: build/docs/index.html"
+
+# The tables of configuration keys on the pages, out of the options that the code declares; those of figures, out of the report.
+tables: venv
+	$(BIN)/cog $(COG) docs/configuration.md README.md
+
+dist: venv
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist
+
 bench: venv
 	$(BIN)/python -m benchmarks $(ARGS)
+	@$(MAKE) --no-print-directory tables
 
 # Universal: one file for every Python version and platform. Without index addresses, so that
 # whoever installs uses the index that pip is configured with.
@@ -101,7 +157,10 @@ lock: check-python
 	@$(LOCK) --group lock --output-file requirements/lock.txt
 	@$(LOCK) --group build --output-file requirements/build.txt
 	@$(LOCK) --constraints requirements/constraints.in --extra all --extra services \
-		--group test --group lint --output-file requirements/dev.txt pyproject.toml
+		--group test --group lint --group docs --group release \
+		--output-file requirements/dev.txt pyproject.toml
+	@$(LOCK) --resolution lowest-direct --constraints requirements/constraints.in --extra all --extra services --extra testing \
+		--group test --output-file requirements/lowest.txt pyproject.toml
 	@echo "Pinned in requirements/*.txt; now run: make test"
 
 # After a change of versions in ivy.xml.
@@ -109,5 +168,5 @@ lock-jars: check-tools venv
 	@$(BIN)/python -m serde_chain.testing.services.jars
 
 clean:
-	rm -rf $(VENV) $(VENV)-lock build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,7 +13,7 @@ from typing import Final
 from payload_stores.options import Option, boolean
 from serde_chain.errors import ConfigError
 
-__all__ = ["CLASS", "translated"]
+__all__ = ["CLASS", "SOURCES", "translated"]
 
 CLASS: Final = "com.bakdata.kafka.LargeMessage"
 """Java's class name, without "Serializer" or "Deserializer" at the end."""
@@ -35,25 +35,28 @@ _RENAMED: Final = {
     "large.message.s3.request.checksum.calculation": "s3.checksum.calculation",
 }
 _ROLES: Final = "boto3 finds roles in its own places: AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, or a profile"
+_GOOGLE: Final = (
+    "The store objects has the same references: large.message.payload.store.class = objects and objects.url = "
+    "gs://<bucket>/<prefix>/ stand in place of large.message.base.path and large.message.gs.*"
+)
+_AZURE: Final = "No store here reads references that begin with abs://; those of the store objects begin with az://"
 _REFUSED: Final = {
     "large.message.s3.sts.role.arn": _ROLES,
     "large.message.s3.role.external.id": _ROLES,
     "large.message.s3.role.session.name": _ROLES,
     "large.message.s3.jwt.path": _ROLES,
     "large.message.s3.sdk.http.client.builder": "It names a Java class: remove it",
-    "large.message.abs.connection.string": "There is no store for Azure in this version",
-    "large.message.gs.key.path": "There is no store for Google Cloud Storage in this version",
-    "large.message.gs.host": "There is no store for Google Cloud Storage in this version",
-    "large.message.gs.project": "There is no store for Google Cloud Storage in this version",
+    "large.message.abs.connection.string": _AZURE,
+    "large.message.gs.key.path": _GOOGLE,
+    "large.message.gs.host": _GOOGLE,
+    "large.message.gs.project": _GOOGLE,
 }
 _GENERATORS: Final = {
     "com.bakdata.kafka.RandomUUIDGenerator": "random",
     "com.bakdata.kafka.Sha256HashIdGenerator": "content",
     "com.bakdata.kafka.MurmurHashIdGenerator": "murmur3",
 }
-_SCHEMES: Final = (
-    "Of bakdata's stores, only S3 is available here; name another store in large.message.payload.store.class"
-)
+_SCHEMES: Final = {"gs": _GOOGLE, "abs": _AZURE}
 _THRESHOLD: Final = 1_000_000
 _KAFKA: Final = "org.apache.kafka.common.serialization."
 _CONFLUENT_SERDES: Final = "io.confluent.kafka.streams.serdes."
@@ -70,6 +73,15 @@ _FORMS: Final = {
     for field in ("key", "value")
     for word in ("serializer", "deserializer")
 }
+SOURCES: Final[Mapping[str, str]] = {
+    **{ours: theirs for theirs, ours in _RENAMED.items()},
+    **dict.fromkeys(("large.message.payload.store.class", "s3.bucket", "s3.prefix"), _BASE_PATH),
+    **{f"{form}s": form for form in _FORMS},
+    "large.message.id": _ID_GENERATOR,
+    "large.message.format": _USE_HEADERS,
+    "large.message.accept": _ACCEPT_NO_HEADERS,
+}
+"""By our key, the one of bakdata's that it may have been translated from."""
 _WORDS: Final = {
     *(_BASE_PATH, _USE_HEADERS, _ACCEPT_NO_HEADERS, _ID_GENERATOR),
     *(*_RENAMED, *_REFUSED),
@@ -175,7 +187,11 @@ def _store(base_path: object) -> dict[str, object]:
 
     url = urlsplit(base_path) if isinstance(base_path, str) else None
     if url is None or url.scheme != "s3" or not url.netloc:
-        raise ConfigError(f"{_BASE_PATH} = {base_path!r} is not s3://<bucket>/<prefix>/", hint=_SCHEMES, key=_BASE_PATH)
+        raise ConfigError(
+            f"{_BASE_PATH} = {base_path!r} is not s3://<bucket>/<prefix>/",
+            hint=_SCHEMES.get(url.scheme if url else "", "Name other stores in large.message.payload.store.class"),
+            key=_BASE_PATH,
+        )
     prefix = url.path.removeprefix("/")
     if prefix and not prefix.endswith("/"):
         raise ConfigError(

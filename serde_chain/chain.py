@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from payload_stores.base import SupportsRetryCount
 from payload_stores.errors import drop_data
 from serde_chain import config as configuration
 from serde_chain import order
 from serde_chain.base import (
+    Data,
     Deserializer,
     RecordLimits,
     Serializer,
@@ -75,7 +77,8 @@ def _as_bytes(data: Any, _ctx: Context | None) -> bytes:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     raise EncodeError(
-        f"returned {type(data).__name__} instead of bytes", hint="End the chain with a stage that returns bytes"
+        f"returned {type(data).__name__} instead of bytes",
+        hint="Put a stage that makes bytes of it into the chain, such as json or string",
     )
 
 
@@ -103,6 +106,12 @@ class _Chain(Stage):
             ConfigError: The order cannot work.
         """
         stages = list(stages)
+        for stage in stages:
+            if not callable(stage):
+                raise ConfigError(
+                    f"a chain is made of stages, not of {type(stage).__name__}",
+                    hint=f"{type(self).__name__}.from_config takes the names of stages",
+                )
         names = list(map(_name, stages)) if labels is None else list(labels)
         stages, names = self._flat(stages, names)
         self._names = tuple(names)
@@ -174,7 +183,12 @@ class _Chain(Stage):
             ConfigError: Two stages do not fit, or one of them is unknown.
         """
         items = list(items)
-        order.check([stage_type(item, cls.side) for item in items], _numbered(item.label for item in items), cls.side)
+        kinds = [stage_type(item, cls.side) for item in items]
+        try:
+            order.check(kinds, _numbered(item.label for item in items), cls.side)
+        except ConfigError as error:
+            error.add_context(key=items[0].key)
+            raise
 
     def _flat(self, stages: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
         """The stages, with those of chains among them in their place: so all rules hold for them as well."""
@@ -198,6 +212,11 @@ class _Chain(Stage):
     def labels(self) -> tuple[str, ...]:
         """The names of the stages in messages: name and position, ``zstd (2 of 3)``."""
         return self._labels
+
+    @property
+    def retries(self) -> int:
+        """How many requests its stages have repeated. See :class:`~payload_stores.SupportsRetryCount`."""
+        return sum(stage.retries for stage in self._stages if isinstance(stage, SupportsRetryCount))
 
     def close(self) -> None:
         """Close all stages, also when one of them fails; the first error is raised at the end."""
@@ -319,11 +338,19 @@ class _Chain(Stage):
                 return error.data
             error.data = None
         failure = self._error(at, error, ctx)
-        if isinstance(failure, EncodeError) and failure.hint is None and is_stream(data):
-            failure.hint = (
-                "Files are streamed by large-message alone, or after bytes; otherwise pass the content as bytes"
-            )
+        if isinstance(failure, EncodeError) and failure.hint is None:
+            failure.hint = self._advice(at, data)
         raise failure from failure.__cause__
+
+    def _advice(self, at: int, data: Any) -> str | None:
+        """What to do where a serializer was given data of another kind than it takes."""
+        if is_stream(data):
+            return "Files are streamed by large-message alone, or after bytes; otherwise pass the content as bytes"
+        stage = self._stages[at] if at < len(self._stages) else None
+        takes_bytes = isinstance(stage, Serializer) and stage.takes is Data.BYTES
+        if takes_bytes and data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
+            return f"It takes bytes, not {type(data).__name__}: begin the chain with a stage for objects, such as json"
+        return None
 
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
         """The error to raise for a stage's exception, with the place filled in."""

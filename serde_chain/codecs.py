@@ -8,7 +8,7 @@ codec     magic number          format
 ========  ====================  ===============================================================================
 zstd      28 B5 2F FD           RFC 8878, content size in the frame
 lz4       04 22 4D 18           LZ4 frame format, independent blocks, content size and checksum
-gzip      1F 8B                 RFC 1952, time stamp 0, so that equal payloads become equal bytes
+gzip      1F 8B                 RFC 1952, timestamp 0, so that equal payloads become equal bytes
 snappy    FF 06 00 00 sNaPpY    Snappy framing format; a skippable chunk 0x80 has the length (see below)
 ========  ====================  ===============================================================================
 

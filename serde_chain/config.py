@@ -7,6 +7,7 @@ untouched.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -36,6 +37,8 @@ __all__ = [
     "client_config",
     "is_secret",
     "load",
+    "parse",
+    "read",
     "resolve",
     "stage_items",
     "unknown_keys",
@@ -86,6 +89,7 @@ DEAD_LETTER_TOPIC: Final[Option[str | None]] = Option(
 CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPIC)
 
 _NEAR: Final = 0.9
+_MOST_BYTES: Final = 16 << 20
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
 # Keys whose value is one stage or store, which may be a mapping with its own options.
@@ -141,7 +145,8 @@ def load(source: Config | str | Path) -> dict[str, object]:
     """Load a configuration into a flat mapping of dotted keys.
 
     Args:
-        source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file.
+        source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file; in
+            UTF-8, of up to 16 MiB.
             Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``) and
             stores (``large.message.payload.store.class = {class = "s3", …}``).
             Keys and class names of bakdata's Java library are translated.
@@ -150,32 +155,73 @@ def load(source: Config | str | Path) -> dict[str, object]:
         A new dictionary.
 
     Raises:
-        ConfigError: The file cannot be read, or a key is not a string.
+        ConfigError: It is neither a mapping nor a path, the file cannot be read, or a key is not a string.
         MissingDependencyError: The reader for ``.properties`` files is not installed.
     """
     if isinstance(source, Mapping):
         config = dict(source)
+    elif not isinstance(source, (str, os.PathLike)):
+        raise ConfigError(f"a configuration is a mapping or the path of a file, not {type(source).__name__}")
     else:
         from pathlib import Path  # files alone need it
 
         path = Path(source)
-        try:
-            content = path.read_bytes()
-            config = _parse(path, content)
-        except (OSError, ValueError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(f"the configuration {path} cannot be read: {error}") from error
+        config = parse(path, read(path))
     for key in config:
         if not isinstance(key, str):
             raise ConfigError(f"the configuration key {key!r} is not a string")
     return bakdata_config.translated(config)
 
 
-def _parse(path: Path, content: bytes) -> dict[str, object]:
+def read(path: Path) -> str:
+    """Read the text of a configuration's file; of a pipe, that can be done once.
+
+    Args:
+        path: The file: UTF-8, with or without a byte order mark, of up to 16 MiB.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     if path.suffix in _OTHER_FORMATS:
         raise ConfigError(f"the configuration {path} is neither TOML nor properties", hint="Write .toml or .properties")
-    text = content.decode("utf-8")
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"the configuration {path} cannot be read: {error}") from error
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"the configuration {path} has more than {_MOST_BYTES:,} bytes", hint="Is it another file?")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"the configuration {path} cannot be read: line {line} is not UTF-8", hint="Save the file as UTF-8"
+        ) from None  # that error has the content
+
+
+def parse(path: Path, text: str) -> dict[str, object]:
+    """Parse the text of a configuration's file into dotted keys, as they stand there.
+
+    Args:
+        path: The file, by whose suffix its format is known.
+        text: What :func:`read` returned.
+
+    Raises:
+        ConfigError: It is wrong.
+        MissingDependencyError: The reader for ``.properties`` files is not installed.
+    """
+    try:
+        return _parse(path, text)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"the configuration {path} cannot be read: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"the configuration {path} is nested too deeply") from None
+
+
+def _parse(path: Path, text: str) -> dict[str, object]:
     if path.suffix == ".toml":
         import tomllib
 

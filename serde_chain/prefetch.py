@@ -27,6 +27,8 @@ from serde_chain.transfer import Transfer
 
 __all__ = ["Ahead", "Prefetch"]
 
+_TICK_S: Final = 1.0
+
 
 class Ahead:
     """A transfer that runs ahead. When its last holder drops it, it is not begun, or its result is dropped.
@@ -155,6 +157,23 @@ class Prefetch:
             self.hurry(ahead)
             if not self._news.wait(max(until - time.monotonic(), 0)):
                 return ahead.is_done
+
+    def finish(self, ahead: Ahead) -> Any:
+        """Wait for a transfer, and for those to which it leads; each has a deadline of its own.
+
+        Returns:
+            The data.
+
+        Raises:
+            Exception: As in the transfer.
+        """
+        while True:
+            while not self.wait(ahead, _TICK_S):
+                pass
+            step = ahead.transfer.resume(ahead.take())
+            if not isinstance(step, Transfer):
+                return step
+            [ahead] = self.add([step])
 
     def hurry(self, ahead: Ahead) -> None:
         """Begin a transfer now if it was not: its result is the next that is needed.

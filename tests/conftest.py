@@ -1,6 +1,6 @@
 """Fixtures for all tests: the real servers, each started once, when a test first asks for it."""
 
-import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import settings
 
-from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry, spark_connect_session, spark_session
+from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests.environments import Environment, build_wheel, install_wheel, make_environment
+from tests.spark.sessions import session_of_tests
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from pyspark.sql import SparkSession
 
 
@@ -26,6 +28,12 @@ class NewTopic(Protocol):
     """Creates a topic that no other test has, and returns its name."""
 
     def __call__(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the processes that tests start: those of a shell's background process would ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,10 +72,17 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    # A process has one kind of session: tests/spark/test_connect.py runs tests in another process, with this set.
-    start = spark_connect_session if os.environ.get("SERDE_CHAIN_TESTS_SPARK") == "connect" else spark_session
-    with start("tests") as session:
+    with session_of_tests() as session:
         yield session
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """The Chromium of the machine; of one module, since an event loop runs in this thread meanwhile."""
+    from tests.browsers import chromium
+
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture

@@ -132,10 +132,10 @@ def _link(found: metadata.Distribution, site: Path) -> None:
 
 
 def install_line(page: str) -> str:
-    """What the page tells its reader to install: the arguments of its first ``pip install``."""
+    """What the page tells its reader to install: the arguments of its first ``pip install``, in a checkout too."""
     found = re.search(r"pip install ((?:'[^']+'|[\w-]+)(?: (?:'[^']+'|[\w-]+))*)", page)
     assert found is not None, "the page does not say what to install"
-    return found[1]
+    return found[1].replace("'.[", "'serde-chain[")
 
 
 def python_blocks(page: str) -> list[str]:

@@ -15,15 +15,17 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CODE = ("serde_chain/", "payload_stores/")
+# Not those from Python 3.12 on that call the interpreter itself, CALL_INTRINSIC_1 and its like.
+CALLS = {"CALL", "CALL_KW", "CALL_FUNCTION_EX"}
 
 
 @cache
 def _points(code: CodeType) -> frozenset[int]:
     """Offsets of the instructions before which a handler may run."""
     found = set()
-    before = None
+    before = ""
     for instruction in dis.get_instructions(code):
-        if instruction.opname == "RESUME" or (before is not None and before.startswith("CALL")):
+        if instruction.opname == "RESUME" or before in CALLS:
             found.add(instruction.offset)
         if "JUMP_BACKWARD" in instruction.opname:
             found.add(int(instruction.argval))  # at its target; what stands behind it is the end of the loop
@@ -61,10 +63,12 @@ def interrupted_at(
     def enter(frame: FrameType, _event: str, _argument: object) -> Any:
         if left < 0 or not frame.f_code.co_filename.startswith(files):
             return None
+        frame.f_trace = step  # before the next line, as Python 3.13 wants
         frame.f_trace_opcodes = True
         return step
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for one when a trace is set, not later
     sys.settrace(enter)
     try:
         yield

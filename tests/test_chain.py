@@ -100,7 +100,10 @@ def test_a_wrong_order_of_serializers_is_refused(names: str, message: str) -> No
     ("names", "message"),
     [
         ("avro, zstd", r"zstd \(2 of 2\) cannot come after avro \(1 of 2\): it takes bytes, .* gives objects"),
-        ("zstd, large-message, avro", r"zstd \(1 of 3\) cannot come before large-message \(2 of 3\)"),
+        (
+            "zstd, large-message, avro",
+            r"zstd \(1 of 3\) cannot come before large-message \(2 of 3\).* unwraps_placeholders",
+        ),
     ],
 )
 def test_a_wrong_order_of_deserializers_is_refused(names: str, message: str) -> None:
@@ -167,6 +170,30 @@ def test_an_error_says_where() -> None:
     error = caught.value
     assert (error.topic, error.field, error.stage, error.partition) == ("alerts", "value", "avro (1 of 3)", 3)
     assert "[topic=alerts, field=value, stage=avro (1 of 3), partition=3]" in str(error)
+
+
+@pytest.mark.parametrize("names", ["zstd", "gzip", "zstd, large-message", "encrypt"])
+def test_objects_for_a_chain_that_begins_with_bytes(names: str) -> None:
+    config = {
+        "value.serializers": names,
+        "large.message.payload.store.class": "memory",
+        "encryption.keys": {"k": bytes(32)},
+    }
+    with SerializerChain.from_config(config) as chain, pytest.raises(EncodeError) as caught:
+        chain({"id": 1}, RecordContext("images", "value", []))
+    assert "bytes, not dict: begin the chain with a stage for objects, such as json" in str(caught.value)
+
+
+def test_an_object_for_large_message_alone() -> None:
+    config = {"value.serializers": "large-message", "large.message.payload.store.class": "memory"}
+    with SerializerChain.from_config(config) as chain, pytest.raises(EncodeError, match="such as json"):
+        chain({"id": 1}, RecordContext("images", "value", []))
+
+
+@pytest.mark.parametrize("stages", ["json", ["json", "zstd"]])
+def test_names_are_not_stages(stages: Any) -> None:
+    with pytest.raises(ConfigError, match=r"made of stages, not of str\. SerializerChain.from_config takes the names"):
+        SerializerChain(stages)
 
 
 def test_any_exception_of_a_stage_becomes_a_typed_one_with_its_cause() -> None:

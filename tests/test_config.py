@@ -69,9 +69,13 @@ def test_toml_tables_are_dotted_keys(tmp_path: Path) -> None:
         ("missing.toml", None, "missing.toml cannot be read: .*No such file"),
         ("bad.toml", b"a = ", r"bad\.toml cannot be read: Invalid value"),
         ("bare.toml", b"local.path = /data", r"bare\.toml cannot be read: .*line 1.*text stands in quotes"),
-        ("latin.toml", b"a = '\xe4'", r"latin\.toml cannot be read: .*utf-8"),
+        ("latin.toml", b"a = '\xe4'", r"latin\.toml cannot be read: line 1 is not UTF-8"),
         ("bad.properties", b"a = \\u12", r"bad\.properties cannot be read"),
+        ("latin.properties", b"# a\r\nb = \xe4", r"latin\.properties cannot be read: line 2 is not UTF-8"),
         ("client.yaml", b"a: 1", "neither TOML nor properties"),
+        ("deep.toml", b"a = " + b"[" * 5000 + b"]" * 5000, r"deep\.toml is nested too deeply"),
+        ("keys.toml", b"a" + b".a" * 2000 + b" = 1", r"keys\.toml is nested too deeply"),
+        ("large.toml", b"#" * (16 * 2**20 + 1), r"large\.toml has more than 16,777,216 bytes"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
@@ -79,6 +83,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         load(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", ["client.id = é\n", '"client.id" = "é"\n'])
+def test_a_byte_order_mark_is_no_part_of_a_key(tmp_path: Path, content: str) -> None:
+    path = tmp_path / ("client.toml" if content.startswith('"') else "client.properties")
+    path.write_text(content, encoding="utf-8-sig")
+    assert load(path) == {"client.id": "é"}
 
 
 def test_a_mapping_is_copied_and_its_keys_are_strings() -> None:
@@ -130,6 +141,7 @@ def test_both_forms_exclude_each_other(field: str, side: str) -> None:
         ({"value.serializers": "avro"}, "avro has no schema to write with"),
         ({"value.serializers": "avro", "avro.schema": "{"}, "the schema is not JSON"),
         ({"value.serializers": "avro", "avro.schema": "strin"}, "not an Avro schema"),
+        ({"value.serializers": "avro", "avro.schema": "alert.avsc"}, "For the path of a file, set avro.schema.file"),
         ({"value.serializers": "avro", "avro.schema": '{"type": "record"}'}, "not an Avro schema"),
         ({"value.serializers": "avro", "avro.schema.file": "/no/such.avsc"}, "'/no/such.avsc' cannot be read"),
         ({"value.serializers": "avro", "avro.schema": "int", "avro.schema.file": "x"}, "exclude each other"),
@@ -148,6 +160,12 @@ def test_both_forms_exclude_each_other(field: str, side: str) -> None:
 def test_wrong_settings_are_refused(config: Mapping[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SerializerChain.from_config(config)
+
+
+@pytest.mark.parametrize("source", [7, ["json"], b"client.toml"])
+def test_what_is_no_configuration_is_refused(source: object) -> None:
+    with pytest.raises(ConfigError, match=r"a mapping or the path of a file, not (int|list|bytes)"):
+        load(source)  # type: ignore[arg-type]
 
 
 def test_deserializers_need_a_schema_too() -> None:

@@ -39,3 +39,13 @@ def test_pages_name_files_that_exist(page: Path) -> None:
     paths += [ROOT / "serde_chain" / path for path in named if path.startswith(INSIDE)]
     paths += [page.parent / link for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)]
     assert [str(path) for path in paths if not path.exists()] == []
+
+
+def test_until_a_release_each_page_that_installs_says_how() -> None:
+    """The sentence is one for all pages; it goes with the first version in CHANGELOG.md."""
+    released = re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    told = "Until the first release, [install from a clone]("
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        installs = re.search(r"pip install .*serde-chain", text) and page.name != "installation.md"
+        assert text.count(told) == (1 if installs and not released else 0), page.name

@@ -14,11 +14,14 @@ import serde_chain
 from serde_chain import (
     ConfigError,
     DecodeError,
+    DeserializerChain,
     JournalError,
     PayloadNotFoundError,
     PayloadStoreUnavailableError,
+    RecordContext,
     SerializationError,
     TopicLimitError,
+    UntrustedReferenceError,
 )
 from serde_chain.errors import ContextualError, PayloadStoreError, in_chain, is_about_record
 
@@ -113,6 +116,21 @@ def test_the_record_does_not_travel() -> None:
     arrived = travelled(error)
     assert isinstance(arrived, DecodeError)
     assert (arrived.record, arrived.topic, arrived.partition, arrived.offset) == (None, "t", 1, 2)
+
+
+def test_an_error_about_what_is_no_unicode_text_can_be_printed() -> None:
+    config = {
+        "value.deserializers": "large-message, bytes",
+        "large.message.payload.store.class": "hop",
+        "large.message.accept": "hop",
+        "hop.offload.url": "https://offload.example.org",
+        "hop.username": "alice",
+        "hop.password": "secret",
+    }
+    ctx = RecordContext("t", "value", [("_format", b"external")])
+    with DeserializerChain.from_config(config) as chain, pytest.raises(UntrustedReferenceError) as refused:
+        chain(b'{"url": "https://offload.example.org/msg/\\ud800"}', ctx)
+    assert b"reference=https://offload.example.org/msg/\\ud800" in str(refused.value).encode()
 
 
 def test_what_is_known_stays_when_more_is_added() -> None:

@@ -16,5 +16,5 @@ def test_what_is_installed_is_pinned_with_hashes() -> None:
 def test_every_goal_is_explained() -> None:
     phony = re.findall(r"^\.PHONY: (.*)", MAKEFILE.replace("\\\n", ""), re.MULTILINE)
     explained = set(re.findall(r"^#   make ([\w-]+)", MAKEFILE, re.MULTILINE))
-    checks = {f"check-{what}" for what in ("python", "java", "go", "node", "tools")}
+    checks = {f"check-{what}" for what in ("python", "java", "go", "node", "browser", "tools")}
     assert explained | {"help", "venv"} | checks == set(phony[0].split())

@@ -1,7 +1,12 @@
 """The code on the pages runs, in an environment that holds what the page tells its reader to install."""
 
 import ast
+import gzip
+import hashlib
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -31,13 +36,11 @@ def test_what_a_page_imports_is_what_it_tells_to_install(name: str, installed: I
         for node in ast.walk(ast.parse(block))
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
-    own = {  # files of the page
-        "import shelf",
-        "from reverse import REVERSE",
-        "from seconds import SECONDS",
-        "from ticket import TICKET, TicketSerializer",
+    files = "|".join(re.findall(r"^# (\w+)\.py$", page, re.MULTILINE))
+    others = {
+        statement for statement in statements if not (files and re.match(rf"(?:from|import) (?:{files})\b", statement))
     }
-    installed(install_line(page)).run("\n".join(sorted(set(statements) - own)), tmp_path)
+    installed(install_line(page)).run("\n".join(sorted(others)), tmp_path)
 
 
 @pytest.mark.parametrize("block", README, ids=lambda block: block.splitlines()[0])
@@ -46,6 +49,17 @@ def test_readme(block: str, installed: Installed, broker: KafkaBroker, tmp_path:
         broker.create_topic("images")
     printed = installed(install_line(PAGES["README.md"])).run(substituted(block, broker, tmp_path), tmp_path)
     assert printed == ("M 51 5000000 None\n" if "images" in block else "")
+
+
+def test_readme_without_its_topic(broker: KafkaBroker, tmp_path: Path) -> None:
+    [program] = [block for block in README if "localhost:9092" in block]
+    # A topic that is not there is waited for, for as long.
+    program = program.replace('"bootstrap.servers"', '"topic.metadata.propagation.max.ms": 100, "bootstrap.servers"')
+    program = substituted(program, broker, tmp_path).replace('"images"', '"no-images"')
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert "Subscribed topic not available: no-images" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_readme_commands(installed: Installed, tmp_path: Path) -> None:
@@ -58,11 +72,8 @@ def test_readme_commands(installed: Installed, tmp_path: Path) -> None:
     assert "--offset" in environment.serde_chain("inspect", "--help", folder=tmp_path)
 
 
-def test_readme_names_every_extra() -> None:
-    assert len(README) >= 2
-    listed = re.findall(
-        r"^\| `(\S+)` \|", PAGES["README.md"].partition("## Extras")[2].partition("\n## ")[0], re.MULTILINE
-    )
+def test_installation_names_every_extra() -> None:
+    listed = re.findall(r"^\| `(\S+)` \|", PAGES["installation.md"].partition("## Extras")[2], re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(listed) == set(EXTRAS) == project["optional-dependencies"].keys() - {"all"}
 
@@ -171,6 +182,89 @@ def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> N
     assert bucket in environment.serde_chain("check-config", "client.properties", folder=tmp_path)
 
 
+def test_compacted_topics(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["compacted-topics.md"])
+    store = tmp_path / "store"
+    installed(install_line(PAGES["compacted-topics.md"])).run(
+        substituted(code, broker, store).replace('"models"', f'"{topic}"'), tmp_path
+    )
+    (folder,) = (store / topic).iterdir()  # of the key
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_tenants(installed: Installed, tmp_path: Path) -> None:
+    page = PAGES["tenants.md"]
+    (tmp_path / "tenants.properties").write_text(*re.findall(r"```properties\n(.*?)```", page, re.DOTALL))
+    (command,) = re.findall(r"\$ serde-chain (.*)", page)
+    printed = installed(install_line(page)).serde_chain(*command.split(), folder=tmp_path)
+    assert all(word in printed for word in ("survey-alerts", "s3.prefix = survey/", "s3.bucket = lab", "none"))
+    assert "survey-secret" not in printed
+
+
+def test_encryption_and_rollout(installed: Installed, tmp_path: Path) -> None:
+    for page in (PAGES["encryption.md"], PAGES["rollout.md"]):
+        installed(install_line(page)).run("\n".join(python_blocks(page)), tmp_path)
+
+
+def test_migrations(installed: Installed, s3_server: S3Server, tmp_path: Path) -> None:
+    page = PAGES["migrations.md"]
+    for name, code in re.findall(r"```python\n# (\S+)\n(.*?)```", page, re.DOTALL):
+        (tmp_path / name).write_text(code)
+    bucket = s3_server.create_bucket()
+    (properties,) = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
+    access = "".join(f"{key} = {value}\n" for key, value in s3_server.store_config(bucket).items())
+    changed = properties.replace("s3.bucket = payloads\n", access).replace("s3://payloads/", f"s3://{bucket}/")
+    (tmp_path / "client.properties").write_text(changed)
+    s3_server.client().put_object(Bucket=bucket, Key="2f1d", Body=gzip.compress(b"old" * 1000))
+    document = {"s3_bucket": bucket, "s3_key": "2f1d", "sha256": "00", "compression": "gzip", "etag": "1"}
+    program = f"""
+import sys; sys.path.insert(0, ".")
+from serde_chain import DeserializerChain, RecordContext
+with DeserializerChain.from_config("client.properties") as read:
+    for data in ({json.dumps(document)!r}.encode(), b'{{"plain": 1}}', b"bytes"):
+        print(read(data, RecordContext("t", "value", []))[:12])
+"""
+    environment = installed(install_line(page))
+    printed = environment.run(program, tmp_path)
+    assert printed.splitlines() == [str(b"oldoldoldold"), str(b'{"plain": 1}'), str(b"bytes")]
+    both_ways = changed.replace("kip1159, s3_documents.S3_DOCUMENTS", "both_ways.BOTH_WAYS")
+    (tmp_path / "both.properties").write_text(both_ways + "large.message.format = both_ways.BOTH_WAYS\n")
+    program = """
+import sys; sys.path.insert(0, ".")
+from serde_chain import DeserializerChain, RecordContext, SerializerChain
+ctx = RecordContext("t", "value", [])
+with SerializerChain.from_config("both.properties") as write, DeserializerChain.from_config("both.properties") as read:
+    data = write(b"new" * 1_000_000, ctx)
+    print(data.decode())
+    print(read(data, ctx) == b"new" * 1_000_000)
+"""
+    written, read = environment.run(program, tmp_path).splitlines()
+    document = json.loads(written)
+    assert read == "True"
+    stored = s3_server.client().get_object(Bucket=document["s3_bucket"], Key=document["s3_key"])["Body"].read()
+    assert stored == b"new" * 1_000_000
+    assert document["sha256"] == hashlib.sha256(stored).hexdigest()
+
+
+def test_tutorial(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    page = PAGES["tutorial.md"]
+    files = dict(re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", page, re.DOTALL))
+    (files["alert.avsc"],) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert "create_topic" in files.pop("broker.py")  # the tests have one
+    for name, text in files.items():
+        (tmp_path / name).write_text(substituted(text, broker, tmp_path).replace('"alerts"', f'"{topic}"'))
+    environment = installed(install_line(page))
+    told = dict(re.findall(r"\$ python (\w+\.py)\n((?:[^$`].*\n)*)", page))
+    assert set(told) == {"write.py", "read.py", "ask.py"}
+    environment.serde_chain("check-config", "alerts.toml", folder=tmp_path)
+    for name, expected in told.items():
+        printed = environment.run((tmp_path / name).read_text(), tmp_path)
+        assert printed.strip().startswith(expected.partition("…")[0].strip())
+    shown = environment.serde_chain("inspect", "alerts.toml", topic, "--count", "2", folder=tmp_path)
+    assert "a reference (kip1159)" in shown
+    assert len(list((tmp_path / "payloads" / topic).iterdir())) == 4
+
+
 def test_authors(installed: Installed, tmp_path: Path) -> None:
     files = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGES["authors.md"], re.DOTALL)
     order = ("reverse", "seconds", "ticket", "shelf", "link")
@@ -179,6 +273,28 @@ def test_authors(installed: Installed, tmp_path: Path) -> None:
     for name, code in files:
         (tmp_path / name).write_text(code, encoding="utf-8")
     installed(install_line(PAGES["authors.md"])).pytest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "missing", "extras"),
+    [
+        ("demo.run_demo(None, 1)", "fastavro", "services,avro,compression"),
+        ("demo_hop.run_hop_demo(None)", "orjson", "services,json"),
+    ],
+)
+def test_a_demo_names_all_that_it_needs_before_it_starts(
+    call: str, missing: str, extras: str, installed: Installed, tmp_path: Path
+) -> None:
+    program = f"""
+from payload_stores import MissingDependencyError
+from serde_chain.cli import demo, demo_hop
+try:
+    {call}
+except MissingDependencyError as error:
+    print(error)
+"""
+    told = installed("serde-chain[cli,services]").run(program, tmp_path)
+    assert told == f"{missing} is not installed. pip install 'serde-chain[{extras}]'\n"
 
 
 # Extras
@@ -232,9 +348,13 @@ EXTRAS = {
     "offload-server": "import payload_stores.offload_server, payload_stores.offload_server.runner\n"
     "import serde_chain.cli.commands",
     "spark": "import serde_chain.spark",
+    "spark-worker": "import serde_chain.arrow, pyarrow, datafusion",
     "config": "from serde_chain import config\nfrom pathlib import Path\n"
     "Path('a.properties').write_text('a = b')\nassert config.load('a.properties') == {'a': 'b'}",
     "cli": "import serde_chain.cli.commands",
+    "browse": "import uvicorn, serde_chain.cli.browse.guard\nfrom serde_chain.cli.browse.app import Pages\n"
+    "pages = Pages({'bootstrap.servers': '127.0.0.1:1', 'log_level': 0}, 'images')\n"
+    "assert pages._templates.get_template('list.html')\npages.close()",
     "aiokafka": "from serde_chain.clients.aiokafka import Consumer, Producer",
     "otel": "import opentelemetry.trace, opentelemetry.metrics, serde_chain.telemetry as telemetry\n"
     "assert telemetry.client_telemetry().is_on",

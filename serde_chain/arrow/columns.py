@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.record import Header
 
-__all__ = ["Headers", "binary_column", "cuts", "header_lists", "marked_rows", "replaced"]
+__all__ = ["Headers", "binary_column", "cuts", "header_lists", "marked_rows", "replaced", "views"]
 
 _MAX_BINARY_BYTES: Final = (1 << 31) - 1
 
@@ -67,6 +68,31 @@ def cuts(column: Any, most_bytes: int) -> list[int]:
             ends.append(row)
             size = length or 0
     return [*ends, len(column)]
+
+
+def views(column: Any) -> list[memoryview | None]:
+    """The rows of a column, where they lie in its memory: its scalars would each be a copy.
+
+    Args:
+        column: ``pyarrow`` array of binary or large binary.
+
+    Returns:
+        A view for each row; None for null.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> [view and bytes(view) for view in views(pa.array([b"first", None, b"third"])[1:])]
+        [None, b'third']
+    """
+    arrow: Any = require("pyarrow", "arrow")
+    if not len(column) or column.null_count == len(column):
+        return [None] * len(column)
+    _, offsets, data = column.buffers()
+    numbers = memoryview(offsets).cast("B").cast("q" if arrow.types.is_large_binary(column.type) else "i")
+    ends = numbers[column.offset : column.offset + len(column) + 1]
+    whole = memoryview(data).cast("B")
+    present = column.is_valid().to_pylist()
+    return [whole[begin:end] if there else None for there, (begin, end) in zip(present, pairwise(ends), strict=True)]
 
 
 def replaced(column: Any, rows: Mapping[int, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""``entry-metadata``: time stamp and index in front of the payload, byte for byte as Pulsar's brokers do (PIP-70).
+"""``entry-metadata``: timestamp and index in front of the payload, byte for byte as Pulsar's brokers do (PIP-70).
 
 The frame may stand around a ``large-message`` placeholder, and is then read without a download. Kafka's brokers do not
 set it: this stage does within one producer, ``serde-chain stamp`` for a whole topic.

@@ -32,7 +32,7 @@ _VERSION: Final = 0x0E02
 _TIMESTAMP: Final = 0x08  # tags: field number and wire type 0 (varint)
 _INDEX: Final = 0x10
 _HEAD: Final = struct.Struct(">Hi")
-# Head, tag and 6 bytes of a time stamp, tag and 5 bytes of an index: what nearly all frames begin with.
+# Head, tag and 6 bytes of a timestamp, tag and 5 bytes of an index: what nearly all frames begin with.
 _USUAL: Final = struct.Struct(">Hi13B")
 # Sums of the continuation bits (128) of varints of 1 to 6 bytes.
 _MARKS: Final = tuple(sum(128 << 7 * at for at in range(size)) for size in range(6))

@@ -85,7 +85,7 @@ class TestPlainLibrariesReadOurFrames:
 
         frame = SerializerChain.from_config({"value.serializer": "gzip"})(payload)
         assert gzip.decompress(frame) == payload
-        assert frame[4:8] == bytes(4)  # no time stamp: equal payloads, equal bytes
+        assert frame[4:8] == bytes(4)  # no timestamp: equal payloads, equal bytes
 
     def test_snappy(self, payload: bytes) -> None:
         import cramjam

@@ -130,7 +130,9 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
     try:
         return AvroSchema.parse(source)
     except ValueError as error:
-        raise ConfigError(f"{key}: {error}", key=key) from error
+        is_path = key == SCHEMA.name and isinstance(source, str) and not source.lstrip().startswith(("{", "[", '"'))
+        hint = f"For the path of a file, set {SCHEMA_FILE.name}" if is_path else None
+        raise ConfigError(f"{key}: {error}", hint=hint, key=key) from error
 
 
 def _check_named(named: Mapping[str, Any]) -> None:

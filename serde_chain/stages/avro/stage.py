@@ -245,6 +245,11 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         return _Writer(self._encoder(schema, prefix, self._write), header, schema, prefix)
 
     @property
+    def value_schema(self) -> AvroSchema | None:
+        """The schema that each value fits; None where the registry says it, or a value may be a list of records."""
+        return None if self._framing == CONTAINER else self._schema
+
+    @property
     def depends_on_topic(self) -> bool:
         """Whether records of several topics may be written in different ways."""
         return self._registry is not None

@@ -225,14 +225,18 @@ def _checked(key_id: str) -> str:
 
 def _read(key_id: str, source: object) -> bytes:
     """Read one key; no message shows any of it."""
+    make, is_place = "openssl rand -base64 32", str(source).strip().startswith(("env:", "file:"))
+    form = f"Write {KEYS.name} = ID=env:VARIABLE, ID=file:PATH or ID=BASE64; for a key: {make}"
     try:
         key = bytes(source) if isinstance(source, (bytes, bytearray)) else _from_text(str(source).strip())
     except ValueError as error:
-        raise ConfigError(f"the key {key_id} cannot be read: {error}", key=KEYS.name) from None
+        raise ConfigError(
+            f"the key {key_id} cannot be read: {error}", hint=None if is_place else form, key=KEYS.name
+        ) from None
     if len(key) < MIN_KEY_BYTES:
         raise ConfigError(
             f"the key {key_id} has {len(key)} bytes, at least {MIN_KEY_BYTES} are needed",
-            hint="Make one with: openssl rand -base64 32",
+            hint=f"Make one with: {make}" if is_place else form,
             key=KEYS.name,
         )
     return key

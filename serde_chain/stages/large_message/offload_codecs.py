@@ -51,11 +51,15 @@ def decompress(name: str, data: Buffer, limit: int) -> bytes:
         limit: The most bytes that it may decompress to.
 
     Raises:
-        DecodeError: It is not such a frame, is cut off, is followed by something else, or exceeds the limit.
+        DecodeError: There is no such codec; or it is not such a frame, is cut off, is followed by something else, or
+            exceeds the limit.
         MissingDependencyError: The library is not installed.
     """
+    decompressor = _DECOMPRESSORS.get(name)
+    if decompressor is None:
+        raise DecodeError(f"the payload's compression {name!r} is none of {', '.join(NAMES)}")
     try:
-        return _DECOMPRESSORS[name](memoryview(data), limit)
+        return decompressor(memoryview(data), limit)
     except (ValueError, IndexError) as error:
         raise DecodeError(f"the payload is not a {name} frame: {error}") from error
 

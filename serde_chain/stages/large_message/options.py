@@ -37,7 +37,7 @@ STORE: Final = Option(
     _store,
     None,
     required=True,
-    doc='Name a payload store: memory, local, s3, objects, kafka, hop; or a class; or {"class": "s3", …}, with options',
+    doc="a store (memory, local, s3, objects, kafka, hop, mirror), a class, or a mapping with its own options",
 )
 STORES: Final[Option[tuple[Any, ...]]] = Option(
     "large.message.payload.store.classes",
@@ -143,7 +143,7 @@ JOURNAL_PATH: Final[Option[Path | None]] = Option(
     "large.message.journal.path",
     lambda value: value if isinstance(value, Path) else Path(text(value)),
     None,
-    doc="file in which a producer notes its uploads, so that its next start deletes what a killed one has not sent",
+    doc="file, one for each producer, with its uploads: its next start deletes what a killed one has not sent",
 )
 JOURNAL_FSYNC: Final = Option(
     "large.message.journal.fsync",
@@ -161,7 +161,7 @@ DOWNLOADS_BYTES: Final = Option(
     "large.message.downloads.max.bytes",
     integer(1),
     64 << 20,
-    doc="most bytes that are downloaded ahead of the reader",
+    doc="most bytes that are downloaded ahead of the reader; 256 MiB in consumers where it is not set",
 )
 
 OF_ROUTES: Final[tuple[Option[Any], ...]] = (STORE, STORES, THRESHOLD, ID, FORMAT, COMPRESSION, TIMEOUT, CACHE, RETRIES)

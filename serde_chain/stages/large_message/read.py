@@ -6,7 +6,14 @@ import io
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from payload_stores.base import PayloadStore, StoredRecord, SupportsRanges, SupportsRecords, SupportsStreaming
+from payload_stores.base import (
+    PayloadStore,
+    StoredRecord,
+    SupportsOptOut,
+    SupportsRanges,
+    SupportsRecords,
+    SupportsStreaming,
+)
 from payload_stores.errors import (
     PayloadIntegrityError,
     PayloadStoreError,
@@ -31,7 +38,6 @@ from serde_chain.stages.large_message.options import (
     STORE,
     STORES,
     ReferenceTopics,
-    opt_out,
     without_record,
 )
 from serde_chain.stages.large_message.routes import Route, routes_of
@@ -69,6 +75,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         except BaseException:
             self.close()
             raise
+        # Asked once: for each record, this alone would take longer than the rest of the stage.
+        self._switched = [store for store in self._stores.all if isinstance(store, SupportsOptOut)]
         accepted = ACCEPT.read(config)
         if config.get(ACCEPT.name) is None and any(isinstance(store, SupportsRecords) for store in self._stores.all):
             accepted = (*accepted, "hop")
@@ -228,8 +236,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
 
     def _fetches(self, reference: Reference) -> bool:
         """Whether references of the store are to be followed; a reference of no store is an error later."""
-        store = self._owner(reference.url)
-        return store is None or opt_out(store).fetches
+        return all(store.fetches for store in self._switched if store is self._owner(reference.url))
 
     def fetch(self, store: PayloadStore, reference: Reference) -> Buffer | StoredRecord:
         """Download a payload, or the whole record that it belongs to, and verify it; in any thread.

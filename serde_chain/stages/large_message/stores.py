@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, Self
 from weakref import ref
 
-from payload_stores.base import PayloadStore
+from payload_stores.base import PayloadStore, SupportsRetryCount
 from payload_stores.middleware import Cache, CachedPayloads, Deadline, Retry
 from payload_stores.options import Option
 from payload_stores.registry import StoreItem, open_store, store_class, store_options
@@ -155,6 +155,11 @@ class LargeMessage(Stage):
         self._max_bytes = max(map(PayloadStore.MAX_PAYLOAD.read, configs))
         self._stores = Stores()
         self._closing = threading.Event()  # shared by the stage as it stands in several chains
+
+    @property
+    def retries(self) -> int:
+        """How many requests its stores have repeated. See :class:`~payload_stores.SupportsRetryCount`."""
+        return sum(store.retries for store in self._stores.all if isinstance(store, SupportsRetryCount))
 
     def close(self) -> None:
         """Close the stores."""

@@ -23,7 +23,7 @@ _MESSAGE: Final = 10
 def arrow_type(descriptor: Any) -> Any:
     """The Arrow type of a message, as :func:`~serde_chain.stages.protobuf.schema.to_dict` returns it.
 
-    Enums are their names; protobuf's own messages, such as time stamps, are structs of their fields.
+    Enums are their names; protobuf's own messages, such as timestamps, are structs of their fields.
 
     Args:
         descriptor: The message's descriptor.

@@ -249,3 +249,16 @@ def test_any_record_is_read_or_refused(data: bytes, headers: list[Any]) -> None:
                 found.read(data, context(headers=list(headers)), is_key=is_key)
             except ValueError:
                 continue
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_stores_s3_and_objects_have_the_same_references(
+    settings: dict[str, Any], s3_server: S3Server, name: str
+) -> None:
+    """As Google's cloud is read and written, which bakdata's own keys cannot name here."""
+    others = {**s3_server.objects_config(BUCKET, "pre/fix/"), "large.message.payload.store.class": "objects"}
+    (write, _), (_, read) = chains(settings, name), chains({**settings, **others}, name)
+    ctx = RecordContext("topic", "value", [])
+    data = write(LARGE, ctx)
+    assert b"s3://my-bucket/pre/fix/topic/values/" in data
+    assert read(data, ctx) == LARGE

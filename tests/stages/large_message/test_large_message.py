@@ -426,5 +426,5 @@ def test_the_same_topic_rules_as_kafkas(store: FaultyStore) -> None:
 
 
 def test_a_store_is_required() -> None:
-    with pytest.raises(ConfigError, match=r"large\.message\.payload\.store\.class is required.*Name a payload store"):
+    with pytest.raises(ConfigError, match=r"large\.message\.payload\.store\.class is required.*Set it: a store"):
         chains(None)

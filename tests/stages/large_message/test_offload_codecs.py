@@ -80,3 +80,8 @@ def test_claims_of_snappy_are_checked_before_anything_is_given() -> None:
     bomb = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" + b"\x00\x00\x00\x05\xff\xff\xff\xff\x0f"
     with pytest.raises(DecodeError, match="more than"):
         decompress("snappy", bomb, LIMIT)
+
+
+def test_a_codec_that_is_none() -> None:
+    with pytest.raises(DecodeError, match="compression 'rar' is none of gzip, snappy, lz4, zstd"):
+        decompress("rar", b"Rar!", LIMIT)

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from payload_stores.plugins import require
+from serde_chain.arrow.columns import views
 from serde_chain.stages.avro.container import encode_long
 
 __all__ = ["VALUE", "NotReadError", "is_usable", "null_field", "read"]
@@ -111,8 +112,7 @@ def _marked(values: Any, start: int, mark: bytes, arrow: Any, compute: Any) -> l
     """The records without their framing, each followed by the mark; their source, piece by piece."""
     if values.nbytes > len(values) * _LARGE_RECORD:
         # Not joined, which would take their memory once more.
-        pieces = (memoryview(value.as_buffer())[start:] for value in values)
-        return [part for piece in pieces for part in (piece, mark)]
+        return [part for view in views(values) if view is not None for part in (view[start:], mark)]
     kind = values.type
     if start:
         longest = compute.max(compute.binary_length(values)).as_py()

@@ -14,13 +14,13 @@ here, so that fastavro has exactly one way to read every part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["bare", "branches", "decimal_of", "rewritten"]
+__all__ = ["bare", "branches", "decimal_of", "kind", "members", "rewritten"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 # A definition is one even where a type has such a name: {"type": "record", "name": "record", …}.
@@ -83,6 +83,12 @@ def branches(union: list[Any], named: Mapping[str, Any]) -> list[Any] | None:
     others = [branch for branch in union if kind(bare(branch, named)) != "null"]
     kinds = [kind(bare(branch, named)) for branch in others]
     return None if len(others) == 1 or (len(kinds) == 2 and set(kinds) in _ONE_TYPE) else others
+
+
+def members(union: list[Any], named: Mapping[str, Any], fields: Sequence[str]) -> list[Any] | None:
+    """The branches of a union, in the order of their struct's fields; None if these fields are not such a struct's."""
+    several = branches(union, named)
+    return several if several is not None and list(fields) == [f"member{at}" for at in range(len(several))] else None
 
 
 def decimal_of(schema: Any) -> tuple[int, int] | None:

@@ -1,0 +1,32 @@
+"""Settings of Sphinx, which builds the documentation's site: ``make docs``."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as version_of
+
+project = "serde-chain"
+author = "The serde-chain authors"
+copyright = author  # noqa: A001, the name that Sphinx reads
+release = version_of("serde-chain")
+version = release
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["_build"]
+
+# A link to a heading of a page is checked like one to a page: the build fails where it leads nowhere.
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+nitpicky = True
+# What signatures name, as types of other packages and type variables, need not have a place here; what a docstring
+# refers to must, if it is ours.
+nitpick_ignore_regex = [(r"py:class", r".*"), (r"py:.*", r"(?!(serde_chain|payload_stores)\.).*")]
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+napoleon_use_ivar = True  # otherwise the fields of dataclasses are described twice
+
+html_theme = "furo"
+html_title = "serde-chain"
+html_favicon = "pictures/favicon.svg"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True

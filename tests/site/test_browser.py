@@ -1,0 +1,31 @@
+"""The site in a real browser, as wide as a telephone and as a desk's screen."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browsers import BROKEN_IMAGES, OVERFLOW, watched
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pages_load_whole(width: int, site: Path, address: str, browser: Browser) -> None:
+    with browser.new_page(viewport={"width": width, "height": 844}) as page:
+        faults = watched(page)
+        pages = sorted(path.relative_to(site) for path in site.rglob("*.html") if "_static" not in path.parts)
+        assert len(pages) > 30
+        for path in pages:
+            page.goto(f"{address}/{path}", wait_until="load")
+            faults += page.evaluate(BROKEN_IMAGES)
+            if page.evaluate(OVERFLOW) > 0:
+                faults.append(f"{path} is wider than {width} pixels")
+    assert faults == []
+
+
+def test_search(address: str, browser: Browser) -> None:
+    with browser.new_page() as page:
+        page.goto(f"{address}/search.html?q=threshold")
+        # Results come one after another, each when its page has been fetched for the excerpt.
+        expect(page.locator("#search-results")).to_contain_text("Configuration keys", timeout=30_000)

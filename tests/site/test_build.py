@@ -1,0 +1,43 @@
+"""The site is built without a warning, and has every page and every public name."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import payload_stores
+import serde_chain
+import serde_chain.spark
+import serde_chain.spark.jobs
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_page_is_in_the_contents(site: Path) -> None:
+    pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    contents = (site / "index.html").read_text(encoding="utf-8")
+    linked = {Path(link) for link in re.findall(r'class="reference internal" href="([^"#]+)"', contents)}
+    assert pages - linked == {Path("index.html")}
+
+
+def test_every_public_name_is_described(site: Path) -> None:
+    described = {
+        name
+        for page in (site / "api").glob("*.html")
+        for name in re.findall(r'<dt class="sig[^>]* id="([^"]+)"', page.read_text(encoding="utf-8"))
+    }
+    names = {name.rpartition(".")[2] for name in described}
+    for module in (serde_chain, serde_chain.spark, serde_chain.spark.jobs, payload_stores):
+        assert set(module.__all__) - names == set()
+
+
+def test_tables_are_those_of_the_code_and_the_report() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    options = shlex.split(re.findall(r"^COG := (.*)", makefile, re.MULTILINE)[0])
+    options[options.index("-r")] = "--check"
+    made = subprocess.run(
+        [sys.executable, "-m", "cogapp", *options, "docs/configuration.md", "README.md"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert not made.returncode, f"run make tables:\n{made.stdout}{made.stderr}"
