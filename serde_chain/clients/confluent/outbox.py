@@ -166,7 +166,8 @@ class Outbox:
         stages: The stages that offload; those that own a payload delete it.
         negotiation: The sender's gate, if topics' limits count.
         on_delivery: The callback of records that have none of their own.
-        is_idempotent: Whether it is an idempotent producer, whose reports are not all true (:func:`failure_of`).
+        doubts: Whether reports of deliveries are looked at: not all of an idempotent producer's are true
+            (:func:`failure_of`).
         errors_only: Whether it reports no deliveries (``delivery.report.only.error``).
 
     Attributes:
@@ -184,12 +185,12 @@ class Outbox:
         negotiation: Negotiation | None,
         on_delivery: OnDelivery | None,
         *,
-        is_idempotent: bool = False,
+        doubts: bool = False,
         errors_only: bool = False,
     ) -> None:
         self._producer = producer
         self._produce = produce_of(producer)
-        self._is_idempotent = is_idempotent and not errors_only
+        self._doubts = doubts
         self._errors_only = errors_only
         self._stages = stages
         self._negotiation = negotiation
@@ -223,7 +224,7 @@ class Outbox:
     def send(self, record: Outgoing) -> None:
         """See :class:`~serde_chain.clients.sender.Client`."""
         attempt: Attempt | None = record.state
-        if attempt is None and (record.made or self._is_idempotent):
+        if attempt is None and (record.made or self._doubts):
             attempt = Attempt(record, 1, 0)
         callback = record.on_delivery if attempt is None else partial(self._reported, attempt)
         arguments = (
@@ -335,7 +336,7 @@ class Outbox:
         """Act on a report; done again where an interrupt came between."""
         error, message = attempt.report
         record = attempt.record
-        failure = failure_of(error, message) if self._is_idempotent else error
+        failure = failure_of(error, message) if self._doubts else error
         if failure is not None and failure is not error:
             self.failure = error = failure
             attempt.report = error, message

@@ -116,10 +116,12 @@ class Producer:
         self._topics = topics  # where a stage negotiates
         negotiation = None if topics is None else _negotiation(setup, topics)
         own = setup.client.get("on_delivery")
+        errors_only = _ERRORS_ONLY.read(setup.config)
         is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
-        reporting = {"is_idempotent": is_idempotent, "errors_only": _ERRORS_ONLY.read(setup.config)}
+        doubts = is_idempotent and not errors_only
+        reporting = {"doubts": doubts, "errors_only": errors_only}
         self._outbox = Outbox(self._producer, setup.offloading, negotiation, own, **reporting)
-        self._send = self._outbox.produce if is_idempotent else produce_of(self._producer)
+        self._send = self._outbox.produce if doubts else produce_of(self._producer)
         in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
             self._outbox,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
@@ -24,12 +24,27 @@ def arrow_of(schema: DataType | str) -> Any:
         A ``pyarrow.DataType``.
 
     Raises:
-        ConfigError: It is not a type, or one that does not pass between Spark and Python.
+        ConfigError: It is not a type, or one that does not pass between Spark and Python, as variants do not.
     """
+    kind = parse(schema)
+    if _has_variant(kind):
+        raise ConfigError(
+            f"schema = {schema!r} has a variant, which no chain makes",
+            hint="Read JSON without a schema, as text, and pass it to Spark's parse_json",
+            key="schema",
+        )
     try:
-        return to_arrow_type(parse(schema))
+        return to_arrow_type(kind)
     except PySparkException as error:
         raise ConfigError(f"schema = {schema!r} is not a type for columns: {error}", key="schema") from error
+
+
+def _has_variant(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_variant(field.dataType) for field in kind)
+    if isinstance(kind, MapType):
+        return _has_variant(kind.valueType)
+    return _has_variant(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, VariantType)
 
 
 def parse(schema: DataType | str) -> DataType:
