@@ -1,14 +1,19 @@
 """What hop-client wrote, in Spark: value, key, headers and time of the stored record in place of its placeholder."""
 
 import json
+import uuid
 from typing import Any
 
+import bson
 import pytest
 from hop.models import AvroBlob, Blob, JSONBlob
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from serde_chain.spark import decode, resolve_record
 from serde_chain.testing.services import KafkaBroker, OffloadServer
+from tests.http_servers import reply, serve
+from tests.spark.records import kafka
+from tests.spark.records import row as kafka_row
 
 # hop-client warns of plain http, as it should.
 pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP")
@@ -88,3 +93,24 @@ def test_avro(spark: SparkSession, broker: KafkaBroker, config: dict[str, Any], 
     assert other["value"] is None
     assert "the format 'blob', not avro" in other["serde_error"]
     assert "offset=2" in other["serde_error"]
+
+
+@pytest.mark.parametrize("timestamp", [1 << 62, -(1 << 62)])
+def test_a_stored_record_of_a_time_that_spark_does_not_have_cannot_be_read(spark: SparkSession, timestamp: int) -> None:
+    document = bson.encode({"message": b"payload", "headers": [], "key": b"stored", "timestamp": timestamp})
+    external = [("_format", b"external")]
+    with serve(lambda request: reply(request, 200, document, "application/bson")) as url:
+        config = {
+            "value.deserializers": "large-message, bytes",
+            "large.message.payload.store.class": "hop",
+            "hop.offload.url": url,
+        }
+        placeholder = json.dumps({"url": f"{url}/msg/{uuid.uuid4()}"}).encode()
+        records = kafka(spark, [kafka_row(placeholder, external, 0, b"k"), kafka_row(b"good", [], 1)])
+        bad, good = records.transform(decode(config, mode="PERMISSIVE")).collect()
+        assert (bad["value"], bytes(bad["key"]), headers_of(bad)) == (None, b"k", dict(external))
+        assert f"{timestamp} ms, which Spark does not have" in bad["serde_error"]
+        assert "offset=0" in bad["serde_error"]
+        assert (bytes(good["value"]), good["serde_error"]) == (b"good", None)
+        with pytest.raises(Exception, match=r"DecodeError: .* which Spark does not have \[topic=alerts"):
+            records.transform(decode(config)).collect()

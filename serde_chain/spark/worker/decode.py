@@ -31,6 +31,9 @@ __all__ = ["decode_batches"]
 # references may stand for gigabytes. Spark takes several output batches for one of input.
 _PART_BYTES: Final = 8 << 20
 
+# Spark's timestamps are microseconds, in 64 bits.
+_MOST_MS: Final = ((1 << 63) - 1) // 1000
+
 _POSITIONS: Final = ("partition", "offset", "timestamp")
 
 
@@ -175,6 +178,7 @@ class _Decoder:
             positions={name: columns[name] for name in _POSITIONS if name in columns},
         )
         for value in whole.pieces(None) if self._value is None else self._value.parts(whole):
+            self._check_moments(value)
             if self._key is None:
                 yield self._result(value, None)
                 continue
@@ -197,6 +201,20 @@ class _Decoder:
         }
         fields = {name: ways[name]() for name in self._plan.gives or (VALUE,) if name in ways}
         return _Result(value.first + start, fields, errors)
+
+    def _check_moments(self, value: Batch) -> None:
+        """Fail stored records of a time that Spark does not have: another server may say what Kafka would refuse."""
+        plan = self._plan
+        if plan.value is None or not plan.value.restores or "timestamp" not in plan.gives:
+            return
+        given = value.timestamps_after()
+        moments = given if isinstance(given, list) else given.to_pylist()
+        beyond = [row for row, moment in enumerate(moments) if moment is not None and abs(moment) > _MOST_MS]
+        for row in beyond:
+            value.fail(
+                row, DecodeError(f"the stored record's timestamp is {moments[row]} ms, which Spark does not have")
+            )
+        value.take(replaced(value.column, dict.fromkeys(beyond)))
 
     def _moments(self, milliseconds: Any) -> Any:
         if isinstance(milliseconds, list):
