@@ -24,6 +24,7 @@ from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.spark.worker.retries import Retries
 from serde_chain.spark.worker.values import converter
+from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
 __all__ = ["decode_batches"]
 
@@ -72,7 +73,8 @@ class _Typed(Deserializer[Any]):
     """
 
     def __init__(self, stage: Callable[..., Any], arrow_type: Any) -> None:
-        self._stage = stage
+        # Its messages are no mappings.
+        self._stage = stage.read_dict if isinstance(stage, ProtobufDeserializer) else stage
         # Requirements on the stage before.
         self.message_format = stage.message_format if isinstance(stage, Deserializer) else None
         self._convert = converter(arrow_type)

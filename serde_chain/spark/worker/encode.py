@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import repeat
 from operator import methodcaller
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import views
@@ -19,10 +20,12 @@ from serde_chain.spark.plan.writing import WritePlan, open_setup
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.avro_rows import branch_namer, check_integers
 from serde_chain.spark.worker.memory import give_back_at_once
+from serde_chain.spark.worker.protobuf_rows import message_fitter
 from serde_chain.spark.worker.retries import Retries
 from serde_chain.spark.worker.values import maps_as_dicts
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.stage import AvroSerializer
+from serde_chain.stages.protobuf.stage import ProtobufSerializer
 from serde_chain.transfer import Transfer, then
 
 __all__ = ["encode_batches"]
@@ -31,6 +34,8 @@ __all__ = ["encode_batches"]
 _PART_BYTES: Final = 8 << 20
 # Values that are larger on average are passed on as they lie in the batch.
 _LARGE_BYTES: Final = 1 << 16
+
+_Fitter: TypeAlias = Callable[[Any], Callable[[Any], Any] | None]
 
 
 def encode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
@@ -100,8 +105,10 @@ class _Encoder:
             value = SerializerChain(value.stages[plan.first :], labels=names)
         key = setup.key if KEY in plan.gives else None
         self._run_key, self._run_value = _runs(key), _runs(value)
-        schemas = {name: _avro_schema(chain) for name, chain in ((KEY, key), (VALUE, value)) if chain is not None}
+        chains_by_name = {name: chain for name, chain in ((KEY, key), (VALUE, value)) if chain is not None}
+        schemas = {name: _avro_schema(chain) for name, chain in chains_by_name.items()}
         self._schemas = {name: schema for name, schema in schemas.items() if schema is not None}
+        self._fitters = {name: _fitter(chain) for name, chain in chains_by_name.items()}
         used = [chain for chain in (setup.key, setup.value) if chain is not None]
         self._retries = Retries(lambda: sum(chain.retries for chain in used))
         in_flight, most_bytes = setup.upload_bounds
@@ -130,7 +137,7 @@ class _Encoder:
         count = len(columns[VALUE])
         nothing = [None] * count
         values, keys = (
-            _objects(columns[name], name, self._schemas.get(name)) if name in columns else nothing
+            _objects(columns[name], name, self._fitters.get(name)) if name in columns else nothing
             for name in (VALUE, KEY)
         )
         topics, partitions = (
@@ -184,13 +191,22 @@ def _avro_schema(chain: SerializerChain) -> AvroSchema | None:
     return first.value_schema if isinstance(first, AvroSerializer) else None
 
 
+def _fitter(chain: SerializerChain) -> _Fitter | None:
+    """What makes, for a column's type, a function from Python's objects to those that the first stage takes."""
+    first = chain.stages[0] if chain.stages else None
+    if isinstance(first, ProtobufSerializer):
+        return partial(message_fitter, first.descriptor)
+    schema = _avro_schema(chain)
+    return None if schema is None else partial(branch_namer, schema)
+
+
 def _runs(chain: SerializerChain | None) -> Callable[[Any, RecordContext], Any] | None:
     """How a chain is run: up to its first upload, or in one go where it has none."""
     return chain.begin if chain is not None and chain.moves_payloads else chain
 
 
-def _objects(column: Any, field: str, schema: AvroSchema | None) -> list[Any]:
-    """The values of a column as stages take them: bytes, or Python's objects; with the schema of the stage ``avro``."""
+def _objects(column: Any, field: str, fitter: _Fitter | None) -> list[Any]:
+    """The values of a column as stages take them: bytes, or Python's objects."""
     types = require("pyarrow.types", "spark")
     if types.is_binary(column.type) or types.is_large_binary(column.type):
         if column.nbytes < _LARGE_BYTES * len(column):
@@ -202,8 +218,7 @@ def _objects(column: Any, field: str, schema: AvroSchema | None) -> list[Any]:
     except (OverflowError, ValueError) as error:
         problem = f"a date or time of the column {field} is none that Python has: {error}"
         raise EncodeError(problem, field=field) from error
-    name_branches = None if schema is None else branch_namer(schema, column.type)
-    for convert in (maps_as_dicts(column.type, types), name_branches):
+    for convert in (maps_as_dicts(column.type, types), fitter and fitter(column.type)):
         if convert is not None:
             items = [None if item is None else convert(item) for item in items]
     return items

@@ -21,9 +21,10 @@ _MESSAGE: Final = 10
 
 
 def arrow_type(descriptor: Any) -> Any:
-    """The Arrow type of a message, as :func:`~serde_chain.stages.protobuf.schema.to_dict` returns it.
+    """The Arrow type of a message, for what :func:`~serde_chain.stages.protobuf.schema.to_dict` returns.
 
-    Enums are their names; protobuf's own messages, such as timestamps, are structs of their fields.
+    Enums are their names, or their numbers as text where the schema has no name; protobuf's own messages, such as
+    timestamps, are structs of their fields.
 
     Args:
         descriptor: The message's descriptor.
@@ -41,7 +42,10 @@ def arrow_type(descriptor: Any) -> Any:
 def _struct(arrow: Any, descriptor: Any, around: tuple[str, ...]) -> Any:
     name = descriptor.full_name
     if name in around:
-        raise ConfigError(f"{name} can contain itself, for which Arrow has no type", hint="Read it record by record")
+        raise ConfigError(
+            f"{name} can contain itself, for which Arrow has no type",
+            hint="Read it record by record; in Spark, by deserialize(…, schema=…)",
+        )
     inside = (*around, name)
     return arrow.struct([(field.name, _column(arrow, field, inside)) for field in descriptor.fields])
 
@@ -101,4 +105,5 @@ def _checked(message: Any, expected: str) -> dict[str, Any]:
             f"the record is a {message.DESCRIPTOR.full_name}, others of the batch are a {expected}",
             hint="A column has one type: set protobuf.message.class",
         )
-    return to_dict(message)
+    # A column of text has room for the numbers too: writers with a newer schema are no reason to lose a record.
+    return to_dict(message, nameless=str)

@@ -202,15 +202,19 @@ def is_repeated(field: Any) -> bool:
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 
-def to_dict(message: Any) -> dict[str, Any]:
+def to_dict(message: Any, nameless: Callable[[int], Any] = int) -> dict[str, Any]:
     """A message as a dictionary of Python's own values, which the message's class accepts as keywords.
 
     Enum values are their names, or their numbers where the schema has no name. Fields with presence
     are included only if they are set.
+
+    Args:
+        message: The message.
+        nameless: Makes the value of an enum's number that has no name.
     """
     return {
         field.name: convert(getattr(message, field.name))
-        for field, convert in _conversions(message.DESCRIPTOR)
+        for field, convert in _conversions(message.DESCRIPTOR, nameless)
         if not field.has_presence or message.HasField(field.name)
     }
 
@@ -219,24 +223,24 @@ _Convert = Callable[[Any], Any]
 
 
 @lru_cache(1000)
-def _conversions(descriptor: Any) -> list[tuple[Any, _Convert]]:
-    return [(field, _conversion(field)) for field in descriptor.fields]
+def _conversions(descriptor: Any, nameless: Callable[[int], Any]) -> list[tuple[Any, _Convert]]:
+    return [(field, _conversion(field, nameless)) for field in descriptor.fields]
 
 
-def _conversion(field: Any) -> _Convert:
+def _conversion(field: Any, nameless: Callable[[int], Any]) -> _Convert:
     if is_map(field):
-        convert = _one(field.message_type.fields_by_name["value"])
+        convert = _one(field.message_type.fields_by_name["value"], nameless)
         return lambda values: {key: convert(values[key]) for key in values}
-    convert = _one(field)
+    convert = _one(field, nameless)
     return (lambda values: [convert(value) for value in values]) if is_repeated(field) else convert
 
 
-def _one(field: Any) -> _Convert:
+def _one(field: Any, nameless: Callable[[int], Any]) -> _Convert:
     if field.message_type is not None:
-        return to_dict
+        return lambda message: to_dict(message, nameless)
     if field.enum_type is not None:
         names = field.enum_type.values_by_number
-        return lambda number: names[number].name if number in names else number
+        return lambda number: names[number].name if number in names else nameless(number)
     return lambda value: value
 
 

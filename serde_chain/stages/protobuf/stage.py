@@ -76,6 +76,11 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         # Which schema a record names depends on its topic.
         self.plain = self._encode if self._registry is None else None
 
+    @property
+    def descriptor(self) -> Any:
+        """Descriptor of the configured message."""
+        return self._class.DESCRIPTOR
+
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one message."""
         if data is None:
@@ -185,6 +190,15 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         """
         written, start = self._locate(data, ctx) if self._framed else (self._class, 0)
         return _parse(written, data, start)
+
+    def read_dict(self, data: Buffer | None, ctx: Context | None) -> dict[str, Any] | None:
+        """Read one message as a dictionary, whatever ``protobuf.values`` says.
+
+        Raises:
+            DecodeError: As for :meth:`read`.
+            SchemaRegistryError: As for :meth:`read`.
+        """
+        return None if data is None else protobuf_schema.to_dict(self.read(data, ctx))
 
     def batch_form(self) -> BatchForm:
         """The form of whole columns."""

@@ -1,0 +1,82 @@
+"""Arrow columns for the stage ``protobuf``: back from the types that Spark has for a message's fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+from payload_stores.plugins import require
+from serde_chain.stages.protobuf.schema import is_map, is_repeated
+
+__all__ = ["message_fitter"]
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+# By the descriptors' cpp_type: int32, int64, uint32, uint64.
+_INTEGERS: Final = frozenset({1, 2, 3, 4})
+_NUMBER: Final = re.compile(r"-?[0-9]+")
+
+
+def message_fitter(descriptor: Any, type_: Any) -> Convert | None:
+    """Make a function that undoes what reading does to fields for which Spark has no type of its own.
+
+    Unsigned integers of 64 bits are decimals there, and enum values without a name are their numbers as text.
+
+    Args:
+        descriptor: The message's descriptor.
+        type_: The ``pyarrow.DataType`` of the column.
+
+    Returns:
+        A function from a value, whose maps are dictionaries already, to one that the message's class takes; None where
+        there is nothing to change.
+    """
+    if not require("pyarrow.types", "spark").is_struct(type_):
+        return None
+    known = descriptor.fields_by_name
+    made = {field.name: _field(known[field.name], field.type) for field in type_ if field.name in known}
+    changed = [(name, convert) for name, convert in made.items() if convert is not None]
+    if not changed:
+        return None
+    return lambda message: message | {name: convert(message[name]) for name, convert in changed}
+
+
+def _field(field: Any, type_: Any) -> Convert | None:
+    types: Any = require("pyarrow.types", "spark")
+    if is_map(field):
+        if not types.is_map(type_):
+            return None
+        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+        of_key, of_value = _one(key, type_.key_type), _one(value, type_.item_type)
+        if of_key is None and of_value is None:
+            return None
+        key_of, value_of = of_key or _same, of_value or _same
+        return _present(lambda items: {key_of(name): value_of(item) for name, item in items.items()})
+    if is_repeated(field):
+        one = _one(field, type_.value_type) if types.is_list(type_) else None
+        return one and _present(lambda items: [one(item) for item in items])
+    return _one(field, type_)
+
+
+def _one(field: Any, type_: Any) -> Convert | None:
+    types: Any = require("pyarrow.types", "spark")
+    if field.message_type is not None:
+        convert = message_fitter(field.message_type, type_)
+        return convert and _present(convert)
+    if field.enum_type is not None and (types.is_string(type_) or types.is_large_string(type_)):
+        return _present(lambda name: int(name) if _NUMBER.fullmatch(name) else name)
+    return _present(_whole) if field.cpp_type in _INTEGERS and types.is_decimal(type_) else None
+
+
+def _whole(number: Decimal) -> Any:
+    # What is not whole is left for the message's class to refuse.
+    return int(number) if number == number.to_integral_value() else number
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _present(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
