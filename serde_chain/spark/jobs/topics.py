@@ -37,6 +37,8 @@ _FOUND: Final = ArrayType(
     )
 )
 _TOLD: Final = 300
+# What is on the disks of executors cannot be made anew: a listing has to be older than what is read afterwards.
+_LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 
 @contextmanager
@@ -56,9 +58,10 @@ def spark_errors(what: str) -> Iterator[None]:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         # Of a failed task, the reason stands behind a page about the task.
         causes = [line.strip() for line in lines if line.startswith("Caused by:")]
-        failure = JobError(
-            f"{what}: {(causes or lines)[-1 if causes else 0][:_TOLD]}", hint="See Spark's log; run it again"
-        )
+        reason = (causes or lines)[-1 if causes else 0][:_TOLD]
+        if _LOST in reason:
+            reason = "an executor has ended that kept a part of the stores' listing"
+        failure = JobError(f"{what}: {reason}", hint="See Spark's log; run it again")
         failure.transient = True
         raise failure from error
 
