@@ -103,8 +103,13 @@ def test_what_was_read_is_written_as_it_was(spark: SparkSession, config: Config)
     assert [row["value"] and bytes(row["value"]) for row in written] == came
 
 
-def test_a_decimal_that_is_not_whole_does_not_fit(spark: SparkSession, config: Config) -> None:
-    value = functions.struct(functions.lit("1.5").cast("decimal(10,1)").alias("id"))
+@pytest.mark.parametrize(
+    ("name", "text", "type_"), [("id", "1.5", "decimal(10,1)"), ("band", "9" * 5000, "string"), ("band", "Z", "string")]
+)
+def test_what_is_neither_whole_nor_a_name_does_not_fit(
+    spark: SparkSession, config: Config, name: str, text: str, type_: str
+) -> None:
+    value = functions.struct(functions.lit(text).cast(type_).alias(name))
     with pytest.raises(Exception, match=r"does not fit events\.Event"):
         spark.range(1).select(value.alias("value")).transform(encode(config, topic="copies")).collect()
 

@@ -16,7 +16,8 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 # By the descriptors' cpp_type: int32, int64, uint32, uint64.
 _INTEGERS: Final = frozenset({1, 2, 3, 4})
-_NUMBER: Final = re.compile(r"-?[0-9]+")
+# Of an enum's 32 bits.
+_NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
 
 
 def message_fitter(descriptor: Any, type_: Any) -> Convert | None:
