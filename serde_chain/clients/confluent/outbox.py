@@ -166,7 +166,7 @@ class Outbox:
         stages: The stages that offload; those that own a payload delete it.
         negotiation: The sender's gate, if topics' limits count.
         on_delivery: The callback of records that have none of their own.
-        doubts: Whether reports of deliveries are looked at: not all of an idempotent producer's are true
+        checks_reports: Whether reports of deliveries are looked at: not all of an idempotent producer's are true
             (:func:`failure_of`).
         errors_only: Whether it reports no deliveries (``delivery.report.only.error``).
 
@@ -185,12 +185,12 @@ class Outbox:
         negotiation: Negotiation | None,
         on_delivery: OnDelivery | None,
         *,
-        doubts: bool = False,
+        checks_reports: bool = False,
         errors_only: bool = False,
     ) -> None:
         self._producer = producer
         self._produce = produce_of(producer)
-        self._doubts = doubts
+        self._checks_reports = checks_reports
         self._errors_only = errors_only
         self._stages = stages
         self._negotiation = negotiation
@@ -224,7 +224,7 @@ class Outbox:
     def send(self, record: Outgoing) -> None:
         """See :class:`~serde_chain.clients.sender.Client`."""
         attempt: Attempt | None = record.state
-        if attempt is None and (record.made or self._doubts):
+        if attempt is None and (record.made or self._checks_reports):
             attempt = Attempt(record, 1, 0)
         callback = record.on_delivery if attempt is None else partial(self._reported, attempt)
         arguments = (
@@ -336,7 +336,7 @@ class Outbox:
         """Act on a report; done again where an interrupt came between."""
         error, message = attempt.report
         record = attempt.record
-        failure = failure_of(error, message) if self._doubts else error
+        failure = failure_of(error, message) if self._checks_reports else error
         if failure is not None and failure is not error:
             self.failure = error = failure
             attempt.report = error, message

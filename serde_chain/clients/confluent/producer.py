@@ -118,10 +118,10 @@ class Producer:
         own = setup.client.get("on_delivery")
         errors_only = _ERRORS_ONLY.read(setup.config)
         is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
-        doubts = is_idempotent and not errors_only
-        reporting = {"doubts": doubts, "errors_only": errors_only}
+        checks_reports = is_idempotent and not errors_only
+        reporting = {"checks_reports": checks_reports, "errors_only": errors_only}
         self._outbox = Outbox(self._producer, setup.offloading, negotiation, own, **reporting)
-        self._send = self._outbox.produce if doubts else produce_of(self._producer)
+        self._send = self._outbox.produce if checks_reports else produce_of(self._producer)
         in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
             self._outbox,
