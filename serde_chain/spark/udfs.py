@@ -266,6 +266,8 @@ def _loader() -> Callable[[str, tuple[str, ...], str], Any]:
         from importlib import import_module
 
         try:
+            # What allocators reserve is decided when the packages are loaded.
+            import_module("serde_chain.spark.worker.memory").bound_address_space()
             for package in packages:
                 import_module(package)
             module, _, name = work.partition(":")

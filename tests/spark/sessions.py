@@ -40,6 +40,10 @@ SESSIONS: "dict[str, Callable[[str], AbstractContextManager[SparkSession]]]" = {
     "local-cluster": local_cluster_session,
     "event-log": event_log_session,
     "standalone": partial(standalone_session, conf=SPECULATION),
+    **{
+        f"limited-{memory}": partial(spark_session, conf={"spark.executor.pyspark.memory": memory})
+        for memory in ("512m", "1g", "2g")
+    },
 }
 
 

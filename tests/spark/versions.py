@@ -21,6 +21,7 @@ TESTS = {
     "`decode`, batch": "test_decode.py::test_batch[arrow]",
     "`decode`, streaming": "test_decode.py::test_structured_streaming",
     "`decode`, engine `native`": "jvm/test_native.py::test_columns",
+    "engine `arrow`, values as `from_avro`'s": "test_random_schemas.py::test_equal_to_from_avro[0-arrow]",
     "`resolve`": "test_resolve.py::test_resolve[arrow]",
     "`encode` of structs, engine `arrow`": "test_sink.py::test_encode[arrow]",
     "`encode`, engine `native`": "test_sink.py::test_encode[native]",

@@ -42,8 +42,9 @@ def audit(
 ) -> AuditReport:
     """Check that every reference in some topics leads to its payload.
 
-    What is committed counts, up to the first transaction that is open. Each executor's task checks eight payloads at a
-    time.
+    What is committed counts, up to the first transaction that is open. Each executor's task downloads
+    ``large.message.downloads.in.flight`` payloads at a time, and holds ``large.message.downloads.max.bytes`` of them at
+    most, or one that is larger.
 
     Args:
         spark: As in :func:`~serde_chain.spark.jobs.sweep`.

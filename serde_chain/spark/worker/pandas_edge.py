@@ -5,6 +5,7 @@ The DataFrame's columns are such that pyspark turns them into the very Arrow arr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -62,4 +63,33 @@ def to_frame(array: Any) -> Any:
     convert = maps_as_dicts(array.type, types)
     items = array.to_pylist()
     items = items if convert is None else [None if item is None else convert(item) for item in items]
+    if _has_nan(array):
+        nan = require("numpy", "spark").float32("nan")
+        items = [_with_nan(item, nan) for item in items]
     return pandas.DataFrame({"result": pandas.Series(items, dtype=object)})
+
+
+def _has_nan(array: Any) -> bool:
+    """Whether there is a NaN at any depth."""
+    compute: Any = require("pyarrow.compute", "spark")
+    types = require("pyarrow.types", "spark")
+    if types.is_floating(array.type):
+        return bool(compute.any(compute.is_nan(array)).as_py())
+    if types.is_struct(array.type):
+        return any(map(_has_nan, array.flatten()))
+    if types.is_map(array.type):
+        return _has_nan(array.items)
+    if types.is_list(array.type) or types.is_large_list(array.type):
+        return _has_nan(array.flatten())
+    return False
+
+
+def _with_nan(item: Any, nan: Any) -> Any:
+    """Replace each NaN at any depth by NumPy's: in what comes from pandas, pyarrow takes Python's for null."""
+    if isinstance(item, float):
+        return nan if math.isnan(item) else item
+    if isinstance(item, dict):
+        return {key: _with_nan(value, nan) for key, value in item.items()}
+    if isinstance(item, list):
+        return [_with_nan(value, nan) for value in item]
+    return item

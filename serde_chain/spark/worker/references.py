@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final
 
 from payload_stores.base import PayloadStore
 from payload_stores.plugins import require
 from payload_stores.presence import see
 from serde_chain.chain import DeserializerChain
+from serde_chain.clients.reading import prefetch_for
 from serde_chain.errors import ContextualError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.folders import names_of
 from serde_chain.spark.plan.referring import END, WHOLE, ReferencePlan, open_readers
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
+from serde_chain.transfer import Transfer
 from serde_chain.wire.reference_format import Reference
 
 __all__ = ["check_end", "find_references"]
 
-# As many payloads are in memory at once.
+# Requests for the byte at a payload's end at a time.
 _CHECKS: Final = 8
 
 
@@ -75,48 +79,79 @@ class _Finder:
     def find(self, arrays: tuple[Any, ...]) -> Any:
         """What the records of one batch refer to."""
         rows = zip(*(array.to_pylist() for array in arrays), strict=True)
-        if self._plan.check is None:
-            found = list(map(self._in_record, rows))
-        else:
+        found = [list(self._in_record(dict(zip(self._plan.columns, row, strict=True)))) for row in rows]
+        referred = [each for entries in found for each in entries if each.reference is not None]
+        if self._plan.check == WHOLE:
+            self._check_whole(referred)
+        elif self._plan.check == END:
             with ThreadPoolExecutor(_CHECKS, "serde-chain-audit") as pool:
-                found = list(pool.map(self._in_record, rows))
-        return self._arrow.array(found, self._arrow.string())
+                list(pool.map(_Entry.check_end, referred))
+        texts = [json.dumps([each.shown for each in entries]) if entries else None for entries in found]
+        return self._arrow.array(texts, self._arrow.string())
 
-    def _in_record(self, row: tuple[Any, ...]) -> str | None:
-        named = dict(zip(self._plan.columns, row, strict=True))
-        fields = (self._in_field(named, field, reader) for field, reader in self._readers.items())
-        referred = [entry for entry in fields if entry is not None]
-        return json.dumps(referred) if referred else None
-
-    def _in_field(self, row: dict[str, Any], field: str, reader: DeserializerChain) -> dict[str, object] | None:
-        data = row[field]
-        if data is None:
-            return None
+    def _in_record(self, row: dict[str, Any]) -> Iterator[_Entry]:
         headers: Any = [(header["key"], header["value"]) for header in row["headers"] or ()]
-        key = row[KEY] if field == VALUE else None
-        ctx = RecordContext(row["topic"], field, headers, key, row["partition"], None, row["offset"])
-        try:
-            reference = reader.reference_in(data, ctx)
-        except ContextualError as error:
-            return {"field": field, "kind": type(error).__name__, "message": error.message}
-        if reference is None:
-            return None
-        return {
-            "field": field,
-            "reference": reference.url,
-            "names": names_of(reference.url, self._topics),
-            **self._problem(reader, reference, data, ctx),
-        }
+        for field, reader in self._readers.items():
+            data = row[field]
+            if data is None:
+                continue
+            key = row[KEY] if field == VALUE else None
+            ctx = RecordContext(row["topic"], field, headers, key, row["partition"], None, row["offset"])
+            entry = _Entry(reader, data, ctx)
+            with entry.noting():
+                entry.reference = reference = reader.reference_in(data, ctx)
+                if reference is None:
+                    continue
+                entry.shown |= {"reference": reference.url, "names": names_of(reference.url, self._topics)}
+            yield entry
 
-    def _problem(
-        self, reader: DeserializerChain, reference: Reference, data: Any, ctx: RecordContext
-    ) -> dict[str, str]:
-        """What is wrong with a payload, where that is asked for."""
+    def _check_whole(self, referred: list[_Entry]) -> None:
+        """Download payloads, within the bounds on downloads of the readers' stages."""
+        prefetch = prefetch_for(*self._readers.values())
+        begun = deque[tuple[_Entry, Transfer[Any]]]()
+        for entry in referred:
+            with entry.noting():
+                step = entry.begin()
+                if isinstance(step, Transfer):
+                    begun.append((entry, step))
+        if prefetch is None:
+            return
+        under_way = deque(prefetch.add(step for _, step in begun))
+        for entry, _ in begun:
+            with entry.noting():
+                prefetch.finish(under_way.popleft())
+            prefetch.go_on()
+
+
+class _Entry:
+    """A field of a record that refers to a payload, or does so in a way that cannot be read.
+
+    Attributes:
+        reference: What it refers to, once that was read.
+        shown: What the driver gets.
+    """
+
+    def __init__(self, reader: DeserializerChain, data: Any, ctx: RecordContext) -> None:
+        self._reader = reader
+        self._data = data
+        self._ctx = ctx
+        self.reference: Reference | None = None
+        self.shown: dict[str, object] = {"field": ctx.field}
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note an error about the field."""
         try:
-            if self._plan.check == WHOLE:
-                reader(data, ctx)
-            elif self._plan.check == END:
-                check_end(reader.stores, reference)
+            yield
         except ContextualError as error:
-            return {"kind": type(error).__name__, "message": error.message}
-        return {}
+            self.shown |= {"kind": type(error).__name__, "message": error.message}
+
+    def begin(self) -> Any:
+        """Begin to read the payload; as ``DeserializerChain.begin``."""
+        return self._reader.begin(self._data, self._ctx)
+
+    def check_end(self) -> None:
+        """See whether the payload is there."""
+        if self.reference is not None:
+            with self.noting():
+                check_end(self._reader.stores, self.reference)

@@ -20,6 +20,8 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from payload_stores.plugins import require
@@ -33,6 +35,8 @@ _CHECK: Final = "check"
 _SYNC: Final = b"serde-chain sync"
 # Mean size in bytes from which on records are written one by one.
 _LARGE_RECORD: Final = 64 << 10
+# Address space in bytes that DataFusion needs: 190 MB are its own, the rest is for batches.
+_ROOM: Final = 384 << 20
 
 _log = logging.getLogger("serde_chain")
 _lock = threading.RLock()
@@ -55,10 +59,29 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_usable() -> bool:
-    """Whether the reader works in this process: not in one that was forked from another that had used it."""
+    """Whether the reader works in this process.
+
+    Not in one that was forked from another that had used it, nor in one whose address space is too limited.
+    """
     if _forked:
         _log.debug("the fast Avro reader is not used in a process that was forked from one that has used it")
-    return not _forked
+    return not _forked and _has_room()
+
+
+@cache
+def _has_room() -> bool:
+    """Whether the library, which ends the process where memory is short, has the address space that it takes."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return True
+        in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError):  # not Linux
+        return True
+    _log.debug("the address space has %d of %d bytes in use", in_use, limit)
+    return limit - in_use >= _ROOM
 
 
 def null_field() -> Any:

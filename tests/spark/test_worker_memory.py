@@ -1,0 +1,14 @@
+"""Workers with little address space, which ``spark.executor.pyspark.memory`` limits."""
+
+import sys
+
+import pytest
+
+from tests.spark.elsewhere import run_tests
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit it")
+@pytest.mark.parametrize("memory", ["512m", "1g", "2g"])
+@pytest.mark.timeout(300)
+def test_with_limited_memory(memory: str) -> None:
+    run_tests(f"limited-{memory}", ["limited.py"], seconds=250)
