@@ -15,22 +15,30 @@ from serde_chain.cli.program import stopped_by_signals
 __all__ = ["replay"]
 
 
-@click.command(epilog=example("replay client.toml tiles-dead --dry-run"))
+@click.command(epilog=example("replay client.toml tiles-dead --to tiles --dry-run"))
 @click.argument("file", type=FILE, metavar="CONFIG")
 @click.argument("topic", metavar="DEAD_LETTER_TOPIC")
+@click.option("--to", multiple=True, metavar="TOPIC", help="A topic that may be written to; repeat it for several.")
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 @click.option("--limit", type=click.IntRange(1), help="Most dead letters to look at.  [default: all that are there]")
 @click.option("--now", is_flag=True, help="Give records the present time instead of their original timestamps.")
 @arguments.timeout(60.0, "the broker")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def replay(  # noqa: PLR0917, click passes them by name
-    file: Path, topic: str, dry_run: bool, limit: int | None, now: bool, timeout: float, as_json: bool
+    file: Path,
+    topic: str,
+    to: tuple[str, ...],
+    dry_run: bool,
+    limit: int | None,
+    now: bool,
+    timeout: float,
+    as_json: bool,
 ) -> None:
     """Put dead letters back into the topics they came from.
 
     They are read from DEAD_LETTER_TOPIC, by CONFIG (.toml or .properties), and written without the headers about the
-    error. After a stop or a crash, the same command continues where it was. Exit code 1: some do not say where they
-    came from; these stay where they are.
+    error, to the topics named by --to alone. After a stop or a crash, the same command continues where it was. Exit
+    code 1: some cannot go back; they are listed and stay where they are.
     """
     from serde_chain.clients.confluent.replay import replay as put_back
     from serde_chain.config import load
@@ -40,6 +48,7 @@ def replay(  # noqa: PLR0917, click passes them by name
         report = put_back(
             load(file),
             topic,
+            to=to,
             dry_run=dry_run,
             limit=limit,
             keep_time=not now,

@@ -7,26 +7,48 @@
 ``serde-chain-error-topic``                   the topic of the record
 ``serde-chain-error-partition``, ``-offset``  its partition and offset, as decimal digits
 ``serde-chain-error-timestamp``               its time in ms since the epoch, likewise, if it had one
+``serde-chain-error-dropped``                 parts of the record that the letter lacks for its size
 ============================================  =====================================================
 
-All values are UTF-8. They stand behind the record's own headers.
+All values are UTF-8. They follow the record's own headers.
+
+A record of the largest size is too large with them. Then the letter loses its message, all but the record's position,
+and at last parts of the record, so that no record stops a consumer: the whole record is still at its position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from serde_chain.errors import DeadLetterError, SerializationError
 
-__all__ = ["DeadLetter", "Header", "Origin", "error_headers", "header_name", "not_taken", "read_dead_letter"]
+__all__ = [
+    "ROOM_BYTES",
+    "DeadLetter",
+    "Header",
+    "Letter",
+    "Origin",
+    "error_headers",
+    "header_name",
+    "letters",
+    "not_taken",
+    "read_dead_letter",
+    "taken",
+]
 
 Header = tuple[str, bytes | str | None]
 
 _PREFIX: Final = "serde-chain-error-"
-_NAMES: Final = ("kind", "message", "stage", "topic", "partition", "offset", "timestamp")
+_NAMES: Final = ("kind", "message", "stage", "topic", "partition", "offset", "timestamp", "dropped")
+_POSITION: Final = frozenset(map(_PREFIX.__add__, ("topic", "partition", "offset", "timestamp")))
 _LONGEST_MESSAGE: Final = 1_000
-_MOST_DIGITS: Final = 19
+_MOST_DIGITS: Final = 18
+# By how many bytes a dead letter may exceed its record: by the longest message, the longest name of a topic, and names.
+ROOM_BYTES: Final = 4_096
+
+_log = logging.getLogger("serde_chain")
 
 
 class Origin(NamedTuple):
@@ -45,16 +67,34 @@ class Origin(NamedTuple):
     timestamp: int | None
 
 
+class Letter(NamedTuple):
+    """A dead letter.
+
+    Attributes:
+        key: The record's key.
+        value: The record's value.
+        headers: The record's own headers, and those of the error.
+        dropped: Parts of the record that it lacks.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    dropped: str = ""
+
+
 class DeadLetter(NamedTuple):
     """What the headers of a dead letter say.
 
     Attributes:
         origin: Where the record came from.
         headers: The record's own headers.
+        dropped: Parts of the record that the letter lacks for its size: of ``value``, ``headers`` and ``key``.
     """
 
     origin: Origin
     headers: list[Header]
+    dropped: tuple[str, ...] = ()
 
 
 def header_name(fact: str) -> str:
@@ -87,8 +127,43 @@ def error_headers(error: SerializationError, origin: Origin) -> list[Header]:
         **origin._asdict(),
     }
     return [
-        (header_name(name), str(said[name]).encode("utf-8", "replace")) for name in _NAMES if said[name] is not None
+        (header_name(name), str(said[name]).encode("utf-8", "replace")) for name in _NAMES if said.get(name) is not None
     ]
+
+
+def letters(record: Letter, error: SerializationError, origin: Origin) -> Iterator[Letter]:
+    """The dead letters of a record, to be tried one after the other while the topic refuses them for their size.
+
+    Args:
+        record: Key, value and headers as they came.
+        error: Why it cannot be read.
+        origin: Where it is.
+
+    Example:
+        >>> from serde_chain import DecodeError
+        >>> full, *smaller = letters(Letter(None, b"x", []), DecodeError("truncated"), Origin("images", 0, 7, None))
+        >>> full.value, smaller[-1].value, dict(smaller[-1].headers)["serde-chain-error-dropped"]
+        (b'x', None, b'value, headers, key')
+    """
+    about = error_headers(error, origin)
+    yield record._replace(headers=[*record.headers, *about])
+    yield record._replace(headers=[*record.headers, *(each for each in about if each[0] != header_name("message"))])
+    yield record._replace(headers=[*record.headers, *(each for each in about if each[0] in _POSITION)])
+    for dropped in (("value",), ("value", "headers"), ("value", "headers", "key")):
+        kept = [] if "headers" in dropped else record.headers
+        key = None if "key" in dropped else record.key
+        names = ", ".join(dropped)
+        yield Letter(key, None, [*kept, *about, (header_name("dropped"), names.encode())], names)
+
+
+def taken(letter: Letter, origin: Origin) -> None:
+    """Log a letter that its topic has taken without a part of the record."""
+    if letter.dropped:
+        _log.warning(
+            "the dead letter of %s, partition %d, offset %d, lacks its %s: with that, it is too large for its topic",
+            *origin[:3],
+            letter.dropped,
+        )
 
 
 def not_taken(error: SerializationError, topic: str, said: str, *, transient: bool) -> DeadLetterError:
@@ -108,7 +183,7 @@ def not_taken(error: SerializationError, topic: str, said: str, *, transient: bo
     refused = DeadLetterError(
         f"the record cannot be read ({type(error).__name__}: {error.message}), and the dead-letter topic does not "
         f"take it: {said}",
-        hint="Create the topic with the same max.message.bytes and the permission to write, or set "
+        hint="Create the topic with a max.message.bytes that is no smaller, and the permission to write, or set "
         "serde.error.policy to skip; until then, the consumer stays at the record",
         dead_letter_topic=topic,
         stage=error.stage,
@@ -150,7 +225,8 @@ def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetter:
     if not topic:
         raise ValueError(f"there is no header {header_name('topic')}")
     timestamp = _number(said, "timestamp") if "timestamp" in said else None
-    return DeadLetter(Origin(topic, _number(said, "partition"), _number(said, "offset"), timestamp), own)
+    dropped = tuple(said["dropped"].split(", ")) if "dropped" in said else ()
+    return DeadLetter(Origin(topic, _number(said, "partition"), _number(said, "offset"), timestamp), own, dropped)
 
 
 def _number(said: dict[str, str], name: str) -> int:

@@ -69,7 +69,7 @@ def folder(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def substituted(broker: KafkaBroker) -> dict[str, str]:
     """Topics of this test's own in place of the page's."""
     suffix = uuid.uuid4().hex[:8]
-    topics = ("images", "copies", "events", "events-stamped", "tiles-dead")
+    topics = ("images", "copies", "events", "events-stamped", "tiles", "tiles-dead")
     names = {name: f"{name}-{suffix}" for name in topics}
     for name in names.values():
         broker.create_topic(name)
@@ -166,7 +166,7 @@ def test_keys_of_other_clients_are_no_news(broker: KafkaBroker, topic: str, tmp_
     )
     broker.create_topic(f"{topic}-stamped")
     for arguments in (
-        ["replay", config, topic],
+        ["replay", config, topic, "--to", f"{topic}-stamped"],
         ["stamp", config, "--check", topic],
         ["stamp", config, "--from", topic, "--to", f"{topic}-stamped", "--until-end"],
         ["produce", config, topic, "--key", "k"],

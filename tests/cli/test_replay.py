@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 
-from serde_chain import Consumer
+from serde_chain import ConfigError, Consumer
 from serde_chain.clients.confluent.replay import replay
 from serde_chain.errors import ReplayError
 from serde_chain.testing.services import KafkaBroker
@@ -79,13 +79,13 @@ def test_dead_letters_go_back_as_they_were(broker: KafkaBroker, new_topic: "NewT
     shown = run("replay", file, dead, "--dry-run").stdout
     assert f"3 would go back in {topic}" in shown
     assert "nothing was written" in shown
-    assert json.loads(run("replay", file, dead, "--limit", 1, "--json").stdout) == {
+    assert json.loads(run("replay", file, dead, "--to", topic, "--limit", 1, "--json").stdout) == {
         "replayed": {topic: 1}, "left": [], "dry_run": False
     }  # fmt: skip
-    one = run("replay", file, dead, "--limit", 1)
+    one = run("replay", file, dead, "--to", topic, "--limit", 1)
     assert (one.stdout, one.stderr) == (f"1 is back in {topic}\n1 dead letter replayed\n", "")
-    assert "1 dead letter replayed" in run("replay", file, dead).stdout  # it goes on
-    assert "0 dead letters replayed" in run("replay", file, dead).stdout
+    assert "1 dead letter replayed" in run("replay", file, dead, "--to", topic).stdout  # it goes on
+    assert "0 dead letters replayed" in run("replay", file, dead, "--to", topic).stdout
     came = records(broker, topic, 8)[5:]
     assert [(each.partition(), each.key(), each.value(), each.headers(), each.timestamp()[1]) for each in came] == [
         (1, b"key", b"bad %d" % number, [("n", b"%d" % number)], 1_000_000 + number) for number in (0, 2, 4)
@@ -104,7 +104,7 @@ def test_what_does_not_say_where_it_came_from_is_left(broker: KafkaBroker, new_t
     send(broker, dead, None, headers=[
         ("serde-chain-error-topic", topic), ("serde-chain-error-partition", "7"), ("serde-chain-error-offset", "1"),
     ])  # fmt: skip
-    shown = json.loads(run("replay", file, dead, "--json", code=1).stdout)
+    shown = json.loads(run("replay", file, dead, "--to", topic, "--json", code=1).stdout)
     assert shown["replayed"] == {topic: 1}
     assert [(left["offset"], left["why"]) for left in shown["left"]] == [
         (0, "there is no header serde-chain-error-topic"),
@@ -122,33 +122,67 @@ def test_another_topic_is_called_into_question(broker: KafkaBroker, new_topic: "
     assert f"is {topic} the dead-letter topic?" in run("replay", file, topic, "--dry-run", code=1).stdout
 
 
-def test_a_topic_that_is_not_there_or_refuses_is_told_and_tried_again(
+def letter(broker: KafkaBroker, dead: str, to: str, value: bytes, **more: str) -> None:
+    """A dead letter by somebody else."""
+    said = {"topic": to, "partition": "0", "offset": "1", **more}
+    send(broker, dead, value, headers=[(f"serde-chain-error-{name}", text) for name, text in said.items()])
+
+
+def test_the_operator_names_the_topics(broker: KafkaBroker, new_topic: "NewTopic", file: Path) -> None:
+    """Whoever may write dead letters would otherwise write to every topic to which the operator may."""
+    topic, other, payments, dead = new_topic(1), new_topic(1), new_topic(1), new_topic(1)
+    for number, to in enumerate((topic, payments, other, topic)):
+        letter(broker, dead, to, b"%d" % number)
+    assert "no topic is named" in run("replay", file, dead, code=1).stderr
+    assert json.loads(run("replay", file, dead, "--dry-run", "--json").stdout)["replayed"] == {
+        topic: 2, payments: 1, other: 1
+    }  # fmt: skip
+    dry = json.loads(run("replay", file, dead, "--to", topic, "--dry-run", "--json", code=1).stdout)
+    assert (dry["replayed"], len(dry["left"])) == ({topic: 2}, 2)
+    missing = run("replay", file, dead, "--to", f"{topic}-nowhere", code=1).stderr
+    assert f"{topic}-nowhere" in missing
+    shown = run("replay", file, dead, "--to", topic, "--to", other, code=1).stdout
+    assert f"partition 0, offset 1: it names the topic {payments}, which is not among those" in shown
+    assert [each.value() for each in records(broker, topic, 2)] == [b"0", b"3"]
+    assert [each.value() for each in records(broker, other, 1)] == [b"2"]
+    assert records(broker, payments, 0) == []
+    with pytest.raises(ConfigError, match="to is a text"):
+        replay(file, dead, to=topic)
+
+
+def test_a_letter_that_cannot_go_back_does_not_block_those_behind_it(
     broker: KafkaBroker, new_topic: "NewTopic", file: Path
 ) -> None:
+    small, dead = new_topic(1, {"max.message.bytes": "1000"}), new_topic(1)
+    letter(broker, dead, small, b"first")
+    letter(broker, dead, small, b"x" * 2000)
+    letter(broker, dead, small, b"", dropped="value, headers")
+    letter(broker, dead, small, b"of a time beyond all", timestamp="9" * 19)
+    letter(broker, dead, small, b"last")
+    shown = json.loads(run("replay", file, dead, "--to", small, "--json", code=1).stdout)
+    assert shown["replayed"] == {small: 2}
+    assert [left["offset"] for left in shown["left"]] == [1, 2, 3]
+    assert "too large" in shown["left"][0]["why"].lower()
+    assert shown["left"][1]["why"] == (
+        f"it lacks the record's value and headers; the record was in {small}, partition 0, offset 1"
+    )
+    assert [each.value() for each in records(broker, small, 2)] == [b"first", b"last"]
+    assert "0 dead letters replayed" in run("replay", file, dead, "--to", small).stdout
+
+
+def test_a_topic_that_may_not_be_written_to_stops_it(broker: KafkaBroker, new_topic: "NewTopic", file: Path) -> None:
+    """Nothing is passed over that the operator can mend."""
     topic, dead = new_topic(1), new_topic(1)
-
-    def letter(to: str, value: bytes) -> None:
-        headers = [("topic", to), ("partition", "0"), ("offset", "1")]
-        send(broker, dead, value, headers=[(f"serde-chain-error-{name}", said) for name, said in headers])
-
-    letter(topic, b"first")
-    letter(f"{topic}-later", b"second")
-    letter(topic, b"third")
-    missing = run("replay", file, dead, code=1).stderr
-    assert "cannot be put back" in missing
-    assert f"{topic}-later" in missing
-    assert "offset=1" in missing
-    assert [each.value() for each in records(broker, topic, 1)] == [b"first"]
-    broker.create_topic(f"{topic}-later")
-    assert "2 dead letters replayed" in run("replay", file, dead).stdout
-    assert [each.value() for each in records(broker, topic, 2)] == [b"first", b"third"]
-    assert [each.value() for each in records(broker, f"{topic}-later", 1)] == [b"second"]
-    small = new_topic(1, {"max.message.bytes": "1000"})
-    letter(small, b"x" * 2000)
-    with pytest.raises(ReplayError, match=r"(?i)too large") as caught:
-        replay(file, dead)
-    assert caught.value.offset == 3
-    assert run("replay", file, f"{topic}-nowhere", code=1).stderr.strip().startswith("Error: ")
+    letter(broker, dead, topic, b"first")
+    broker.allow("alice", ["READ", "DESCRIBE"], topic=dead)
+    broker.allow("alice", ["DESCRIBE"], topic=topic)
+    broker.allow("alice", ["READ"], group=f"serde-chain-replay-{dead}")
+    with pytest.raises(ReplayError, match="cannot be put back") as caught:
+        replay(broker.client_config("alice"), dead, to=[topic])
+    assert caught.value.offset == 0
+    broker.allow("alice", ["WRITE"], topic=topic)
+    assert replay(broker.client_config("alice"), dead, to=[topic]).replayed == {topic: 1}
+    assert run("replay", file, f"{topic}-nowhere", "--to", topic, code=1).stderr.strip().startswith("Error: ")
 
 
 def test_one_that_the_broker_refuses_at_first(broker: KafkaBroker, new_topic: "NewTopic") -> None:
@@ -159,8 +193,8 @@ def test_one_that_the_broker_refuses_at_first(broker: KafkaBroker, new_topic: "N
     with refusing(str(client["bootstrap.servers"]), topic) as servers:
         config = {**client, "bootstrap.servers": servers, "linger.ms": 0, "batch.num.messages": 1}
         with pytest.raises(ReplayError, match="may be in no log"):
-            replay(config, dead)
-        replay(config, dead)
+            replay(config, dead, to=[topic])
+        replay(config, dead, to=[topic])
     assert {each.value() for each in records(broker, topic, 5)} == set(VALUES)
 
 
@@ -168,7 +202,7 @@ def test_the_present_time_may_be_given(broker: KafkaBroker, new_topic: "NewTopic
     topic, dead = new_topic(1), new_topic(1)
     send(broker, topic, VALUES[0])
     bury(broker, topic, dead, 1)
-    run("replay", file, dead, "--now")
+    run("replay", file, dead, "--to", topic, "--now")
     before, after = records(broker, topic, 2)
     assert before.timestamp()[1] == 1_000_000
     assert after.timestamp()[1] > 1_700_000_000_000

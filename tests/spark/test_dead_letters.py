@@ -57,7 +57,7 @@ def test_dead_letters(spark: SparkSession, broker: KafkaBroker, new_topic: Calla
     assert (letter.origin.topic, letter.origin.offset, letter.headers) == (topic, 0, [("trace", b"1"), ("trace", None)])
     assert letter.origin.timestamp is not None
     assert b"field=value" in dict(first.headers())["serde-chain-error-message"]
-    report = replay(broker.client_config(), dead)
+    report = replay(broker.client_config(), dead, to=[topic])
     assert report.replayed == {topic: 2}
     again = consumed(broker, topic, 5)[3:]
     assert sorted(message.value() for message in again) == [b"\xff", b"\xff\xfe"]

@@ -12,10 +12,12 @@ from serde_chain.cli.records import batches
 from serde_chain.cli.routed import MESSAGE_MAX, threshold_of
 from serde_chain.cli.selection import Selection
 from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.clients.dead_letters import ROOM_BYTES
 from serde_chain.clients.limits import largest_value
+from serde_chain.config import DEAD_LETTER_TOPIC
 from serde_chain.stages.large_message.options import AUTO, ID, THRESHOLD
 
-__all__ = ["cleanup", "clocks", "newest", "permissions", "sizes", "topics"]
+__all__ = ["cleanup", "clocks", "dead_letters", "newest", "permissions", "sizes", "topics"]
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _RECEIVE_MAX: Final = Option("receive.message.max.bytes", integer(1), 100_000_000)
@@ -129,6 +131,37 @@ def _fetches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
             f"Set {_RECEIVE_MAX.name} to at least {facts.max_bytes + _FETCH_OVERHEAD}",
             topic,
         )
+
+
+def dead_letters(look: Look) -> Iterator[Check]:
+    """Whether the dead-letter topic is there, with room for the largest records and the headers of letters."""
+    topic = DEAD_LETTER_TOPIC.read(look.config.settings)
+    if topic is None or not look.reads:
+        return
+    with look.reader() as reader:
+        if not reader.is_there(topic):
+            yield Check(
+                "dead letters",
+                Level.ERROR,
+                f"{DEAD_LETTER_TOPIC.name} is not there, or this user may not see it: the first undecodable record "
+                "stops the consumer",
+                "Create it, or permit DESCRIBE",
+                topic,
+            )
+            return
+    facts = look.facts(topic)
+    largest = max((read.max_bytes for each in look.topics if (read := look.facts(each)) is not None), default=0)
+    if facts is not None and facts.max_bytes < largest + ROOM_BYTES:
+        yield Check(
+            "dead letters",
+            Level.WARNING,
+            f"letters may have {facts.max_bytes:,} bytes, and records {largest:,}: those of the largest records lose "
+            "the text of the error, or their values",
+            f"Set the topic's max.message.bytes to {largest + ROOM_BYTES}",
+            topic,
+        )
+    else:
+        yield Check("dead letters", Level.OK, "the largest records fit into the topic", topic=topic)
 
 
 def cleanup(look: Look) -> Iterator[Check]:

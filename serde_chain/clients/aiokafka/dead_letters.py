@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from serde_chain.clients.dead_letters import Origin, error_headers, not_taken
+from serde_chain.clients.dead_letters import Letter, Origin, letters, not_taken, taken
 from serde_chain.config import DEAD_LETTER, ERROR_POLICY
 from serde_chain.errors import ConfigError, SerializationError
 
@@ -73,10 +73,21 @@ class DeadLetters:
         has_time = record.timestamp is not None and record.timestamp >= 0
         origin = Origin(record.topic, record.partition, record.offset, record.timestamp if has_time else None)
         partitions = await self.producer.partitions_for(self.topic)
-        await self.producer.send_and_wait(
-            self.topic,
-            record.value,
-            record.key,
-            partition=origin.partition % len(partitions),
-            headers=[*record.headers, *error_headers(error, origin)],
-        )
+        whole = Letter(record.key, record.value, list(record.headers))
+        refused: MessageSizeTooLargeError | None = None
+        for letter in letters(whole, error, origin):
+            try:
+                await self.producer.send_and_wait(
+                    self.topic,
+                    letter.value,
+                    letter.key,
+                    partition=origin.partition % len(partitions),
+                    headers=letter.headers,
+                )
+            except MessageSizeTooLargeError as failure:
+                refused = failure
+            else:
+                taken(letter, origin)
+                return
+        if refused is not None:
+            raise refused

@@ -9,7 +9,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from serde_chain.clients.confluent.partitions import is_transient, log_error
-from serde_chain.clients.dead_letters import Origin, error_headers, not_taken
+from serde_chain.clients.dead_letters import Letter, Origin, letters, not_taken, taken
 from serde_chain.clients.setup import for_producer
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 
@@ -53,34 +53,50 @@ class DeadLetters:
         Raises:
             DeadLetterError: The topic is not there, or refuses it, or did not answer in time.
         """
-        outcome: list[KafkaError | None] = []
         kind, moment = record.timestamp()
         timestamp = None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else moment
         origin = Origin(record.topic(), record.partition(), record.offset(), timestamp)
-        try:
-            if not self._partitions:
-                self._partitions = self._count()
-            if self._producer is None:
-                self._producer = self._open()
-            self._producer.produce(
-                self.topic,
-                record.value(),
-                record.key(),
-                partition=origin.partition % self._partitions,
-                headers=[*(record.headers() or ()), *error_headers(error, origin)],
-                on_delivery=lambda failure, _message: outcome.append(failure),
-            )
-            # Longer than the message's own time limit, which is the one that says why.
-            self._producer.flush(2 * self._seconds)
-        except (KafkaException, BufferError) as failure:
-            self._partitions = 0
-            raise self._error(error, failure) from failure
+        whole = Letter(record.key(), record.value(), list(record.headers() or ()))
+        failure: Exception | None = None
+        for letter in letters(whole, error, origin):
+            try:
+                self._send(letter, origin.partition)
+            except (KafkaException, BufferError) as refused:
+                self._partitions = 0
+                failure = refused
+                if not _is_too_large(refused):
+                    break
+            else:
+                taken(letter, origin)
+                return
+        raise self._error(error, failure) from failure
+
+    def _send(self, letter: Letter, partition: int) -> None:
+        """Send a letter, and wait until the broker has it.
+
+        Raises:
+            KafkaException: The broker refused it, or did not answer in time.
+            BufferError: The client's queue is full.
+        """
+        outcome: list[KafkaError | None] = []
+        if not self._partitions:
+            self._partitions = self._count()
+        if self._producer is None:
+            self._producer = self._open()
+        self._producer.produce(
+            self.topic,
+            letter.value,
+            letter.key,
+            partition=partition % self._partitions,
+            headers=letter.headers,
+            on_delivery=lambda failure, _message: outcome.append(failure),
+        )
+        # Longer than the message's own time limit, which is the one that says why.
+        self._producer.flush(2 * self._seconds)
         # Compared with None, a KafkaError leaves a TypeError behind for the next call of the client.
         if not outcome or outcome[0] is not None:
-            self._partitions = 0
             self._producer.purge()
-            failed = KafkaException(outcome[0] if outcome else KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001, its documented name
-            raise self._error(error, failed) from failed
+            raise KafkaException(outcome[0] if outcome else KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001, its documented name
 
     def close(self) -> None:
         """Close the producer, if there is one."""
@@ -107,8 +123,13 @@ class DeadLetters:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"the producer for the dead-letter topic refuses its configuration: {error}") from error
 
-    def _error(self, error: SerializationError, failure: Exception) -> DeadLetterError:
-        reason: Any = failure.args[0] if failure.args else failure
+    def _error(self, error: SerializationError, failure: Exception | None) -> DeadLetterError:
+        reason = failure.args[0] if failure is not None and failure.args else None
         said = reason.str() if isinstance(reason, KafkaError) else str(failure)
         transient = isinstance(reason, KafkaError) and is_transient(reason)
         return not_taken(error, self.topic, said, transient=transient)
+
+
+def _is_too_large(failure: Exception) -> bool:
+    reason = failure.args[0] if failure.args else None
+    return isinstance(reason, KafkaError) and reason.code() == KafkaError.MSG_SIZE_TOO_LARGE

@@ -1,26 +1,35 @@
-"""Puts dead letters back into the topics that they came from."""
+"""Puts dead letters back into the topics that they came from, of those that the operator names.
+
+Whoever may write to a dead-letter topic would otherwise write to all topics to which the operator may.
+"""
 
 from __future__ import annotations
 
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
 
 from serde_chain.clients.confluent.acknowledgements import failure_of
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
 from serde_chain.clients.dead_letters import DeadLetter, read_dead_letter
 from serde_chain.config import Config
-from serde_chain.errors import ReplayError
+from serde_chain.errors import ConfigError, ReplayError
 
 __all__ = ["Left", "ReplayReport", "replay"]
 
 _BATCH: Final = 200
 # The broker's limit alone counts: the records were in these topics already.
 _LARGEST: Final = 1_000_000_000
+# For which a broker or the client refuses a record, whatever else is there.
+_ABOUT_RECORD: Final = frozenset(
+    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD}
+)
 
 
 class Left(NamedTuple):
@@ -43,7 +52,7 @@ class ReplayReport:
 
     Attributes:
         replayed: How many went back, by topic; in a dry run, how many would.
-        left: Those that do not say where they came from.
+        left: Those that cannot go back.
     """
 
     replayed: Counter[str] = field(default_factory=Counter)
@@ -54,6 +63,7 @@ def replay(
     config: Config | str | Path,
     topic: str,
     *,
+    to: Collection[str] = (),
     dry_run: bool = False,
     limit: int | None = None,
     keep_time: bool = True,
@@ -67,9 +77,13 @@ def replay(
     so that the next call goes on behind them; after a crash, up to 200 records may come twice. Letters that come
     meanwhile are left to the next call.
 
+    Letters that cannot go back are reported and passed over: those that do not say where they came from, name a topic
+    that is not in ``to``, lack a part of their record, or are refused for their size or timestamp.
+
     Args:
         config: Client configuration: a mapping, or the path of a file; what belongs to chains is not used.
         topic: The dead-letter topic.
+        to: The topics that may be written to. Without any, a dry run counts letters of all topics.
         dry_run: Only count; nothing is written or committed.
         limit: Most dead letters to look at.
         keep_time: Give records their original timestamps; otherwise the present time.
@@ -78,15 +92,24 @@ def replay(
         timeout_s: The longest wait for the broker, in seconds.
 
     Raises:
-        ConfigError: The Kafka client refuses its configuration.
-        ReplayError: A topic is not there, or does not take a record. The next call begins with that one.
+        ConfigError: The Kafka client refuses its configuration, or ``to`` is empty.
+        ReplayError: A topic is not there, or cannot be written to. The next call begins with that letter.
 
     Example:
-        >>> report = replay({"bootstrap.servers": "localhost:9092"}, "images-dead", dry_run=True)  # doctest: +SKIP
+        >>> config = {"bootstrap.servers": "localhost:9092"}
+        >>> report = replay(config, "images-dead", to=["images"], dry_run=True)  # doctest: +SKIP
         >>> report.replayed  # doctest: +SKIP
         Counter({'images': 12})
     """
-    run = _Replay(config, topic, timeout_s, keep_time=keep_time)
+    if isinstance(to, str):
+        raise ConfigError("to is a text", hint=f"Name the topics in a list: to=[{to!r}]", key="to")
+    if not to and not dry_run:
+        raise ConfigError(
+            "no topic is named to which dead letters may go back",
+            hint="Name those that they came from: --to TOPIC, or to=[…]; a dry run lists them",
+            key="to",
+        )
+    run = _Replay(config, topic, to, timeout_s, keep_time=keep_time)
     try:
         run.open(dry_run=dry_run)
         letters = itertools.islice(run.letters(), limit)
@@ -104,8 +127,10 @@ def replay(
 
 
 class _Replay:
-    def __init__(self, config: Config | str | Path, topic: str, timeout_s: float, *, keep_time: bool) -> None:
-        self._config, self._topic, self._timeout_s, self._keep_time = config, topic, timeout_s, keep_time
+    def __init__(
+        self, config: Config | str | Path, topic: str, to: Collection[str], timeout_s: float, *, keep_time: bool
+    ) -> None:
+        self._config, self._topic, self._to, self._timeout_s, self._keep_time = config, topic, to, timeout_s, keep_time
         self.report = ReplayReport()
         self._reader = PartitionReader(config, f"serde-chain-replay-{topic}", failure=ReplayError, timeout_s=timeout_s)
         self._producer: Any = None
@@ -113,14 +138,17 @@ class _Replay:
         self._counts: dict[str, int] = {}
 
     def open(self, *, dry_run: bool) -> None:
-        """Look for the topic, and make the producer unless nothing is to be written."""
-        self._counts[self._topic] = self._reader.count(self._topic)
+        """Look for the topics, and make the producer unless nothing is to be written."""
+        for topic in (self._topic, *self._to):
+            self._counts[topic] = self._reader.count(topic)
         if not dry_run:
             own = {
                 "acks": "all",
                 "enable.idempotence": True,
                 "message.max.bytes": _LARGEST,
                 "message.timeout.ms": int(self._timeout_s * 1000),
+                # The broker refuses whole batches, for one record in them.
+                "batch.num.messages": 1,
                 "error_cb": log_error,
             }
             self._producer = make_client(self._reader.kafka.Producer, self._config, own)
@@ -139,7 +167,11 @@ class _Replay:
         """
         letters = [self._read(message) for message in batch]
         refused = {} if self._producer is None else self._produce(batch, letters)
-        done = min(refused, default=len(batch))
+        for at, why in refused.items():
+            if isinstance(why, KafkaError) and why.code() in _ABOUT_RECORD:
+                letters[at] = why.str()
+        stopping = {at: why for at, why in refused.items() if isinstance(letters[at], DeadLetter)}
+        done = min(stopping, default=len(batch))
         if self._producer is not None:
             for partition, behind in {message.partition(): message.offset() + 1 for message in batch[:done]}.items():
                 self._reader.commit(self._topic, partition, behind)
@@ -148,11 +180,11 @@ class _Replay:
                 self.report.replayed[letter.origin.topic] += 1
             else:
                 self.report.left.append(Left(message.partition(), message.offset(), letter))
-        if refused:
-            where = batch[done]
+        if stopping:
+            where, why = batch[done], stopping[done]
             raise ReplayError(
-                f"the dead letter cannot be put back: {refused[done]}",
-                hint="See that its topic is there and takes records of its size, and run this again",
+                f"the dead letter cannot be put back: {why.str() if isinstance(why, KafkaError) else why}",
+                hint="See that its topic is there and may be written to, and run this again",
                 topic=self._topic,
                 partition=where.partition(),
                 offset=where.offset(),
@@ -170,12 +202,20 @@ class _Replay:
             letter = read_dead_letter(message.headers())
         except ValueError as error:
             return str(error)
-        # It would be read again by the next call, and by all that follow.
-        return "it comes from this topic itself" if letter.origin.topic == self._topic else letter
+        topic, partition, offset, _ = letter.origin
+        if topic == self._topic:
+            # It would be read again by the next call, and by all that follow.
+            return "it comes from this topic itself"
+        if self._to and topic not in self._to:
+            return f"it names the topic {topic}, which is not among those to write to"
+        if letter.dropped:
+            lost = " and ".join(letter.dropped)
+            return f"it lacks the record's {lost}; the record was in {topic}, partition {partition}, offset {offset}"
+        return letter
 
-    def _produce(self, batch: list[Any], letters: list[DeadLetter | str]) -> dict[int, str]:
+    def _produce(self, batch: list[Any], letters: list[DeadLetter | str]) -> dict[int, KafkaError | str]:
         """Write records; returns why some were refused, by their places in the batch."""
-        waiting: dict[int, str] = {}
+        waiting: dict[int, KafkaError | str] = {}
         for at, (message, letter) in enumerate(zip(batch, letters, strict=True)):
             if not isinstance(letter, DeadLetter):
                 continue
@@ -186,7 +226,7 @@ class _Replay:
                 if failure is None:
                     del waiting[at]
                 else:
-                    waiting[at] = failure.str()
+                    waiting[at] = failure
 
             origin = letter.origin
             known = origin.timestamp is not None and self._keep_time
@@ -200,15 +240,20 @@ class _Replay:
                     headers=letter.headers or None,
                     on_delivery=delivered,
                 )
-            except (ReplayError, self._reader.kafka.KafkaException, BufferError) as error:
+            except KafkaException as error:
+                waiting[at] = error.args[0]
+                if error.args[0].code() not in _ABOUT_RECORD:
+                    break
+            except BufferError as error:
                 waiting[at] = str(error)
                 break
-        # Longer than the messages' own time limit, which is the one that says why.
-        self._producer.flush(2 * self._timeout_s)
+        try:
+            # Longer than the messages' own time limit, which is the one that says why.
+            self._producer.flush(2 * self._timeout_s)
+        except KafkaException as error:  # a fatal one
+            waiting = dict.fromkeys(waiting, error.args[0])
         return waiting
 
     def _partition(self, topic: str, partition: int) -> int:
         """The partition that a record came from; -1, for one by its key, where that is no longer there."""
-        if topic not in self._counts:
-            self._counts[topic] = self._reader.count(topic)
         return partition if partition < self._counts[topic] else -1

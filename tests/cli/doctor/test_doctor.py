@@ -194,6 +194,10 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
         {"large.message.store.timeout.ms": 50_000, "max.poll.interval.ms": 45_000, "session.timeout.ms": 10_000},
         {}, "configuration", Level.ERROR, "longer than max.poll.interval.ms (45000 ms)",
     ),
+    "a dead-letter topic that is not there": (
+        {"serde.error.policy": "dead-letter", "serde.dead.letter.topic": "nowhere-dead"},
+        {}, "dead letters", Level.ERROR, "is not there",
+    ),
     "a misspelt key": (
         {"s3.bukket": "payloads"}, {}, "configuration", Level.ERROR, "'s3.bukket' is not a configuration key",
     ),
@@ -208,6 +212,18 @@ def test_each_mistake_is_found(cluster: Make, mistake: str) -> None:
     assert found.level is level
     assert text in found.message
     assert found.change
+
+
+def test_dead_letters_need_room(cluster: Make, new_topic: NewTopic) -> None:
+    for more, level in ((0, Level.WARNING), (4096, Level.OK)):
+        dead = new_topic(1, {"max.message.bytes": f"{2_000_000 + more}"})
+        policy = {"serde.error.policy": "dead-letter", "serde.dead.letter.topic": dead}
+        looked = cluster({"max.message.bytes": "2000000"}, **policy)
+        [found] = [check for check in looked.examined() if check.name == "dead letters"]
+        assert (found.level, found.topic) == (level, dead)
+        if level is Level.WARNING:
+            assert "records 2,000,000" in found.message
+            assert "2004096" in str(found.change)
 
 
 @pytest.mark.parametrize(

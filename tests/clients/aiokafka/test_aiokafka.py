@@ -359,6 +359,35 @@ def test_a_dead_letter_topic_that_is_not_there(
     run(main())
 
 
+def test_a_dead_letter_that_is_too_large_stops_nothing(broker: KafkaBroker, topic: str) -> None:
+    broker.create_topic(f"{topic}-dead", 1, {"max.message.bytes": "1000"})
+    dead = f"{topic}-dead"
+    settings = {
+        "value.serializers": "bytes",
+        "value.deserializers": "json",
+        "serde.error.policy": "dead-letter",
+        "serde.dead.letter.topic": dead,
+    }
+
+    async def main() -> None:
+        async with new_producer(broker, settings) as producer:
+            for value in (b"x" * 2000, b"1"):
+                await producer.send_and_wait(topic, value, key=b"k", headers=[("n", b"1")])
+        dead_letters = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all")
+        async with new_consumer(broker, topic, settings, dead_letters=dead_letters) as consumer:
+            assert (await consumer.getone()).value == 1
+            assert consumer.skipped == 1
+        async with AIOKafkaConsumer(
+            dead, bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
+        ) as reader:
+            letter = await reader.getone()
+        said = dict(letter.headers)
+        assert (letter.key, letter.value, said["n"]) == (b"k", None, b"1")
+        assert (said["serde-chain-error-offset"], said["serde-chain-error-dropped"]) == (b"0", b"value")
+
+    run(main())
+
+
 def test_dead_letters_need_a_producer(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
     settings = {**config, "serde.error.policy": "dead-letter", "serde.dead.letter.topic": f"{topic}-dead"}
 

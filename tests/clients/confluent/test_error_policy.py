@@ -12,7 +12,8 @@ from confluent_kafka import TopicPartition
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import ConfigError, Consumer, PayloadStoreUnavailableError, Producer, SerializationError
-from serde_chain.clients.dead_letters import Origin, read_dead_letter
+from serde_chain.clients.dead_letters import ROOM_BYTES, DeadLetter, Origin, read_dead_letter
+from serde_chain.clients.limits import largest_value
 from serde_chain.errors import DeadLetterError
 from serde_chain.testing.services import KafkaBroker
 from tests.interrupts import interrupted_at
@@ -114,7 +115,7 @@ def test_dead_letters(broker: KafkaBroker, new_topic: "NewTopic", new_consumer: 
         "serde-chain-error-timestamp": b"1001",
     }
     letter = read_dead_letter(found[3].headers())
-    assert letter == (Origin(topic, 1, 6, 1006), [("n", b"6")])
+    assert letter == DeadLetter(Origin(topic, 1, 6, 1006), [("n", b"6")])
     with new_consumer(config) as after:
         assert after.committed([TopicPartition(topic, 1)], 30)[0].offset == len(VALUES)
 
@@ -154,10 +155,63 @@ def test_a_dead_letter_that_is_not_taken_keeps_the_consumer_at_its_record(
     assert [each.value() for each in letters(broker, dead, 4)] == [b"bad %d" % number for number in (1, 3, 4, 6)]
 
 
-def test_a_dead_letter_that_is_refused_for_its_size(
+@pytest.mark.parametrize(
+    ("room", "headers", "key", "lacks"),
+    [
+        (ROOM_BYTES, [], b"k", set()),
+        (350, [], b"k", {"message"}),
+        (190, [], b"k", {"message", "kind", "stage"}),
+        (0, [("n", b"1")], b"k", {"value"}),
+        (0, [("n", b"1" * 3000)], b"k", {"value"}),
+        (0, [("n", b"1" * 9700)], b"k", {"value", "headers"}),
+        (0, [], b"k" * 9800, {"value", "key"}),
+    ],
+)
+def test_a_record_of_the_largest_size_stops_nothing(
+    *,
+    broker: KafkaBroker,
+    new_topic: "NewTopic",
+    new_consumer: "NewConsumer",
+    room: int,
+    headers: list[Any],
+    key: bytes,
+    lacks: set[str],
+) -> None:
+    limit = 10_000
+    topic, dead = (
+        new_topic(1, {"max.message.bytes": f"{limit}"}),
+        new_topic(1, {"max.message.bytes": f"{limit + room}"}),
+    )
+    value = b"x" * largest_value(1 << 30, key, headers, limit)
+    producer = confluent_kafka.Producer(broker.client_config())
+    producer.produce(topic, value, key, headers=headers)
+    assert producer.flush(30) == 0  # each in a batch of its own
+    producer.produce(topic, b"1")
+    assert producer.flush(30) == 0
+    config = {**JSON, "serde.error.policy": "dead-letter", "serde.dead.letter.topic": dead}
+    consumer = new_consumer(config)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[Any] = []
+    until = time.monotonic() + 60
+    while not values and time.monotonic() < until:
+        values += take(consumer, "poll")
+    assert (values, consumer.skipped) == ([1], 1)
+    [found] = letters(broker, dead, 1)
+    letter = read_dead_letter(found.headers())
+    said = {name.removeprefix("serde-chain-error-") for name, _ in found.headers()}
+    assert letter.origin[:3] == (topic, 0, 0)
+    assert {"message", "kind", "stage"} - said == lacks & {"message", "kind", "stage"}
+    dropped = lacks & {"value", "headers", "key"} | ({"headers"} if "key" in lacks else set())
+    assert set(letter.dropped) == dropped
+    assert found.value() == (None if "value" in dropped else value)
+    assert found.key() == (None if "key" in dropped else key)
+    assert letter.headers == ([] if "headers" in dropped else headers)
+
+
+def test_a_topic_that_takes_not_even_the_position(
     broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer"
 ) -> None:
-    topic, dead = new_topic(1), new_topic(1, {"max.message.bytes": "1000"})
+    topic, dead = new_topic(1), new_topic(1, {"max.message.bytes": "100"})
     fill(broker, topic, values=[b"x" * 2000, b"1"])
     consumer = new_consumer({**JSON, "serde.error.policy": "dead-letter", "serde.dead.letter.topic": dead})
     consumer.assign([TopicPartition(topic, 0, 0)])
