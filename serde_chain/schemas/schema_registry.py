@@ -230,12 +230,29 @@ class SchemaRegistry:
         """Close the client's connections."""
         self._client.close()
 
-    def _is_there(self) -> bool:
-        """Whether there is a registry at its address: it answers that it has no schema of the highest number."""
+    def check(self) -> None:
+        """See that there is a registry at the address: it answers that it has no schema of the highest number.
+
+        Raises:
+            SchemaRegistryError: It is down or refuses, or another server answers.
+        """
         try:
-            self._ask("a schema that is not there", self._client.get_schema, _NO_SCHEMA)
+            self._ask("to answer", self._client.get_schema, _NO_SCHEMA)
         except SchemaRegistryError as error:
-            return error.about_record
+            if error.about_record:
+                return
+            if not _is_not_found(error.__cause__):
+                raise
+            raise SchemaRegistryError(
+                f"the server of {URL.name} has no schema registry at the address's path",
+                hint=f"Check the path in {URL.name}: Confluent's has none, Apicurio's is /apis/ccompat/v7",
+            ) from error
+
+    def _is_there(self) -> bool:
+        try:
+            self.check()
+        except SchemaRegistryError:
+            return False
         return True
 
     def _register(self, subject: str, schema: Any) -> Any:

@@ -16,7 +16,6 @@ from serde_chain.schemas.schema_registry import URL, SchemaRegistry
 
 __all__ = ["readers", "registry"]
 
-_NO_SCHEMA: Final = 2**31 - 1
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
 # Stages that any of the others reads, and those that leave the bytes as they are.
 _CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy"})
@@ -31,11 +30,10 @@ def registry(look: Look) -> Iterator[Check]:
         return
     asked = SchemaRegistry(config, is_key=False)
     try:
-        asked.get(_NO_SCHEMA, "AVRO")
+        asked.check()
     except SchemaRegistryError as error:
-        if not error.about_record:  # otherwise it answers that it does not have that schema
-            yield Check("registry", Level.ERROR, error.message, error.hint or f"Check {URL.name} and its credentials")
-            return
+        yield Check("registry", Level.ERROR, error.message, error.hint or f"Check {URL.name} and its credentials")
+        return
     finally:
         asked.close()
     yield Check("registry", Level.OK, "it answers")

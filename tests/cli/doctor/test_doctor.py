@@ -484,6 +484,17 @@ def test_a_registry_that_answers(cluster: Make, registry: SchemaRegistry) -> Non
     assert found.level is Level.OK
 
 
+def test_another_path_of_the_registrys_server(cluster: Make, registry: SchemaRegistry) -> None:
+    url = registry.url.removesuffix("/apis/ccompat/v7")
+    for path in ("", "/apis/ccompat", "/elsewhere"):
+        looked = cluster(**{"schema.registry.url": url + path, "avro.schema": SCHEMA, "value.serializers": "avro"})
+        [found] = [check for check in looked.examined() if check.name == "registry"]
+        assert (found.level, found.message) == (
+            Level.ERROR, "the server of schema.registry.url has no schema registry at the address's path",
+        )  # fmt: skip
+        assert "/apis/ccompat/v7" in str(found.change)
+
+
 # The command
 
 
