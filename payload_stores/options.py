@@ -41,6 +41,7 @@ class Option(Generic[T]):
         file: The value is the path of a file on the machine that configures, which is read there. Where the work is
             done elsewhere, as in Spark, the file's content travels in place of its path: :func:`path_or_content` parses
             both.
+        of_client: Of the client around both chains, so that it cannot be set for its keys or values alone.
         doc: One line for ``check-config`` and the documentation.
 
     Example:
@@ -55,6 +56,7 @@ class Option(Generic[T]):
     required: bool = False
     secret: bool = False
     file: bool = False
+    of_client: bool = False
     doc: str = ""
 
     def read(self, config: Mapping[str, object]) -> T:

@@ -6,7 +6,8 @@ Third parties register a :class:`~serde_chain.base.StagePair` under the entry po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -14,7 +15,7 @@ from payload_stores.plugins import Catalogue, Item
 from serde_chain import bakdata_config
 from serde_chain.base import Deserializer, Serializer, Stage, SupportsConfigure
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
-from serde_chain.record import KEY, Context
+from serde_chain.record import KEY, VALUE, Context
 
 if TYPE_CHECKING:
     from serde_chain.wire.reference_format import ReferenceFormat
@@ -27,6 +28,7 @@ __all__ = [
     "SERIALIZERS",
     "Side",
     "StageItem",
+    "bare_key",
     "find_format",
     "make_stage",
     "marker_headers",
@@ -129,11 +131,70 @@ SERIALIZE: Final = Side("serializer", Serializer, Deserializer, SERIALIZERS, DES
 DESERIALIZE: Final = Side("deserializer", Deserializer, Serializer, DESERIALIZERS, SERIALIZERS, 1)
 
 
+_SIDES: Final = (f"{KEY}.", f"{VALUE}.")
+# What follows the side here names its chain, and is no key of a stage.
+_CHAINS: Final = frozenset(word + plural for word in (SERIALIZE.word, DESERIALIZE.word) for plural in ("", "s"))
+
+# Keys that exclude each other: one that is more specific takes the place of the others.
+_ALTERNATIVES: Final = (
+    frozenset({"avro.schema", "avro.schema.file"}),
+    frozenset({"protobuf.message.class", "protobuf.descriptor.set.file", "protobuf.message.name"}),
+)
+
+
+def bare_key(key: str) -> str:
+    """A key without the side for which alone it counts.
+
+    Example:
+        >>> bare_key("key.avro.schema"), bare_key("avro.schema"), bare_key("key.serializers")
+        ('avro.schema', 'avro.schema', 'key.serializers')
+    """
+    rest = key.partition(".")[2] if key.startswith(_SIDES) else ""
+    return rest if rest and rest not in _CHAINS else key
+
+
+def _is_of_side(key: str, *, is_key: bool) -> bool:
+    return key.startswith(_SIDES[0 if is_key else 1]) and bare_key(key) != key
+
+
 class StageItem(Item):
     """One item of a serializer list; its target may also be a callable."""
 
     kind = "stage"
     example = "avro"
+
+    def settings(self, config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
+        """The configuration as the stage sees it: its own options first, then keys of its side, then all others.
+
+        Args:
+            config: Flat configuration, with keys of a side behind ``key.`` and ``value.``.
+            is_key: Whether the chain is for keys.
+
+        Example:
+            >>> config = {"avro.schema": "int", "key.avro.schema": "string"}
+            >>> StageItem("avro", {}).settings(config, is_key=True)
+            {'avro.schema': 'string'}
+        """
+        own = self.own_settings(config, is_key=is_key)
+        replaced = {key for group in _ALTERNATIVES if not group.isdisjoint(own) for key in group}
+        rest = {key: value for key, value in config.items() if not _is_of_side(key, is_key=is_key)}
+        return {**{key: value for key, value in rest.items() if key not in replaced}, **own}
+
+    def own_settings(self, config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
+        """Those of :meth:`settings` that are of the stage or its side alone."""
+        of_side = {bare_key(key): value for key, value in config.items() if _is_of_side(key, is_key=is_key)}
+        return {**of_side, **self.options}
+
+    @contextmanager
+    def named_as_written(self, config: Mapping[str, object], *, is_key: bool) -> Iterator[None]:
+        """Let errors of :meth:`settings` name the key of the side where that is the one that counts."""
+        try:
+            yield
+        except ConfigError as error:
+            written = f"{_SIDES[0 if is_key else 1]}{error.key}"
+            if written in config and error.key not in self.options:
+                error.key = written
+            raise
 
 
 def stage_type(item: StageItem, side: Side) -> object:
@@ -184,7 +245,7 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
         MissingDependencyError: Its extra is not installed.
     """
     stage = stage_type(item, side)
-    merged = {**config, **item.options}
+    merged = item.settings(config, is_key=is_key)
     if isinstance(stage, type):
         if issubclass(stage, Stage):
             item.check(stage.options_for(merged))
@@ -198,7 +259,8 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
                 hint="Pass an instance, or a class that takes its settings in configure(config, is_key)",
             ) from error
         if isinstance(stage, SupportsConfigure):
-            stage.configure(merged, is_key)
+            with item.named_as_written(config, is_key=is_key):
+                stage.configure(merged, is_key)
     elif item.options:
         raise ConfigError(f"{item.label} is made already, so it takes no options", hint="Pass its class instead")
     if not callable(stage):

@@ -17,7 +17,16 @@ from payload_stores.options import Option, boolean, choice, nearest, text
 from payload_stores.plugins import import_object, require
 from serde_chain import bakdata_config
 from serde_chain.base import Stage
-from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem, stage_type
+from serde_chain.catalogue import (
+    DESERIALIZE,
+    DESERIALIZERS,
+    SERIALIZE,
+    SERIALIZERS,
+    Side,
+    StageItem,
+    bare_key,
+    stage_type,
+)
 from serde_chain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,6 +51,7 @@ __all__ = [
     "resolve",
     "stage_items",
     "unknown_keys",
+    "with_settings",
 ]
 
 Config: TypeAlias = Mapping[str, object]
@@ -80,10 +90,15 @@ ERROR_POLICY: Final = Option(
     "serde.error.policy",
     choice(RAISE, SKIP, DEAD_LETTER),
     RAISE,
+    of_client=True,
     doc="what becomes of a record that cannot be read through its own fault: raise, skip, dead-letter",
 )
 DEAD_LETTER_TOPIC: Final[Option[str | None]] = Option(
-    "serde.dead.letter.topic", text, None, doc="the topic that gets such records, with serde.error.policy = dead-letter"
+    "serde.dead.letter.topic",
+    text,
+    None,
+    of_client=True,
+    doc="the topic that gets such records, with serde.error.policy = dead-letter",
 )
 # Options of clients, under a prefix that stages own too.
 CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPIC)
@@ -137,7 +152,7 @@ def resolve(source: Config | Resolved | str | Path) -> Resolved:
             for item in listed:
                 kind = stage_type(item, side)
                 if isinstance(kind, type) and issubclass(kind, Stage):
-                    options += kind.options_for({**settings, **item.options})
+                    options += kind.options_for(item.settings(settings, is_key=is_key))
     return Resolved(settings, items, options)
 
 
@@ -248,11 +263,26 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[st
 
 
 def _is_item(name: str) -> bool:
+    name = bare_key(name)
     return name in _ITEMS or (name.startswith(_ROUTES) and name.endswith((".payload.store.class", *_ITEMS[-2:])))
 
 
 def _flat_item(item: object) -> object:
     return dict(_flatten(item)) if isinstance(item, Mapping) else item
+
+
+def with_settings(config: Config, settings: Config) -> dict[str, object]:
+    """A configuration with settings for keys and values alike, whatever it says for one of them.
+
+    Args:
+        config: Flat configuration.
+        settings: By their keys, without a side.
+
+    Example:
+        >>> with_settings({"value.json.validate": True}, {"json.validate": False})
+        {'json.validate': False}
+    """
+    return {**{key: value for key, value in config.items() if bare_key(key) not in settings}, **settings}
 
 
 def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
@@ -280,22 +310,26 @@ def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
             raise ConfigError(f"{single} = {one!r} names several stages", hint=f"Set {several}", key=single)
         if isinstance(one, (list, tuple)):
             raise ConfigError(f"{single} is a list", hint=f"Set {several}", key=single)
-        return _described([StageItem.of(one, single)], config, side)
+        return _described([StageItem.of(one, single)], config, side, is_key=is_key)
     if many is None:
         return []
     items = [part for part in many.split(",") if part.strip()] if isinstance(many, str) else many
     if not isinstance(items, (list, tuple)) or not items:
         example = "avro, zstd, large-message" if side is SERIALIZE else "large-message, zstd, avro"
         raise ConfigError(f"{several} is not a list of stages", hint=f'Write for instance "{example}"', key=several)
-    return _described([StageItem.of(item, several) for item in items], config, side)
+    return _described([StageItem.of(item, several) for item in items], config, side, is_key=is_key)
 
 
 def _single_key(side: Side, *, is_key: bool) -> str:
     return f"{'key' if is_key else 'value'}.{side.word}"
 
 
-def _described(items: list[StageItem], config: Config, side: Side) -> list[StageItem]:
-    return [StageItem("describe", {}), *items] if side is SERIALIZE and DESCRIBE.read(config) else items
+def _described(items: list[StageItem], config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
+    first = StageItem("describe", {})
+    if side is DESERIALIZE:
+        return items
+    with first.named_as_written(config, is_key=is_key):
+        return [first, *items] if DESCRIBE.read(first.settings(config, is_key=is_key)) else items
 
 
 def check_keys(config: Config | Resolved) -> None:
@@ -329,14 +363,18 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
     for key in keys:
         prefix = key.partition(".")[0]
-        if key in names or any(option.matches(key) for option in known):
+        if key in names or any(_is_of(option, key) for option in known):
             continue
-        if key.startswith(_ROUTES) and (hint := _of_other_store(key)):
+        bare = bare_key(key)
+        side = key.removesuffix(bare)
+        if side and any(option.matches(bare) for option in known):
+            hint: str | None = f"It is of the client, for keys and values alike: write {bare}"
             yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
             continue
-        near = _nearest_in_route(key, names) if key.startswith(_ROUTES) else nearest(key, names)
-        if key.startswith(_PLURAL_ROUTES):
-            near = _ROUTES + key.removeprefix(_PLURAL_ROUTES)
+        if bare.startswith(_ROUTES) and (hint := _of_other_store(bare)):
+            yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
+            continue
+        near = _nearest(bare, side, names)
         near_miss = prefix in _CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
         if prefix in owned or near_miss:
             yield ConfigError(
@@ -344,6 +382,17 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
                 hint=f"Did you mean {near}?" if near else _known(key, prefix, names),
                 key=key,
             )
+
+
+def _nearest(bare: str, side: str, names: Iterable[str]) -> str | None:
+    """The nearest key, behind the same side if there is one."""
+    if bare.startswith(_PLURAL_ROUTES):
+        return side + _ROUTES + bare.removeprefix(_PLURAL_ROUTES)
+    if bare.startswith(_ROUTES):
+        near = _nearest_in_route(bare, names)
+    else:
+        near = nearest(bare, [name.removeprefix(side) for name in names])
+    return near and side + near
 
 
 def _nearest_in_route(key: str, names: Iterable[str]) -> str | None:
@@ -369,7 +418,7 @@ def _of_other_store(key: str) -> str | None:
 
 def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:
     """Whether a key has to be compared with the options of all stages, which imports them."""
-    if key.removesuffix("s") in _SINGLE_FORMS or any(option.matches(key) for option in used):
+    if key.removesuffix("s") in _SINGLE_FORMS or any(_is_of(option, key) for option in used):
         return False
     if key.partition(".")[0] not in _CLIENT_PREFIXES:
         return True
@@ -387,9 +436,14 @@ def client_config(config: Config | Resolved) -> dict[str, object]:
         key: value
         for key, value in resolved.settings.items()
         if key.removesuffix("s") not in _SINGLE_FORMS
-        and not any(option.matches(key) for option in resolved.options)
-        and (key.partition(".")[0] in _CLIENT_PREFIXES or not any(o.matches(key) for o in _builtin_options()))
+        and not any(_is_of(option, key) for option in resolved.options)
+        and (key.partition(".")[0] in _CLIENT_PREFIXES or not any(_is_of(o, key) for o in _builtin_options()))
     }
+
+
+def _is_of(option: Option[Any], key: str) -> bool:
+    """Whether a key is an option's, for both chains or for one of them."""
+    return option.matches(key) or (not option.of_client and option.matches(bare_key(key)))
 
 
 def is_secret(key: str, options: Iterable[Option[Any]]) -> bool:
@@ -399,6 +453,7 @@ def is_secret(key: str, options: Iterable[Option[Any]]) -> bool:
         key: The key.
         options: The options of the chains. One of just this name counts before one with a wildcard.
     """
+    key = bare_key(key)
     declared = [option for option in options if option.matches(key)]
     declared = [option for option in declared if option.name == key] or declared
     return key in _CLIENT_SECRETS or any(option.secret for option in declared)

@@ -76,7 +76,7 @@ class DescribeSerializer(Serializer[Any]):
         if not 0 < len(names) <= MAX_STAGES:
             raise ConfigError(f"a chain of {len(names)} stages cannot describe itself", key=DESCRIBE.name)
         moved = [item for item, name in zip(items, names, strict=True) if name == "large-message"]
-        if any(find_format(FORMAT.read({**config, **item.options})).whole_record for item in moved):
+        if any(find_format(FORMAT.read(item.settings(config, is_key=is_key))).whole_record for item in moved):
             raise ConfigError(
                 "a placeholder in a format that stores whole records cannot describe the record's chain",
                 hint=f"Switch {DESCRIBE.name} off, or choose another {FORMAT.name}",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from serde_chain.testing.services import KafkaBroker, S3Server
+from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests.environments import ROOT, Environment, install_line, python_blocks
 
 Installed = Callable[[str], Environment]
@@ -190,6 +190,14 @@ def test_compacted_topics(installed: Installed, broker: KafkaBroker, topic: str,
     )
     (folder,) = (store / topic).iterdir()  # of the key
     assert len(list(folder.iterdir())) == 2
+
+
+def test_cdc(installed: Installed, broker: KafkaBroker, registry: SchemaRegistry, topic: str, tmp_path: Path) -> None:
+    page = PAGES["cdc.md"]
+    code = substituted("\n".join(python_blocks(page)), broker, tmp_path)
+    code = code.replace("http://localhost:8081", registry.url).replace('("shop.orders"', f'("{topic}"')
+    (expected,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    assert installed(install_line(page)).run(code, tmp_path) == expected
 
 
 def test_tenants(installed: Installed, tmp_path: Path) -> None:

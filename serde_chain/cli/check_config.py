@@ -22,6 +22,7 @@ from serde_chain.cli.config_tree import config_tree
 from serde_chain.cli.mistakes import Mistake, checked
 from serde_chain.cli.output import Screen, plain
 from serde_chain.cli.routed import large_message_config, threshold_of
+from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.config import CLIENT_OPTIONS, Config
 from serde_chain.stages.large_message.options import STORE, THRESHOLD
 from serde_chain.stages.large_message.routes import Route, routes_of
@@ -56,6 +57,8 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
         config, wrong = checked(path)
     if wrong:
         return sorted(wrong, key=lambda mistake: mistake.line or sys.maxsize)
+    for message, change in shared_schemas(config):
+        _warn(f"{message}. {change}")
     client = {key: _shown(key, value, ()) for key, value in configuration.client_config(config).items()}
     consumer = {name: config[name] for name in (option.name for option in CLIENT_OPTIONS) if name in config}
     places = _places(config)
@@ -86,7 +89,11 @@ class _Once(logging.Handler):
         message = record.getMessage()
         if message not in self._seen:
             self._seen.add(message)
-            Console(stderr=True, soft_wrap=True).print(plain(f"Warning: {message}"))
+            _warn(message)
+
+
+def _warn(message: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(plain(f"Warning: {message}"))
 
 
 @contextmanager
@@ -143,7 +150,7 @@ def _chains(config: Config) -> dict[str, list[dict[str, Any]]]:
     """The stages of each chain, with their settings."""
     return {
         f"{'key' if is_key else 'value'}.{side.word}s": [
-            {"stage": item.label, **_stage(item, side, config)}
+            {"stage": item.label, **_stage(item, side, item.settings(config, is_key=is_key))}
             for item in configuration.stage_items(config, side, is_key=is_key)
         ]
         for side in (SERIALIZE, DESERIALIZE)
@@ -155,9 +162,8 @@ def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
     kind = stage_type(item, side)
     if not (isinstance(kind, type) and issubclass(kind, Stage)):
         return {"takes": "?", "gives": "?", "settings": {}}
-    merged = {**config, **item.options}
-    options = kind.options_for(merged)
-    settings = {key: value for option in options for key, value in _settings(option, merged, options)}
+    options = kind.options_for(config)
+    settings = {key: value for option in options for key, value in _settings(option, config, options)}
     return {"takes": str(kind.takes or "any"), "gives": str(kind.gives or "any"), "settings": settings}
 
 

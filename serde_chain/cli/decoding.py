@@ -11,6 +11,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.reading import prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, warn_of_other_side
+from serde_chain.config import with_settings
 from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.stages.large_message.options import FETCH, LAZY
 from serde_chain.transfer import Transfer, finish
@@ -100,7 +101,8 @@ class Decoding:
 
 def _setup(config: Mapping[str, object], *, lazy: bool) -> ClientSetup[DeserializerChain]:
     try:
-        return ClientSetup.of({**config, FETCH.name: LAZY} if lazy else config, DeserializerChain, MAX_POLL_INTERVAL)
+        settings = with_settings(config, {FETCH.name: LAZY}) if lazy else config
+        return ClientSetup.of(settings, DeserializerChain, MAX_POLL_INTERVAL)
     except ConfigError:
         if not lazy:
             raise

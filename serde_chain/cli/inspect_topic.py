@@ -14,7 +14,7 @@ import click
 from rich.table import Table
 
 from serde_chain import config as configuration
-from serde_chain.catalogue import find_format
+from serde_chain.catalogue import StageItem, find_format
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import FILE, example
 from serde_chain.cli.output import Screen, plain
@@ -192,7 +192,9 @@ def formats_of(config: Config) -> Iterable[str]:
     Args:
         config: Flat configuration.
     """
-    return dict.fromkeys((*ACCEPT.read(config), "hop"))
+    moving = StageItem("large-message", {})
+    named = (name for is_key in (False, True) for name in ACCEPT.read(moving.settings(config, is_key=is_key)))
+    return dict.fromkeys((*named, "hop"))
 
 
 def describe(message: Any, formats: Iterable[str] = ("kip1159",)) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def _of_stages(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Conte
         return
     for item in items:
         try:
-            _options(item, chain, config)
+            _options(item, chain, item.settings(config, is_key=is_key))
         except ContextualError as error:
             yield error
 
@@ -148,7 +148,7 @@ def _of_stages(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Conte
 def _options(item: StageItem, chain: _Chain, config: Config) -> tuple[Any, ...]:
     kind = stage_type(item, chain.side)
     if isinstance(kind, type) and issubclass(kind, Stage):
-        return kind.options_for({**config, **item.options})
+        return kind.options_for(config)
     return ()
 
 
@@ -164,15 +164,17 @@ def _of_options(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Cont
     """Values that are wrong, and keys that are missing, of the stages that there are."""
     with suppress(ContextualError):  # told already, by _of_stages
         for item in configuration.stage_items(config, chain.side, is_key=is_key):
-            yield from _of_item(item, chain, config)
+            yield from _of_item(item, chain, config, is_key=is_key)
 
 
-def _of_item(item: StageItem, chain: _Chain, config: Config) -> Iterator[ContextualError]:
+def _of_item(item: StageItem, chain: _Chain, config: Config, *, is_key: bool) -> Iterator[ContextualError]:
+    settings = item.settings(config, is_key=is_key)
     with suppress(ContextualError):  # likewise
-        for option in _options(item, chain, config):
+        for option in _options(item, chain, settings):
             try:
                 if not option.name.endswith("*"):
-                    option.read({**config, **item.options})
+                    with item.named_as_written(config, is_key=is_key):
+                        option.read(settings)
             except ContextualError as error:
                 yield error
 
@@ -181,7 +183,7 @@ def _of_making(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Conte
     """What the stages of a chain that cannot be made refuse by themselves: keys that are no keys, missing packages."""
     with suppress(ContextualError):  # likewise
         for item in configuration.stage_items(config, chain.side, is_key=is_key):
-            if not any(_of_item(item, chain, config)):
+            if not any(_of_item(item, chain, config, is_key=is_key)):
                 try:
                     close_all([make_stage(item, config, is_key=is_key, side=chain.side)])
                 except ContextualError as error:

@@ -26,7 +26,7 @@ def large_message_config(config: Config) -> dict[str, object] | None:
             for item in configuration.stage_items(config, side, is_key=is_key):
                 kind = stage_type(item, side)
                 if isinstance(kind, type) and issubclass(kind, LargeMessage):
-                    return {**config, **item.options}
+                    return item.settings(config, is_key=is_key)
     return None
 
 

@@ -246,3 +246,19 @@ def test_lines_of_a_configuration_in_bakdatas_keys(tmp_path: Path) -> None:
     assert run("check-config", path, code=1).stderr.startswith("Error: line 2: large.message.gs.host cannot be")
     [check] = examine(path, ["images"])
     assert check.message.startswith("line 2: large.message.gs.host cannot be")
+
+
+def test_a_record_schema_of_keys_and_values_is_warned_of(tmp_path: Path) -> None:
+    schema = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+    path = tmp_path / "client.toml"
+    chains = '"key.deserializer" = "avro"\n"value.deserializers" = "zstd, avro"\n'
+    path.write_text(f"{chains}\"avro.schema\" = '{schema}'\n")
+    done = run("check-config", path)
+    told = "avro.schema names one record schema for the deserializers of keys and of values. Set key.avro.schema and"
+    assert f"Warning: {told} value.avro.schema" in done.stderr
+    for fine in (f"\"key.avro.schema\" = 'long'\n\"value.avro.schema\" = '{schema}'\n", "\"avro.schema\" = 'long'\n"):
+        path.write_text(chains + fine)
+        done = run("check-config", path)
+        assert "Warning" not in done.stderr
+    path.write_text(f"{chains}\"avro.schema\" = 'long'\n\"key.avro.schema.file\" = 'nowhere.avsc'\n")
+    assert "Error: line 4: " in run("check-config", path, code=1).stderr

@@ -30,7 +30,7 @@ from serde_chain.cli.records import RecordUnavailableError
 from serde_chain.cli.values import as_json, file_name, suffix_of
 from serde_chain.clients.event_loop import elsewhere
 from serde_chain.clients.setup import MAX_POLL_INTERVAL
-from serde_chain.config import resolve
+from serde_chain.config import resolve, with_settings
 from serde_chain.errors import SerializationError
 from serde_chain.stages.large_message.options import TIMEOUT
 
@@ -92,7 +92,7 @@ class Pages:
 
     def __init__(self, config: Mapping[str, object], topic: str, timeout_s: float = 10.0) -> None:
         limits = TIMEOUT.read(config), int(timeout_s * 1000), MAX_POLL_INTERVAL.read(config) // 2
-        config = {**config, TIMEOUT.name: min(limits)}
+        config = with_settings(config, {TIMEOUT.name: min(limits)})
         self._topic = Topic(config, topic, timeout_s)
         self._timeout_s = timeout_s
         self._chains = {

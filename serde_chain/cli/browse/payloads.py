@@ -10,6 +10,7 @@ from payload_stores.base import PayloadStore, SupportsRanges, SupportsStreaming
 from payload_stores.elsewhere import run_elsewhere
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
 from payload_stores.presence import see
+from serde_chain.catalogue import StageItem
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.event_loop import elsewhere
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
@@ -37,7 +38,8 @@ class Payloads:
         chains = (self._setup.value, self._setup.key)
         self._stores: tuple[PayloadStore, ...] = tuple(store for chain in chains if chain for store in chain.stores)
         try:
-            self._topics = ReferenceTopics(REFERENCE_TOPICS.read(config), self._stores)
+            of_values = StageItem("large-message", {}).settings(config, is_key=False)
+            self._topics = ReferenceTopics(REFERENCE_TOPICS.read(of_values), self._stores)
         except BaseException:
             self.close()
             raise

@@ -19,6 +19,7 @@ from payload_stores.base import PayloadStore
 from serde_chain.cli.browse.topic import Patience
 from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.values import as_json, as_size, as_text, images_in
+from serde_chain.config import with_settings
 from serde_chain.handles import PayloadHandle
 from serde_chain.stages.compression.stage import MAX_OUTPUT
 from serde_chain.stages.large_message.options import CACHE
@@ -96,7 +97,7 @@ class Previews:
         }
         # The page and each of its images read the record.
         cached = {CACHE.name: max(CACHE.read(config), 2 * MOST_BYTES)}
-        self._decoding = Decoding({**config, **bounded, **cached})
+        self._decoding = Decoding(with_settings(config, {**bounded, **cached}))
         self._lock = threading.Lock()
 
     def read(self, message: Any, patience: Patience) -> Preview:

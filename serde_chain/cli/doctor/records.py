@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, Final
 
-from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side
+from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem
 from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.doctor.base import Check, Level, Look, number
 from serde_chain.cli.doctor.topics import newest
+from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.errors import SchemaRegistryError, SerializationError
-from serde_chain.schemas.schema_registry import URL, SchemaRegistry
+from serde_chain.schemas.schema_registry import OPTIONS, URL, SchemaRegistry
 
-__all__ = ["readers", "registry"]
+__all__ = ["readers", "registry", "schemas"]
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
 # Stages that any of the others reads, and those that leave the bytes as they are.
@@ -23,11 +24,24 @@ _AUTO: Final = "auto"
 _IDLE: Final = frozenset({"bytes", "describe"})
 
 
+def schemas(look: Look) -> Iterator[Check]:
+    """Whether keys and values have schemas of their own."""
+    for message, change in shared_schemas(look.config):
+        yield Check("schemas", Level.WARNING, message, change)
+
+
 def registry(look: Look) -> Iterator[Check]:
-    """Whether the schema registry answers, and takes the credentials."""
-    config = look.config.settings
-    if not config.get(URL.name):
-        return
+    """Whether the schema registries answer, and take the credentials."""
+    asked: list[dict[str, object]] = []
+    for is_key in (False, True):
+        settings = StageItem("avro", {}).settings(look.config.settings, is_key=is_key)
+        registries = {key: value for key, value in settings.items() if any(option.matches(key) for option in OPTIONS)}
+        if registries.get(URL.name) and registries not in asked:
+            asked.append(registries)
+            yield from _registry(registries)
+
+
+def _registry(config: dict[str, object]) -> Iterator[Check]:
     asked = SchemaRegistry(config, is_key=False)
     try:
         asked.check()

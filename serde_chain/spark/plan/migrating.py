@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from serde_chain.catalogue import DESERIALIZE, StageItem
+from serde_chain.catalogue import DESERIALIZE, StageItem, bare_key
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.clients.confluent.producer import limited
 from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup, error_policy
@@ -142,7 +142,7 @@ def _reduced(config: Mapping[str, object], unset: set[str], chains: Mapping[str,
             hint=f"Name large-message in {side}",
             key=side,
         )
-    reduced = {key: value for key, value in config.items() if key not in unset}
+    reduced = {key: value for key, value in config.items() if bare_key(key) not in unset}
     for name, items in chains.items():
         if items:
             reduced[name] = [{"class": item.target, **item.options} for item in items]

@@ -8,6 +8,7 @@ from typing import Any
 
 from payload_stores.options import Option
 from serde_chain import config as configuration
+from serde_chain.catalogue import bare_key
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 
@@ -29,14 +30,14 @@ def load(source: Config | str | Path) -> dict[str, object]:
 
 def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> dict[str, object]:
     loaded = {name: _nested(value, files) for name, value in options.items()}
-    for option in files:
-        # What is required may be an option of another item.
-        path = option.read(options) if option.name in options else None
+    for name, value in options.items():
+        option = next((option for option in files if option.name == bare_key(name)), None)
+        path = None if option is None else option.read({option.name: value})
         if isinstance(path, str):
             try:
-                loaded[option.name] = Path(path).read_bytes()
+                loaded[name] = Path(path).read_bytes()
             except (OSError, ValueError) as error:
-                raise ConfigError(f"{option.name} = {path!r} cannot be read: {error}", key=option.name) from error
+                raise ConfigError(f"{name} = {path!r} cannot be read: {error}", key=name) from error
     return loaded
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serde_chain.base import Stage, SupportsFetch
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, find_format, stage_type
+from serde_chain.base import Stage, SupportsFetch, is_stage
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, bare_key, find_format, stage_type
 from serde_chain.chain import DeserializerChain
 from serde_chain.config import DESCRIBE, stage_items
 from serde_chain.errors import ConfigError
@@ -84,7 +84,8 @@ def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> Refer
             hint="Name large-message in value.deserializers or in value.serializers",
             key="value.deserializers",
         )
-    reduced = {key: value for key, value in config.items() if key not in {*CHAINS, DESCRIBE.name, FETCH.name}}
+    unset = {*CHAINS, DESCRIBE.name, FETCH.name}
+    reduced = {key: value for key, value in config.items() if bare_key(key) not in unset}
     for name, is_key in FIELDS:
         items = _with_marked(heads[name], config, is_key=is_key) or [_by_headers(moving, config, is_key=is_key)]
         reduced[f"{name}.deserializers"] = [{"class": item.target, **item.options} for item in items]
@@ -94,14 +95,25 @@ def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> Refer
     finally:
         for reader in readers.values():
             reader.close()
-    of_value, of_key = (_store_options(heads[name]) for name, _ in FIELDS)
+    of_value, of_key = (_store_options(heads[name], config, is_key=is_key) for name, is_key in FIELDS)
     fields = (VALUE,) if of_key is None or of_key == of_value else (KEY,) if of_value is None else (VALUE, KEY)
     return ReferencePlan(reduced, topics, markers, fields)
 
 
-def _store_options(head: list[StageItem]) -> dict[str, object] | None:
+def _store_options(head: list[StageItem], config: Mapping[str, object], *, is_key: bool) -> dict[str, object] | None:
     """What the stage that knows references has of its own, which may be stores; None where there is none."""
-    return {key: value for key, value in head[-1].options.items() if key != ACCEPT.name} if head else None
+    if not head:
+        return None
+    own = _own(head[-1], config, is_key=is_key)
+    return {key: value for key, value in own.items() if key not in {ACCEPT.name, FETCH.name}}
+
+
+def _own(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
+    """The settings of a stage that are not those of the other side's."""
+    kind = stage_type(item, DESERIALIZE)
+    options = kind.options_for(item.settings(config, is_key=is_key)) if is_stage(kind) else ()
+    own = item.own_settings(config, is_key=is_key)
+    return {key: value for key, value in own.items() if any(option.matches(key) for option in options)}
 
 
 def open_readers(config: Mapping[str, object]) -> dict[str, DeserializerChain]:
@@ -134,10 +146,10 @@ def stages_that_read(config: Mapping[str, object], *, is_key: bool) -> list[Stag
     """
     reading = _up_to_payloads(stage_items(config, DESERIALIZE, is_key=is_key), DESERIALIZE)
     if reading:
-        return [*reading[:-1], _accepting(reading[-1], config)]
+        return [*reading[:-1], _accepting(reading[-1], config, is_key=is_key)]
     writing = stages_that_write(config, is_key=is_key)[::-1]
     undoing = [_undoing(item, config, is_key=is_key) for item in writing]
-    return [*undoing[:-1], _accepting(undoing[-1], config)] if undoing else []
+    return [*undoing[:-1], _accepting(undoing[-1], config, is_key=is_key)] if undoing else []
 
 
 def stages_that_write(config: Mapping[str, object], *, is_key: bool) -> list[StageItem]:
@@ -173,19 +185,19 @@ def _undoing(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> 
         )
     name = SERIALIZE.catalogue.aliases.get(item.target, item.target)
     kind: Any = stage_type(StageItem(name, {}, item.key), DESERIALIZE)
-    options = kind.options_for({**config, **item.options}) if isinstance(kind, type) and issubclass(kind, Stage) else ()
+    options = kind.options_for(item.settings(config, is_key=is_key)) if is_stage(kind) else ()
     own = {key: value for key, value in item.options.items() if any(option.matches(key) for option in options)}
     written = {FORMAT.name: item.options[FORMAT.name]} if FORMAT.name in item.options else {}
     return StageItem(name, {**own, **written}, item.key)
 
 
-def _accepting(item: StageItem, config: Mapping[str, object]) -> StageItem:
+def _accepting(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
     """The stage that follows references, for what is read and for what is written."""
     if item.target == "auto":
         return item
-    merged = {**config, **item.options}
+    merged = item.settings(config, is_key=is_key)
     named = ACCEPT.read(merged)
-    written = [FORMAT.read(each) for each in (merged, *(route.config for route in routes_of(config)))]
+    written = [FORMAT.read(each) for each in (merged, *(route.config for route in routes_of(merged)))]
     own = {key: value for key, value in item.options.items() if key not in {FORMAT.name, FETCH.name}}
     if more := [name for name in dict.fromkeys(written) if name not in named]:
         own[ACCEPT.name] = [*named, *more]
@@ -197,7 +209,7 @@ def _with_marked(head: list[StageItem], config: Mapping[str, object], *, is_key:
     if not head or head[-1].target == "auto":
         return head
     *before, last = head
-    named = ACCEPT.read({**config, **last.options})
+    named = ACCEPT.read(last.settings(config, is_key=is_key))
     more = [name for name in ACCEPT.default if name not in named and _is_for(name, is_key=is_key)]
     options = {**last.options, ACCEPT.name: [*named, *more]} if more else last.options
     return [*before, StageItem(last.target, options, last.key)]
@@ -205,9 +217,10 @@ def _with_marked(head: list[StageItem], config: Mapping[str, object], *, is_key:
 
 def _by_headers(moving: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
     """What reads placeholders of a field for which the configuration names none: those that bear a header's mark."""
-    named = ACCEPT.read({**config, **moving.options})
+    named = ACCEPT.read(moving.settings(config, is_key=is_key))
     formats = [name for name in dict.fromkeys((*named, *ACCEPT.default)) if _is_for(name, is_key=is_key)]
-    stores = {key: value for key, value in moving.options.items() if key == STORE.name or not key.startswith("large.")}
+    given = _own(moving, config, is_key=not is_key)
+    stores = {key: value for key, value in given.items() if key == STORE.name or not key.startswith("large.")}
     return StageItem("large-message", {**stores, ACCEPT.name: formats})
 
 

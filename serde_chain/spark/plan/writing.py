@@ -48,10 +48,11 @@ def with_defaults(config: Mapping[str, object]) -> dict[str, object]:
 
     A task that is tried again, or runs twice, then writes the same objects, and not others beside them.
     """
-    from serde_chain.catalogue import find_format
+    from serde_chain.catalogue import StageItem, find_format
     from serde_chain.stages.large_message.options import FORMAT, ID
 
-    if config.get(ID.name) is None and "content" in find_format(FORMAT.read(config)).id_strategies:
+    of_values = StageItem("large-message", {}).settings(config, is_key=False)
+    if of_values.get(ID.name) is None and "content" in find_format(FORMAT.read(of_values)).id_strategies:
         return {**config, ID.name: "content"}
     return dict(config)
 

@@ -131,24 +131,27 @@ RETRIES: Final = Option(
     doc="attempts for what fails for a while, in all, each with the store's own; 1: only those",
 )
 UPLOADS_IN_FLIGHT: Final = Option(
-    "large.message.uploads.in.flight", integer(1), 8, doc="most uploads of a producer at a time"
+    "large.message.uploads.in.flight", integer(1), 8, of_client=True, doc="most uploads of a producer at a time"
 )
 BUFFER_BYTES: Final = Option(
     "large.message.buffer.bytes",
     integer(1),
     256 << 20,
+    of_client=True,
     doc="most bytes of a producer's records that wait for uploads; a record that is larger waits alone",
 )
 JOURNAL_PATH: Final[Option[Path | None]] = Option(
     "large.message.journal.path",
     lambda value: value if isinstance(value, Path) else Path(text(value)),
     None,
+    of_client=True,
     doc="file, one for each producer, with its uploads: its next start deletes what a killed one has not sent",
 )
 JOURNAL_FSYNC: Final = Option(
     "large.message.journal.fsync",
     boolean,
     False,
+    of_client=True,
     doc="force each note to disk, so that the journal counts after a loss of power as well",
 )
 DOWNLOADS_IN_FLIGHT: Final = Option(

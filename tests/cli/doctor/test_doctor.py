@@ -178,6 +178,11 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
          "value.deserializers": "avro"},
         {}, "registry", Level.ERROR, "did not answer",
     ),
+    "one schema for keys and values": (
+        {"avro.schema": SCHEMA, "key.deserializer": "avro", "value.deserializers": "large-message, zstd, avro",
+         "value.serializers": "avro, zstd, large-message"},
+        {}, "schemas", Level.WARNING, "avro.schema names one record schema for the deserializers of keys and of values",
+    ),
     "deserializers that do not undo the serializers": (
         {"value.deserializers": "large-message, json"},
         {}, "deserializers", Level.ERROR, "json, compress, large-message",

@@ -113,8 +113,13 @@ class TableStore(MemoryStore):
                 "string",
             ],
         },
+        lambda option: {
+            "key.deserializer": Substitution,
+            "value.deserializer": "string",
+            **{f"key.{name}": value for name, value in option.items()},
+        },
     ],
-    ids=["item", "required elsewhere", "store", "stores", "store of an item"],
+    ids=["item", "required elsewhere", "store", "stores", "store of an item", "of one side"],
 )
-def test_files_are_read_wherever_the_option_stands(alphabet: Path, place: Callable[[object], Any]) -> None:
+def test_files_are_read_wherever_the_option_stands(alphabet: Path, place: Callable[[Any], Any]) -> None:
     assert load(place({ALPHABET.name: str(alphabet)})) == place({ALPHABET.name: alphabet.read_bytes()})

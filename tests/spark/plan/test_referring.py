@@ -66,3 +66,18 @@ class Wrapper:
 
     def __call__(self, data: Any, ctx: Any = None) -> Any:
         return data
+
+
+def test_keys_of_one_side_stay_with_it() -> None:
+    """The store is the values' alone, and it is what reads placeholders of keys that headers mark."""
+    config = {
+        "value.serializers": "avro, large-message",
+        "value.avro.schema": '"string"',
+        "value.large.message.payload.store.class": "memory",
+        "value.large.message.fetch": "lazy",
+    }
+    assert plan_reading(config, ("t",)).with_stores == ("value",)
+    shared = {**config, "key.serializers": "string, large-message", "key.large.message.payload.store.class": "memory"}
+    assert plan_reading(shared, ("t",)).with_stores == ("value",)
+    own = {**shared, "key.large.message.payload.store.class": "local", "key.local.path": "/tmp"}  # noqa: S108
+    assert plan_reading(own, ("t",)).with_stores == ("value", "key")

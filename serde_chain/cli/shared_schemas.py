@@ -1,0 +1,66 @@
+"""Record schemas that a configuration has for keys and for values alike, which is seldom what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from serde_chain.base import is_stage
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
+from serde_chain.config import Config, Resolved, resolve
+from serde_chain.record import KEY, VALUE
+from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, read_schema
+
+__all__ = ["shared_schemas"]
+
+_OF_AVRO: Final = (SCHEMA.name, SCHEMA_FILE.name, READER_SCHEMA.name)
+_NAMES: Final = (*_OF_AVRO, "protobuf.message.class", "protobuf.message.name", "json.schema")
+
+
+def shared_schemas(config: Config | Resolved) -> Iterator[tuple[str, str]]:
+    """Find the keys that name one record schema for both chains.
+
+    Args:
+        config: A configuration without mistakes.
+
+    Yields:
+        For each: what is wrong, and what to do.
+
+    Example:
+        >>> stages = {"key.serializer": "avro", "value.serializer": "avro"}
+        >>> schema = {"type": "record", "name": "R", "fields": []}
+        >>> [change for _, change in shared_schemas({**stages, "avro.schema": schema})]
+        ['Set key.avro.schema and value.avro.schema']
+    """
+    resolved = resolve(config)
+    for name in _NAMES:
+        sides = [side for side in (SERIALIZE, DESERIALIZE) if _is_shared(name, resolved, side)]
+        if sides:
+            what = " and ".join(f"{side.word}s" for side in sides)
+            yield (
+                f"{name} names one record schema for the {what} of keys and of values",
+                f"Set {KEY}.{name} and {VALUE}.{name}",
+            )
+
+
+def _is_shared(name: str, config: Resolved, side: Side) -> bool:
+    if not config.settings.get(name) or any(f"{field}.{name}" in config.settings for field in (KEY, VALUE)):
+        return False
+    users = [_user(name, config, side, is_key=is_key) for is_key in (True, False)]
+    return None not in users and len({stage_type(item, side) for item in users if item is not None}) == 1
+
+
+def _user(name: str, config: Resolved, side: Side, *, is_key: bool) -> StageItem | None:
+    """The stage of a chain that takes the schema from the common key."""
+    for item in config.of(side, is_key=is_key):
+        kind = stage_type(item, side)
+        settings = item.settings(config.settings, is_key=is_key)
+        has_it = is_stage(kind) and any(option.name == name for option in kind.options_for(settings))
+        if isinstance(kind, type) and has_it and name not in item.options:
+            return item if name not in _OF_AVRO or _is_record(name, settings) else None
+    return None
+
+
+def _is_record(name: str, settings: Config) -> bool:
+    schema = read_schema(settings, READER_SCHEMA if name == READER_SCHEMA.name else SCHEMA)
+    return schema is not None and isinstance(schema.parsed, dict) and schema.parsed["type"] == "record"
