@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from serde_chain.stages.avro.arrow.rewrite import members
+from serde_chain.stages.avro.resolution import members
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["misfit"]

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from payload_stores.plugins import require
 from serde_chain.errors import EncodeError
-from serde_chain.stages.avro.arrow.rewrite import bare, kind, members
+from serde_chain.stages.avro.resolution import bare, kind, members
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["branch_namer", "check_integers"]

@@ -34,13 +34,8 @@ Write = Callable[[Any, Any, Any], None]
 class Reading(Protocol):
     """How the records of a file are read."""
 
-    @property
-    def writer(self) -> Any:
-        """The schema that they were written with, as fastavro accepts it."""
-
-    @property
-    def target(self) -> Any | None:
-        """The schema that they are read into; None where that is the same."""
+    def read(self, buffer: io.BytesIO) -> Any:
+        """Read the record at which a buffer stands, up to its end."""
 
     @property
     def source(self) -> AvroSchema:
@@ -106,10 +101,9 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
         ValueError: It is not such a file, or is cut off.
         EOFError: A record is cut off.
     """
-    fastavro: Any = require("fastavro", "avro")
     text, blocks = _open(data)
     how = reading(text)
-    writer, target, bounds = how.writer, how.target, _Bounds(how.source, len(data))
+    bounds = _Bounds(how.source, len(data))
     records: list[Any] = []
     for count, block in blocks:
         if count < 0:
@@ -118,7 +112,7 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
         buffer = io.BytesIO(block)
         for _ in range(count):
             bounds.check(block, buffer.tell())
-            records.append(fastavro.schemaless_reader(buffer, writer, target))
+            records.append(how.read(buffer))
         if buffer.tell() != len(block):
             raise ValueError(f"{len(block) - buffer.tell()} bytes follow the records of a block")
     if not records:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 
-__all__ = ["MAX_DIGITS", "readable"]
+__all__ = ["MAX_DIGITS", "read_decimal", "readable"]
 
 # Longer ones are refused whatever their precision, since container files bring their own. This many digits, of 4 KB,
 # take a millisecond.
@@ -35,7 +35,7 @@ def readable(parsed: Any) -> Any:
         The same object where it has no decimals.
     """
     readers = require("fastavro.read", "avro").LOGICAL_READERS
-    readers[f"bytes-{_OURS}"] = readers[f"fixed-{_OURS}"] = _read
+    readers[f"bytes-{_OURS}"] = readers[f"fixed-{_OURS}"] = read_decimal
     return _replaced(parsed, {})
 
 
@@ -60,7 +60,7 @@ def _replaced(part: Any, done: dict[int, Any]) -> Any:
     return done[id(part)]
 
 
-def _read(data: bytes, schema: Any, _reader_schema: Any = None) -> Decimal:
+def read_decimal(data: bytes, schema: Any, _reader_schema: Any = None) -> Decimal:
     """Read a value; fastavro calls it for the logical type.
 
     Raises:

@@ -32,6 +32,8 @@ from serde_chain.schemas.schema_registry import (
 )
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
+from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ ARROW_READER: Final = Option(
 _MAX_SCHEMAS: Final = 100
 _LONGEST_REMEMBERED: Final = 1 << 16
 _TYPE: Final = "AVRO"
+_TOLD: Final = 3  # problems of two schemas
 
 
 class _Writer(NamedTuple):
@@ -114,12 +117,14 @@ class AvroReader:
         writer: The same in the form with which fastavro reads them.
         target: The schema into which they are read; None where that is the same.
         registered: The id by which the registry knows the schema, if it does.
+        problems: Why the first cannot be read into the other, or not all of its records.
     """
 
     source: AvroSchema
     writer: Any
     target: Any | None
     registered: int | None = None
+    problems: tuple[str, ...] = ()
 
     @cached_property
     def decode(self) -> Callable[..., Any]:
@@ -128,6 +133,7 @@ class AvroReader:
         It raises DecodeError for bytes that are not one record of the schema.
         """
         new_buffer, read = io.BytesIO, require("fastavro", "avro").schemaless_reader
+        unresolved, problems = require("fastavro.read", "avro").SchemaResolutionError, self.problems
         writer, target, check_bounds = self.writer, self.target, self._check_bounds
 
         def decode(data: Buffer, start: int = 0) -> Any:
@@ -138,6 +144,8 @@ class AvroReader:
                 if check_bounds is not None:
                     check_bounds(data, start)
                 value = read(buffer, writer, target)
+            except unresolved:
+                raise _unresolved(problems) from None  # its text is of the schemas as they were rewritten
             except Exception as error:
                 raise _unreadable(error) from error
             if buffer.tell() != len(data):
@@ -148,6 +156,17 @@ class AvroReader:
             return value
 
         return decode
+
+    def read(self, buffer: io.BytesIO) -> Any:
+        """Read the record at which a buffer stands, up to its end.
+
+        Raises:
+            DecodeError: The schemas do not resolve; other errors are fastavro's.
+        """
+        try:
+            return require("fastavro", "avro").schemaless_reader(buffer, self.writer, self.target)
+        except require("fastavro.read", "avro").SchemaResolutionError:
+            raise _unresolved(self.problems) from None
 
     @property
     def is_bounded(self) -> bool:
@@ -374,6 +393,8 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     def _read_file(self, data: Buffer) -> Any:
         try:
             records = read_file(data, self._reader_of)
+        except DecodeError:
+            raise
         except Exception as error:
             raise _unreadable(error) from error
         return records[0] if len(records) == 1 else records
@@ -423,8 +444,10 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _reader(self, source: AvroSchema, *, registered: int | None = None) -> AvroReader:
         target = self._target
-        same = target is None or target.parsed == source.parsed
-        return AvroReader(source, source.readable, None if same or target is None else target.parsed, registered)
+        if target is None or target.parsed == source.parsed:
+            return AvroReader(source, source.readable, None, registered)
+        resolution = resolved(source, target)
+        return AvroReader(source, readable(resolution.writer), resolution.target, registered, resolution.problems)
 
 
 def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:
@@ -483,6 +506,13 @@ def _type_name(schema: Any) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return f"missing or {text}" if value is None else f"{text[:80]} ({type(value).__name__})"
+
+
+def _unresolved(problems: tuple[str, ...]) -> DecodeError:
+    return DecodeError(
+        f"the writer's schema does not resolve into the reader's: {'; '.join(problems[:_TOLD])}",
+        hint="Give new fields a default, and change types only as Avro's schema resolution allows",
+    )
 
 
 def _unreadable(error: Exception) -> DecodeError:

@@ -1,13 +1,15 @@
 """Avro resolved into another schema, case by case: which branch, which default, which promotion."""
 
 import json
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from serde_chain import DeserializerChain
+from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.errors import DecodeError
+from serde_chain.stages.avro.container import encode_long
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}
 
@@ -121,3 +123,77 @@ def test_defaults_of_all_kinds() -> None:
 def test_schemas_that_do_not_resolve(writer: Any, target: Any) -> None:
     with pytest.raises(DecodeError):
         read(writer, target, b"\0")
+
+
+# Objects
+
+
+def objects(writer: Any, target: Any, data: bytes) -> Any:
+    schemas = {"avro.schema": json.dumps(writer), "avro.reader.schema": json.dumps(target)}
+    return DeserializerChain.from_config({"value.deserializer": "avro", **schemas})(data)
+
+
+EMPTY: dict[str, Any] = {"type": "record", "name": "R", "fields": []}
+
+
+@pytest.mark.parametrize(
+    ("schema", "default", "expected"),
+    [
+        ("bytes", "\u00ff", b"\xff"),
+        ({"type": "fixed", "name": "F", "size": 2}, "ab", b"ab"),
+        ({"type": "record", "name": "I", "fields": [{"name": "a", "type": "int", "default": 7}]}, {}, {"a": 7}),
+        ("float", 0.1, 0.10000000149011612),
+        ("double", 1, 1.0),
+        (DECIMAL, "\u0001\u0000", Decimal("0.256")),
+        ({"type": "int", "logicalType": "date"}, 1, date(1970, 1, 2)),
+        (["null", "bytes"], None, None),
+        (["bytes", "null"], "b", b"b"),
+    ],
+)
+def test_defaults_are_values(schema: Any, default: Any, expected: Any) -> None:
+    target = {**EMPTY, "fields": [{"name": "new", "type": schema, "default": default}]}
+    found = objects(EMPTY, target, b"")["new"]
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_a_default_belongs_to_its_record_alone() -> None:
+    items = {"type": "array", "items": {"type": "map", "values": "int"}}
+    target = {**EMPTY, "fields": [{"name": "list", "type": items, "default": [{"a": 1}]}]}
+    schemas = {"avro.schema": json.dumps(EMPTY), "avro.reader.schema": json.dumps(target)}
+    chain = DeserializerChain.from_config({"value.deserializer": "avro", **schemas})
+    first = chain(b"")
+    first["list"][0]["b"] = first["list"].append({})
+    assert chain(b"") == {"list": [{"a": 1}]}
+
+
+def test_what_is_promoted_has_the_readers_type() -> None:
+    for writer, target, data, expected in (
+        ("long", "float", varint(60), 60.0),
+        ("int", {"type": "long", "logicalType": "timestamp-millis"}, varint(0), datetime(1970, 1, 1, tzinfo=UTC)),
+        ("string", DECIMAL, sized(b"a"), Decimal("0.097")),
+        (["long", "int"], ["float", "int"], varint(1) + varint(7), 7),
+        (["long", "int"], ["float", "int"], varint(0) + varint(7), 7.0),
+    ):
+        found = objects(writer, target, data)
+        assert (found, type(found)) == (expected, type(expected))
+    written = encode_long(2**24 + 1)
+    assert objects("long", "float", written) == 2.0**24
+
+
+@pytest.mark.parametrize("framing", ["none", "container"])
+def test_errors_of_resolution_name_the_field(framing: str) -> None:
+    inner = {"type": "record", "name": "I", "fields": [{"name": "a", "type": "string"}]}
+    writer = {**EMPTY, "fields": [{"name": "i", "type": inner}]}
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "int"}]
+    target = {**EMPTY, "fields": [{"name": "i", "type": {**inner, "fields": fields}}]}
+    schemas = {"avro.schema": json.dumps(writer), "avro.reader.schema": json.dumps(target)}
+    config = {"value.serializer": "avro", "value.deserializer": "avro", "avro.framing": framing, **schemas}
+    data = SerializerChain.from_config(config)({"i": {"a": "x"}})
+    with pytest.raises(DecodeError) as caught:
+        DeserializerChain.from_config(config)(data)
+    assert caught.value.message == (
+        "the writer's schema does not resolve into the reader's: i.a: string cannot be read as int; "
+        "i.b: the writer's schema does not have it, and it has no default"
+    )
+    assert "__" not in str(caught.value)

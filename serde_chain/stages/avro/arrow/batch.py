@@ -23,10 +23,10 @@ from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import get_header
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
-from serde_chain.stages.avro.arrow.rewrite import rewritten
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.bounds import MAX_EMPTY_ITEMS
 from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.resolution import rewritten
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.stage import (
     CONFLUENT,
@@ -373,8 +373,8 @@ class _Decoder:
         self._column = column
         self._source = reader.source
         same = reader.source.parsed == column.schema.parsed
-        self._writer, self._target = rewritten(reader.source, None if same else column.schema)
-        self.decode = AvroReader(reader.source, readable(self._writer), self._target).decode
+        self._writer, self._target, problems = rewritten(reader.source, None if same else column.schema)
+        self.decode = AvroReader(reader.source, readable(self._writer), self._target, problems=problems).decode
         free = MAX_EMPTY_ITEMS if reader.source.unbounded else max(reader.source.excess, 1)
         self.records_at_once = max(_OBJECTS // free, 1)
 

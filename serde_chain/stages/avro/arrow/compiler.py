@@ -1,6 +1,6 @@
 """Which schemas the fast reader reads, in which form, and how its arrays become those of the avro stage.
 
-The schema is rewritten once more (:mod:`serde_chain.stages.avro.arrow.rewrite` came before), into what the reader reads
+The schema is rewritten once more (:mod:`serde_chain.stages.avro.resolution` came before), into what the reader reads
 strictly and whole: named types are expanded, a map is the array of its entries and an enum its number, which the bytes
 do not distinguish; what takes no bytes is left out; a union gets branches until it has three, since the reader does not
 check the branch of a nullable type. Everything that :class:`FastSchema` refuses is read record by record.
@@ -14,7 +14,7 @@ from typing import Any, Final
 from payload_stores.plugins import require
 from serde_chain.stages.avro.arrow import fast_reader, leaves
 from serde_chain.stages.avro.arrow.leaves import PRIMITIVES, PROMOTIONS, Convert, Part, UnreadableSchemaError, named
-from serde_chain.stages.avro.arrow.rewrite import decimal_of, kind
+from serde_chain.stages.avro.resolution import decimal_of, kind
 
 __all__ = ["FastSchema", "UnreadableSchemaError"]
 
@@ -185,6 +185,8 @@ class _Compiler:
 
     def _any_of(self, union: list[Any]) -> Any:
         types = [self._any_type(branch) for branch in union]
+        if not types:
+            return self._arrow.null()
         if len(types) > 1 and all(map(self._arrow.types.is_struct, types)):
             # Of each branch a record with one field of its own.
             return self._arrow.struct([type_.field(at) for type_ in types for at in range(type_.num_fields)])
@@ -245,6 +247,8 @@ class _Compiler:
         for branch in writer:
             definition = self._definition(branch, 0)
             if kind(definition) == "null":
+                if not any(kind(self._definition(reader, 1)) == "null" for reader in readers):
+                    raise UnreadableSchemaError("null is resolved into a union without it")
                 branches.append("null")
                 fields.append(fast_reader.null_field())
                 converts.append(None)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.stages.avro.arrow import fast_reader
-from serde_chain.stages.avro.arrow.rewrite import decimal_of
+from serde_chain.stages.avro.resolution import decimal_of
 
 __all__ = [
     "PRIMITIVES",
@@ -105,13 +105,12 @@ def primitive(schema: Any, which: str, other: str, type_: Any) -> Part:
     if shape is not None:
         return _decimal({"type": "bytes"}, shape, type_)
     own = getattr(arrow, PRIMITIVES[which])()
-    steps: list[Any] = []
-    if which in {"int", "long"} and other == "float":
-        steps.append(arrow.float64())  # as Python does it
+    # A union of float and double is a column of doubles, and what is resolved into the first is rounded to that.
+    steps: list[Any] = [] if other == which else [getattr(arrow, PRIMITIVES[other])()]
     if not arrow.types.is_temporal(type_):
-        return Part(which, own, lambda array: _cast(array, [*steps, type_]))
-    if other != which:
-        steps.append(getattr(arrow, PRIMITIVES[other])())
+        # Whole numbers become floating ones rounded, which Arrow calls unsafe; all other casts lose nothing.
+        rounds = which in {"int", "long"} and other in {"float", "double"}
+        return Part(which, own, lambda array: _cast(array, [*steps, type_], safe=not rounds))
     result = final(type_)
     return Part(which, own, lambda array: _cast(_cast(array, steps).view(type_), [result]))
 
@@ -169,7 +168,7 @@ def named(name: str) -> dict[str, str]:
     return {"avro.name": name}
 
 
-def _cast(array: Any, steps: list[Any]) -> Any:
+def _cast(array: Any, steps: list[Any], *, safe: bool = True) -> Any:
     for step in steps:
-        array = array if array.type == step else array.cast(step)
+        array = array if array.type == step else array.cast(step, safe=safe)
     return array

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
-from serde_chain.stages.avro.arrow.rewrite import bare, branches, decimal_of, kind
+from serde_chain.stages.avro.resolution import bare, branches, decimal_of, kind
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["ArrowColumn", "arrow_type"]

@@ -1,7 +1,8 @@
-"""Avro schemas rewritten so that what fastavro reads goes into Arrow as it is, with no conversion per value.
+"""Avro schemas rewritten so that fastavro has exactly one way to read each part of a record.
 
 The bytes of a record do not depend on names, nor on logical types, and a record of one field is encoded as that field.
-So a schema can be rewritten into one that reads the same bytes into a more useful form:
+So a schema can be rewritten into one that reads the same bytes into a more useful form. For Arrow, into which values go
+as they are, with no conversion per value:
 
 - A union of several branches becomes a union of records ``{member0}``, ``{member1}``, …: fastavro then reports which
   branch was written, even where the values alone do not show it (``int`` or ``long``), in the form of Spark's structs.
@@ -9,18 +10,25 @@ So a schema can be rewritten into one that reads the same bytes into a more usef
 - Named types get fresh names, equal for writer and reader where they match.
 
 For two schemas, resolution (Avro specification, "Schema Resolution") is settled branch by branch and field by field
-here, so that fastavro has exactly one way to read every part.
+here, for objects as for Arrow. What fastavro does otherwise than Avro's Java implementation is mended by that: it takes
+defaults as JSON has them, takes the first branch that a value may be promoted to, has the writer's logical types, and
+rounds no number to 32 bits. Where a value needs more than a schema can say, its type gets a logical type of our own,
+whose function fastavro calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from typing import Any, Final
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
+from payload_stores.plugins import require
+from serde_chain.stages.avro.decimal import read_decimal
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["bare", "branches", "decimal_of", "kind", "members", "rewritten"]
+__all__ = ["Resolution", "bare", "branches", "decimal_of", "kind", "members", "resolved", "rewritten"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 # A definition is one even where a type has such a name: {"type": "record", "name": "record", …}.
@@ -33,31 +41,63 @@ _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
+_FLOAT32_BITS: Final = 24
 # Unions of these are one type in Spark, the wider of the two.
 _ONE_TYPE: Final = ({"int", "long"}, {"float", "double"})
+
+# Logical types of our own, and where the schema has what their functions need.
+_PROMOTED: Final = "serde-chain-promoted"
+_MEMBER: Final = "serde-chain-member"
+_FRESH: Final = "serde-chain-fresh"
+_FOR: Final = "serde-chain-for"
 
 Pair = tuple[Any, Any]
 
 
-def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> tuple[Any, Any | None]:
-    """Rewrite the schemas with which records are read.
+class Resolution(NamedTuple):
+    """How records of one schema are read into another.
+
+    Attributes:
+        writer: The schema of the records, in the form that fastavro accepts.
+        target: The schema into which they are read, likewise; None where no resolution is needed.
+        problems: Why some records, or all, cannot be read.
+    """
+
+    writer: Any
+    target: Any | None
+    problems: tuple[str, ...] = ()
+
+
+def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolution:
+    """Rewrite the schemas with which records are read into Arrow.
 
     Args:
         writer: The schema with which the records were written.
         reader: The schema into which they are read; None for the writer's own.
-
-    Returns:
-        Both in the form that fastavro accepts; the second is None where no resolution is needed.
     """
     if reader is None:
-        return AvroSchema.parse(_Rewriter(writer.named, {}).alone(writer.parsed)).parsed, None
-    rewriter = _Rewriter(writer.named, reader.named)
+        return Resolution(AvroSchema.parse(_Rewriter(writer.named, {}).alone(writer.parsed)).parsed, None)
+    return _resolution(_Rewriter(writer.named, reader.named), writer, reader)
+
+
+def resolved(writer: AvroSchema, reader: AvroSchema) -> Resolution:
+    """Rewrite the schemas with which records are read into objects, of the reader's logical types.
+
+    Args:
+        writer: The schema with which the records were written.
+        reader: The schema into which they are read.
+    """
+    return _resolution(_Rewriter(writer.named, reader.named, objects=True), writer, reader)
+
+
+def _resolution(rewriter: _Rewriter, writer: AvroSchema, reader: AvroSchema) -> Resolution:
+    _register()
     plain_writer, plain_reader = rewriter.pair(writer.parsed, reader.parsed)
     parsed = AvroSchema.parse(plain_reader)
     for record, field, default in rewriter.defaults:
         # Set afterwards: the parser refuses defaults that are not JSON, but the reader hands them out as they are.
         next(other for other in parsed.named[record]["fields"] if other["name"] == field)["default"] = default
-    return AvroSchema.parse(plain_writer).parsed, parsed.parsed
+    return Resolution(AvroSchema.parse(plain_writer).parsed, parsed.parsed, tuple(dict.fromkeys(rewriter.problems)))
 
 
 def bare(schema: Any, named: Mapping[str, Any]) -> Any:
@@ -99,13 +139,22 @@ def decimal_of(schema: Any) -> tuple[int, int] | None:
     return None if not precision else (precision, schema.get("scale") or 0)
 
 
+class _DefaultError(Exception):
+    """A field has no default, or one that does not fit."""
+
+
 class _Rewriter:
-    def __init__(self, writer_named: Mapping[str, Any], reader_named: Mapping[str, Any]) -> None:
+    def __init__(
+        self, writer_named: Mapping[str, Any], reader_named: Mapping[str, Any], *, objects: bool = False
+    ) -> None:
         self._writer_named = writer_named
         self._reader_named = reader_named
+        self._objects = objects
         self._done: dict[tuple[object, ...], str] = {}
         self._count = 0
+        self._path: list[str] = []
         self.defaults: list[tuple[str, str, Any]] = []
+        self.problems: list[str] = []
 
     def alone(self, schema: Any, named: Mapping[str, Any] | None = None) -> Any:
         """Rewrite a schema that is read into itself, or skipped."""
@@ -128,7 +177,7 @@ class _Rewriter:
         if which in {"array", "map"}:
             item = "items" if which == "array" else "values"
             return {"type": which, item: self.alone(schema[item], named)}
-        return _leaf(schema)
+        return self._leaf(schema)
 
     def _named_alone(self, schema: Any, named: Mapping[str, Any]) -> Any:
         known = self._done.get((id(named), schema["name"]))
@@ -136,7 +185,7 @@ class _Rewriter:
             return known
         name = self._done[id(named), schema["name"]] = self._fresh(schema["name"])
         if "fields" not in schema:
-            return _leaf(schema, name)
+            return self._leaf(schema, name)
         fields = schema["fields"]
         return _record(name, [{"name": field["name"], "type": self.alone(field["type"], named)} for field in fields])
 
@@ -145,7 +194,9 @@ class _Rewriter:
         writer, reader = bare(writer, self._writer_named), bare(reader, self._reader_named)
         if isinstance(writer, list):
             pairs = [self._branch_pair(branch, reader) for branch in writer]
-            return [pair[0] for pair in pairs], _distinct(pair[1] for pair in pairs if pair[1] is not None)
+            matching = _distinct(pair[1] for pair in pairs if pair[1] is not None)
+            # An empty union would not be resolved at all; nothing matches a type without a name of the writer's.
+            return [pair[0] for pair in pairs], matching or [_record(self._fresh("nothing"), [])]
         plain_writer, plain_reader = self._branch_pair(writer, reader)
         # If the reader's schema cannot match, fastavro raises the error, when such a record comes.
         return plain_writer, self.alone(reader, self._reader_named) if plain_reader is None else plain_reader
@@ -154,10 +205,10 @@ class _Rewriter:
         """Rewrite what is not a union on the writer's side; without a reader where the two do not match."""
         writer = bare(writer, self._writer_named)
         if not isinstance(reader, list):
-            return (self._same(writer, reader)) if self._rank(writer, reader) else (self.alone(writer), None)
+            return (self._same(writer, reader)) if self._rank(writer, reader) else self._no_match(writer, reader)
         ranked = [(rank, -at) for at, branch in enumerate(reader) if (rank := self._rank(writer, branch))]
         if not ranked:
-            return self.alone(writer), None
+            return self._no_match(writer, reader)
         chosen = reader[-max(ranked)[1]]
         inner_writer, inner_reader = self._same(writer, bare(chosen, self._reader_named))
         wrapped = branches(reader, self._reader_named)
@@ -166,6 +217,19 @@ class _Rewriter:
         name = self._fresh("member")
         at = next(at for at, branch in enumerate(wrapped) if branch is chosen)
         return self._member(name, at, inner_writer), self._member(name, at, inner_reader)
+
+    def _no_match(self, writer: Any, reader: Any) -> tuple[Any, None]:
+        self._problem(f"{_described(writer)} cannot be read as {_described(reader)}")
+        return self.alone(writer), None
+
+    def _problem(self, what: str) -> None:
+        self.problems.append(f"{'.'.join(self._path)}: {what}" if self._path else what)
+
+    @contextmanager
+    def _within(self, field: str) -> Iterator[None]:
+        self._path.append(field)
+        yield
+        self._path.pop()
 
     def _rank(self, writer: Any, reader: Any) -> int:
         """How well two types match: 3 by full name or type, 2 by the name alone, 1 by promotion, 0 not at all."""
@@ -191,15 +255,21 @@ class _Rewriter:
             return {"type": which, item: inner_writer}, {"type": which, item: inner_reader}
         if which not in _NAMED:
             # The reader's idea of a decimal counts, as for all logical types; it is fastavro's writer that decodes it.
-            return (_leaf(reader) if which == kind(reader) else _leaf(writer)), _leaf(reader)
+            target = self._leaf(reader)
+            return (
+                target if which == kind(reader) else {"type": which, "logicalType": _PROMOTED, _FOR: target}
+            ), target
         known = self._done.get((writer["name"], reader["name"]))
         if known is not None:
             return known, known
         name = self._done[writer["name"], reader["name"]] = self._fresh(reader["name"])
         if which == "fixed":
-            return _leaf(reader, name), _leaf(reader, name)
+            return self._leaf(reader, name), self._leaf(reader, name)
         if which == "enum":
-            return _leaf(writer, name), _leaf(reader, name)
+            missing = [symbol for symbol in writer["symbols"] if symbol not in reader["symbols"]]
+            if missing and "default" not in reader:
+                self._problem(f"{reader['name']} has neither the symbol {missing[0]} nor a default")
+            return self._leaf(writer, name), self._leaf(reader, name)
         return self._record_pair(name, writer, reader)
 
     def _record_pair(self, name: str, writer: Any, reader: Any) -> Pair:
@@ -213,17 +283,37 @@ class _Rewriter:
                 writer_fields.append({"name": self._fresh("skipped"), "type": self.alone(field["type"])})
                 continue
             del missing[target["name"]]
-            plain_writer, plain_reader = self.pair(field["type"], target["type"])
+            with self._within(target["name"]):
+                plain_writer, plain_reader = self.pair(field["type"], target["type"])
             # Under the reader's name on both sides, and in one order, so that a type is defined before it is named.
             writer_fields.append({"name": target["name"], "type": plain_writer})
             reader_fields.append({"name": target["name"], "type": plain_reader})
+        fresh = []
         for field in missing.values():
             filled: dict[str, Any] = {"name": field["name"], "type": "null"}
-            if "default" in field:
+            try:
+                default = self._default_of(field)
+            except _DefaultError as error:
+                with self._within(field["name"]):
+                    self._problem(f"the writer's schema does not have it, and {error}")
+            else:
                 filled["default"] = None
-                self.defaults.append((name, field["name"], self._default(field["type"], field["default"])))
+                self.defaults.append((name, field["name"], default))
+                if isinstance(default, (dict, list)):
+                    fresh.append(field["name"])
             reader_fields.append(filled)
-        return _record(name, writer_fields), _record(name, reader_fields)
+        plain_writer = _record(name, writer_fields)
+        if fresh and self._objects:
+            plain_writer |= {"logicalType": _FRESH, _FOR: fresh}
+        return plain_writer, _record(name, reader_fields)
+
+    def _default_of(self, field: Any) -> Any:
+        if "default" not in field:
+            raise _DefaultError("it has no default")
+        try:
+            return self._default(field["type"], field["default"])
+        except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+            raise _DefaultError("its default is not of its type") from error
 
     def _default(self, schema: Any, default: Any) -> Any:
         """A field's default, which the schema has as JSON, in the form in which values are read."""
@@ -232,9 +322,10 @@ class _Rewriter:
             return self._union_default(schema, default)
         which = kind(schema)
         if which in {"record", "error"}:
-            given = default or {}
             return {
-                field["name"]: self._default(field["type"], given.get(field["name"], field.get("default")))
+                field["name"]: self._default(field["type"], default[field["name"]])
+                if field["name"] in default
+                else self._default_of(field)
                 for field in schema["fields"]
             }
         if which == "array":
@@ -242,10 +333,11 @@ class _Rewriter:
         if which == "map":
             return {key: self._default(schema["values"], value) for key, value in default.items()}
         if which in {"bytes", "fixed"}:
-            raw = default.encode("latin-1")
-            shape = decimal_of(schema)
-            return raw if shape is None else Decimal(int.from_bytes(raw, signed=True)).scaleb(-shape[1])
-        return float(default) if which in {"float", "double"} else default
+            default = default.encode("latin-1")
+            return read_decimal(default, schema) if decimal_of(schema) is not None else default
+        if which in {"float", "double"}:
+            default = float32(default) if which == "float" else float(default)
+        return _with_logical_type(default, schema) if self._objects else default
 
     def _union_default(self, union: list[Any], default: Any) -> Any:
         # The specification: a default is of the first branch; since 1.12, of any.
@@ -253,12 +345,26 @@ class _Rewriter:
         branch = next(matching, union[0])
         value = self._default(branch, default)
         wrapped = branches(union, self._reader_named)
-        if wrapped is None or value is None:
+        if wrapped is None or value is None or self._objects:
             return value
         return {f"member{next(at for at, member in enumerate(wrapped) if member is branch)}": value}
 
     def _member(self, name: str, at: int, schema: Any) -> dict[str, Any]:
-        return _record(name, [{"name": f"member{at}", "type": schema}])
+        member = _record(name, [{"name": f"member{at}", "type": schema}])
+        return {**member, "logicalType": _MEMBER} if self._objects else member
+
+    def _leaf(self, schema: Any, name: str | None = None) -> Any:
+        """A type without parts, with only what decides how it is read."""
+        plain: dict[str, Any] = {"type": kind(schema)}
+        if name is not None:
+            plain["name"] = name
+            plain |= {key: schema[key] for key in ("symbols", "size", "default") if key in schema}
+        shape = decimal_of(schema)
+        if shape is not None:
+            plain |= {"logicalType": "decimal", "precision": shape[0], "scale": shape[1]}
+        elif self._objects and isinstance(schema, dict) and schema.get("logicalType") not in {None, "decimal"}:
+            plain["logicalType"] = schema["logicalType"]
+        return plain["type"] if len(plain) == 1 else plain
 
     def _fresh(self, name: str) -> str:
         self._count += 1
@@ -269,16 +375,80 @@ def _record(name: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": fields}
 
 
-def _leaf(schema: Any, name: str | None = None) -> Any:
-    """A type without parts, with only what decides how it is read."""
-    plain: dict[str, Any] = {"type": kind(schema)}
-    if name is not None:
-        plain["name"] = name
-        plain |= {key: schema[key] for key in ("symbols", "size", "default") if key in schema}
-    shape = decimal_of(schema)
-    if shape is not None:
-        plain |= {"logicalType": "decimal", "precision": shape[0], "scale": shape[1]}
-    return plain["type"] if len(plain) == 1 else plain
+def _described(schema: Any) -> str:
+    """A type as it is called in messages."""
+    if isinstance(schema, list):
+        return " or ".join(map(_described, schema))
+    name = schema.get("name") if isinstance(schema, dict) else None
+    return f"{kind(schema)} {name}" if name else kind(schema)
+
+
+def float32(number: float) -> float:
+    """A number as 32 bits have it; a whole one is rounded once, as Java does it, and not to 64 bits first.
+
+    Example:
+        >>> float32(2**60 + 2**36 + 1) == 2**60 + 2**37, float32(1e300)
+        (True, inf)
+    """
+    if isinstance(number, int) and (beyond := number.bit_length() - _FLOAT32_BITS) > 0:
+        high, low = number >> beyond, number & ((1 << beyond) - 1)
+        half = 1 << (beyond - 1)
+        number = (high + (low > half or (low == half and high & 1 == 1))) << beyond
+    try:
+        (rounded,) = struct.unpack("f", struct.pack("f", number))
+    except OverflowError:
+        return math.copysign(math.inf, number)
+    return float(rounded)
+
+
+_PROMOTING: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "long": int,
+    "float": float32,
+    "double": float,
+    "bytes": str.encode,
+    "string": bytes.decode,
+}
+
+
+def _promoted(value: Any, schema: Any, _target: Any = None) -> Any:
+    target = schema[_FOR]
+    return _with_logical_type(_PROMOTING[kind(target)](value), target)
+
+
+def _with_logical_type(value: Any, schema: Any) -> Any:
+    """A value that was read without its logical type."""
+    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    if logical == "decimal":
+        return read_decimal(value, schema)
+    read = (
+        None if logical is None else require("fastavro.read", "avro").LOGICAL_READERS.get(f"{kind(schema)}-{logical}")
+    )
+    return value if read is None else read(value, schema, None)
+
+
+def _of_member(record: dict[str, Any], _schema: Any, _target: Any = None) -> Any:
+    (value,) = record.values()
+    return value
+
+
+def _with_fresh(record: dict[str, Any], schema: Any, _target: Any = None) -> dict[str, Any]:
+    """Defaults that may be changed are the record's own."""
+    for name in schema[_FOR]:
+        record[name] = _copied(record[name])
+    return record
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def _register() -> None:
+    """Tell fastavro our functions; their names are of the whole process, and no other schema has them."""
+    readers = require("fastavro.read", "avro").LOGICAL_READERS
+    readers |= {f"{which}-{_PROMOTED}": _promoted for which in _PROMOTIONS}
+    readers |= {f"record-{_MEMBER}": _of_member, f"record-{_FRESH}": _with_fresh}
 
 
 def _distinct(schemas: Iterable[Any]) -> list[Any]:
