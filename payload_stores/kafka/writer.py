@@ -13,6 +13,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from payload_stores.callbacks import shielded
 from payload_stores.elsewhere import run_elsewhere
 from payload_stores.errors import PayloadStoreError
 from payload_stores.kafka.broker import Broker
@@ -126,6 +127,7 @@ class Writer:
             else:
                 return report
 
+    @shielded
     def _reported(self, report: Future[int], topic: str, error: KafkaError | None, message: Message) -> None:
         if error is None:
             offset = message.offset()

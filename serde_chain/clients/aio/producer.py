@@ -86,6 +86,9 @@ class AsyncProducer:
         self._is_told = False
         self._served = 0
         self._news = asyncio.Event()
+        # With which the client has ended its work, met by the thread that serves it; and whether a call has raised it.
+        self._fatal: confluent_kafka.KafkaException | None = None
+        self._has_raised_fatal = False
         self._is_closed = False
         run_elsewhere(self._serve)
 
@@ -94,8 +97,10 @@ class AsyncProducer:
         while not (self._is_closed or self._loop.is_closed()):
             try:
                 self._producer.poll(_POLL_SECONDS)
-            except Exception:  # noqa: BLE001  of a callback, or since it was closed
-                if not self._is_closed:
+            except Exception as error:  # noqa: BLE001  of a callback, or since it was closed
+                if isinstance(error, confluent_kafka.KafkaException) and error.args[0].fatal():
+                    self._fatal = error
+                elif not self._is_closed:
                     _log.exception("a callback of the producer failed")
 
     def _delivered(self, delivery: Delivery, error: confluent_kafka.KafkaError | None, message: Message) -> None:
@@ -118,6 +123,11 @@ class AsyncProducer:
             failure = confluent_kafka.KafkaException(error)
             failure.__cause__ = error.__cause__ if isinstance(error, NotSentError) else None
             delivery.set_exception(failure)
+
+    def _raise_fatal(self) -> None:
+        if self._fatal is not None and not self._has_raised_fatal:
+            self._has_raised_fatal = True
+            raise self._fatal
 
     async def produce(  # noqa: PLR0917, the original's signature
         self,
@@ -206,6 +216,7 @@ class AsyncProducer:
                 while self._served == before:
                     self._news.clear()
                     await self._news.wait()
+        self._raise_fatal()
         return self._served - before
 
     async def flush(self, timeout: float = -1) -> int:
@@ -218,6 +229,7 @@ class AsyncProducer:
             return len(self)
         await elsewhere(self._producer.flush, -1 if timeout < 0 else max(0.0, until - time.monotonic()))
         self._report()
+        self._raise_fatal()
         return len(self)
 
     async def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
@@ -248,14 +260,20 @@ class AsyncProducer:
 
     async def commit_transaction(self, timeout: float = -1) -> None:
         """Commit the transaction; as :meth:`serde_chain.Producer.commit_transaction`."""
-        await self._produced()
-        await elsewhere(self._producer.commit_transaction, timeout)
-        self._report()
+        await self._end(self._producer.commit_transaction, timeout)
 
     async def abort_transaction(self, timeout: float = -1) -> None:
         """Abort the transaction; as :meth:`serde_chain.Producer.abort_transaction`."""
+        await self._end(self._producer.abort_transaction, timeout)
+
+    async def _end(self, end: Callable[[float], None], timeout: float) -> None:
+        """End a transaction."""
         await self._produced()
-        await elsewhere(self._producer.abort_transaction, timeout)
+        try:
+            await elsewhere(end, timeout)
+        except confluent_kafka.KafkaException as error:
+            self._has_raised_fatal |= error.args[0].fatal()
+            raise
         self._report()
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -268,8 +286,11 @@ class AsyncProducer:
             return
         await self._produced()
         self._is_closed = True
-        await elsewhere(self._producer.close)
-        self._report()
+        try:
+            await elsewhere(self._producer.close)
+        finally:
+            self._report()
+        self._raise_fatal()
 
     def __len__(self) -> int:
         return len(self._producer) + len(self._tasks)

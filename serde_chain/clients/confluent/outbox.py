@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from payload_stores.callbacks import shielded, take_exception
 from payload_stores.errors import ContextualError
 from serde_chain.base import SupportsOffload
 from serde_chain.clients.confluent.acknowledgements import failure_of
@@ -227,6 +228,8 @@ class Outbox:
         if attempt is None and (record.made or self._checks_reports):
             attempt = Attempt(record, 1, 0)
         callback = record.on_delivery if attempt is None else partial(self._reported, attempt)
+        if self._errors_only and attempt is None and callback is not None:
+            callback = shielded(callback)
         arguments = (
             *(record.topic, record.step, record.key, record.partition, callback, None),
             *(record.timestamp, record.headers or None),
@@ -324,6 +327,7 @@ class Outbox:
         return threading.get_ident() in self._calling
 
     def _reported(self, attempt: Attempt, error: KafkaError | None, message: Any) -> None:
+        taken = take_exception()
         attempt.report = error, message
         thread = threading.get_ident()
         try:
@@ -331,6 +335,8 @@ class Outbox:
             self._finish(attempt)
         finally:
             self._calling.discard(thread)
+        if taken is not None:
+            raise taken
 
     def _finish(self, attempt: Attempt) -> None:
         """Act on a report; done again where an interrupt came between."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import confluent_kafka
 
+from payload_stores.callbacks import shielded
 from payload_stores.options import Option, boolean, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
@@ -43,6 +44,7 @@ _TRANSACTIONAL_ID: Final = "transactional.id"
 _IDEMPOTENCE: Final = Option("enable.idempotence", boolean, False)
 _TRANSACTION_MS: Final = Option("transaction.timeout.ms", integer(1), 60_000)
 _ERRORS_ONLY: Final = Option("delivery.report.only.error", boolean, False)
+_CALLBACKS: Final = frozenset({"error_cb", "oauth_cb", "on_delivery", "stats_cb", "throttle_cb"})
 _DESCRIBE_MS: Final = 10_000
 # How long the client is waited for before the sender is looked at again.
 _POLL_SECONDS: Final = 0.02
@@ -102,7 +104,8 @@ class Producer:
         try:
             setup, topics = limited(setup)
             self._journal = setup.open_journal()
-            self._producer = confluent_kafka.Producer(setup.client)
+            is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
+            self._producer = confluent_kafka.Producer(_shielded(setup.client) if is_idempotent else setup.client)
             setup, self._payloads = _with_payloads(setup, self._producer)
             setup.tell_cluster(self._producer.cluster_id)
         except BaseException:
@@ -117,11 +120,11 @@ class Producer:
         negotiation = None if topics is None else _negotiation(setup, topics)
         own = setup.client.get("on_delivery")
         errors_only = _ERRORS_ONLY.read(setup.config)
-        is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
         checks_reports = is_idempotent and not errors_only
         reporting = {"checks_reports": checks_reports, "errors_only": errors_only}
         self._outbox = Outbox(self._producer, setup.offloading, negotiation, own, **reporting)
-        self._send = self._outbox.produce if checks_reports else produce_of(self._producer)
+        # Others meet no fatal errors, before which callbacks have to be shielded.
+        self._send = self._outbox.produce if is_idempotent else produce_of(self._producer)
         in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
             self._outbox,
@@ -366,6 +369,10 @@ class Producer:
 
         Where it is interrupted, records that are not sent yet are dropped: their callbacks get an error, and a warning
         has their number.
+
+        Raises:
+            confluent_kafka.KafkaException: The producer cannot go on, since another one has fenced it, for example,
+                and no call before has said so. It is closed nevertheless.
         """
         if self._is_closed:
             return True
@@ -388,6 +395,8 @@ class Producer:
                     self._topics.close()
                 self._setup.close()
             vars(self).pop("produce", None)  # it refers to this object
+        if fatal.error is not None and not self._transactions.has_ended:
+            raise confluent_kafka.KafkaException(fatal.error)
         return self._is_closed
 
     def _finish_cleaning(self) -> None:
@@ -400,8 +409,8 @@ class Producer:
             # The client counts events of other kinds as well.
             _log.warning("closing the producer was interrupted: at most %d undelivered records are dropped", count)
             self.purge()
-            with Fatal():
-                self.flush(_PURGE_SECONDS)
+        with Fatal():
+            self.flush(_PURGE_SECONDS)
 
     def __len__(self) -> int:
         return len(self._producer) + len(self._sender)
@@ -434,6 +443,11 @@ def _with_payloads(
 
     writer = PayloadWriter(producer, _MESSAGE_MAX.read(setup.config), _TRANSACTION_MS.read(setup.config) / 1000)
     return setup.within(writer), writer
+
+
+def _shielded(client: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's settings, whose callbacks run also where it has met a fatal error."""
+    return {name: shielded(value) if name in _CALLBACKS and value else value for name, value in client.items()}
 
 
 def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:

@@ -61,7 +61,7 @@ NO_PAYLOADS: Final[TransactionPayloads] = _NoPayloads()
 
 
 class Fatal:
-    """Passes over the error with which the client ends its work: it was raised where it was met.
+    """Passes over the error with which the client ends its work, where another call raises it.
 
     Not an ``except`` clause, since confluent_kafka at times raises a bare KafkaError, which is no exception.
 
@@ -90,7 +90,12 @@ class Transactions:
         client: Settings of the producer that readers have as well.
         wait: Waits for a moment, of at most some seconds, until the sender is further.
         payloads: What belongs to a transaction beside its records.
+
+    Attributes:
+        has_ended: Whether a commit or an abort has raised the error with which the client ends its work.
     """
+
+    has_ended: bool = False
 
     def __init__(
         self,
@@ -126,9 +131,10 @@ class Transactions:
         if not self._send_all(until):
             reason = f"records of the transaction were not uploaded within {timeout:g} s"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, False, True))  # noqa: SLF001
-        if (failure := self._sender.failure) is not None:
+        failure = self._sender.failure
+        if failure is not None and not self._is_fenced():
             raise KafkaException(NotSentError.of(failure, txn_requires_abort=True)) from failure
-        with Fatal():  # which the commit meets, too
+        with Fatal():
             self._producer.flush(_left(until))
         if (unknown := self._outbox.failure) is not None:
             raise KafkaException(unknown)
@@ -140,6 +146,7 @@ class Transactions:
             # An abort has to follow: the broker has refused to commit. In all other cases it may have done it.
             self._may_be_committed = not error.args[0].txn_requires_abort()
             if error.args[0].fatal():
+                self.has_ended = True
                 position = self._outbox.position
                 # Without a record that was delivered, there is none that refers to a payload.
                 is_over = position is not None and was_aborted(self._client, position, _LOOK_SECONDS)
@@ -160,6 +167,7 @@ class Transactions:
         except KafkaException as error:
             # A producer that is fenced cannot abort, and does not need to: the one that fences it has done so.
             if error.args[0].fatal():
+                self.has_ended = True
                 self._sender.end(delete=not self._may_be_committed)
             raise
         self._sender.end(delete=not self._may_be_committed)
@@ -169,8 +177,18 @@ class Transactions:
         if self._payloads is NO_PAYLOADS:
             return
         while self._sender.is_cleaning and time.monotonic() < until:
-            self._wait(until - time.monotonic())
-        self._payloads.settle(_left(until))
+            with Fatal():
+                self._wait(until - time.monotonic())
+        with Fatal():
+            self._payloads.settle(_left(until))
+
+    def _is_fenced(self) -> bool:
+        """Whether the client has ended its work, and the commit will say why."""
+        try:
+            self._producer.begin_transaction()  # refused within a transaction, by an error that tells
+        except KafkaException as error:
+            return bool(error.args[0].fatal())
+        return False
 
     def _send_all(self, until: float) -> bool:
         while not self._sender.is_idle:
@@ -178,7 +196,8 @@ class Transactions:
             if left <= 0:
                 return False
             self._sender.wake()
-            self._wait(left)
+            with Fatal():  # which the client's own commit or abort meets, too
+                self._wait(left)
         return True
 
 

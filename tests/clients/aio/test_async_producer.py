@@ -8,7 +8,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.aio import AIOProducer
 
 from payload_stores import PayloadAccessDeniedError
@@ -306,6 +306,37 @@ def test_transactions(config: dict[str, Any], broker: KafkaBroker, store: Faulty
     (message,) = read(broker, topic, 1)
     assert dict(message.headers())["n"] == b"1"
     assert store.download(message.value().decode()) == LARGE
+
+
+# confluent_kafka's own, of a producer that is closed within a transaction
+@pytest.mark.filterwarnings("ignore:Producer abort_transaction failed:RuntimeWarning")
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "flush", "poll", "close"])
+def test_a_producer_that_is_fenced_says_so(
+    config: dict[str, Any], broker: KafkaBroker, topic: str, call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config |= {"transactional.id": f"id-{topic}"}
+
+    async def main() -> None:
+        producer = AsyncProducer({**config, "linger.ms": 100})
+        await producer.init_transactions(SECONDS)
+        await producer.begin_transaction()
+        first = await producer.produce(topic, LARGE)
+        await first
+        other = confluent_kafka.Producer(
+            {**broker.client_config(), "transactional.id": config["transactional.id"], "log_level": 0}
+        )
+        await asyncio.to_thread(other.init_transactions, SECONDS)
+        deliveries = [await producer.produce(topic, value) for value in 5 * [b"small", LARGE]]
+        with pytest.raises(KafkaException) as caught:
+            await (producer.close() if call == "close" else getattr(producer, call)(SECONDS))
+        assert caught.value.args[0].code() == KafkaError._FENCED
+        await producer.close()
+        async with asyncio.timeout(SECONDS):
+            for failure in await asyncio.gather(*deliveries, return_exceptions=True):
+                assert isinstance(failure, KafkaException)
+
+    asyncio.run(main())
+    assert "callback" not in caplog.text, "none has failed"
 
 
 def test_callbacks_may_be_coroutines(config: dict[str, Any]) -> None:
