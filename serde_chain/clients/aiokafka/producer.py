@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.event_loop import Turns, elsewhere, size_of, tell
 from serde_chain.clients.limits import ClientLimits
-from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.sender import Outgoing, Sender, frozen
 from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, delete_payload, warn_of_other_side
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE, Header, RecordContext
@@ -99,6 +99,8 @@ class Producer:
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
         self._is_stopped = False
         self._is_committing = False
+        # The end of a transaction, while the client is about it.
+        self._ending: asyncio.Future[None] | None = None
 
     @property
     def client(self) -> Any:
@@ -123,6 +125,8 @@ class Producer:
                 await self._news()
         finally:
             await self._producer.stop()
+            if self._ending is not None:
+                self._ending.cancel()
             await elsewhere(self._setup.close)
             if self._journal is not None:
                 self._journal.close()
@@ -161,6 +165,7 @@ class Producer:
         """
         if self._is_stopped:
             raise errors.ProducerClosed
+        value, key = frozen(value), frozen(key)
         turns = self._topics[topic]
         delivery: Delivery = self._loop.create_future()
         size = size_of(value) + size_of(key)
@@ -199,6 +204,8 @@ class Producer:
         if self._setup.key is not None:
             key_context = RecordContext(topic, KEY, written, None, partition, timestamp_ms)
             key = finish(self._setup.key.begin(key, key_context))
+        if isinstance(key, str):
+            key = key.encode()  # as stages know it, for ids made of it
         if self._setup.value is not None:
             value_context = RecordContext(topic, VALUE, written, key, partition, timestamp_ms)
             value = self._setup.value.begin(value, value_context)
@@ -260,7 +267,11 @@ class Producer:
         return await self._producer.partitions_for(topic)
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction. The payloads of its records belong to it."""
+        """Begin a transaction. The payloads of its records belong to it.
+
+        Where the caller was cancelled while the one before was committed or aborted, this waits for its end.
+        """
+        await self._ended()
         await self._producer.begin_transaction()
         self._is_committing = False
         self._sender.begin()
@@ -276,24 +287,54 @@ class Producer:
             raise self._sender.failure
         self._is_committing = True
         await elsewhere(self._sender.commit)
-        await self._producer.commit_transaction()
+        await self._end(self._producer.commit_transaction())
         self._sender.end(delete=False)
 
     async def abort_transaction(self) -> None:
-        """Abort the transaction, and delete the payloads that were uploaded for it."""
+        """Abort the transaction, and delete the payloads that were uploaded for it.
+
+        Raises:
+            aiokafka.errors.IllegalOperation: It is being committed, or aborted, by a call that was cancelled.
+        """
+        if self._ending is not None:
+            raise errors.IllegalOperation("the transaction is about to end: begin_transaction waits until it has")
         self._sender.purge(errors.ProducerClosed("the transaction was aborted"))
         await self._uploaded()
         try:
-            await self._producer.abort_transaction()
+            await self._end(self._producer.abort_transaction())
         except errors.ProducerFenced:
             # The broker has aborted it for the producer that came after this one, unless it was committed before.
             self._sender.end(delete=not self._is_committing)
             raise
         self._sender.end(delete=True)
 
+    async def _end(self, ending: Coroutine[Any, Any, None]) -> None:
+        """End the client's transaction; it goes on where the caller is cancelled."""
+        self._ending = task = asyncio.ensure_future(ending)
+        try:
+            await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._ending = None
+
+    async def _ended(self) -> None:
+        """Wait for the end of a transaction whose caller was cancelled; one that was not committed is aborted."""
+        if self._ending is None:
+            return
+        await asyncio.wait([self._ending])
+        ending, self._ending = self._ending, None
+        if (error := ending.exception()) is not None:
+            if isinstance(error, errors.ProducerFenced):
+                raise error
+            await self.abort_transaction()
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """A transaction around a ``with`` block: committed at its end, aborted where it raises."""
+        """A transaction around a ``with`` block: committed at its end, aborted where it raises.
+
+        Where it is cancelled while it is committed, by a time limit for example, the commit goes on: its outcome is
+        unknown, and its payloads stay. The next transaction begins when it has ended.
+        """
         await self.begin_transaction()
         try:
             yield
@@ -301,7 +342,9 @@ class Producer:
         except errors.ProducerFenced:
             raise  # there is nothing to abort any more
         except BaseException:
-            await self.abort_transaction()
+            is_over = self._producer._txn_manager.is_fatal_error()  # noqa: SLF001, as aiokafka's own transaction()
+            if self._ending is None and not is_over:
+                await self.abort_transaction()
             raise
 
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_id: str) -> None:

@@ -22,7 +22,7 @@ from serde_chain.clients.confluent.plain_produce import plain_produce
 from serde_chain.clients.confluent.transactions import NO_PAYLOADS, Fatal, TransactionPayloads, Transactions
 from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
-from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.sender import Outgoing, Sender, frozen
 from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, warn_of_other_side
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
@@ -190,7 +190,7 @@ class Producer:
                 raise RuntimeError("Producer has been closed")
             if len(self) >= self._room:
                 raise BufferError("Local: Queue full")
-            value = _frozen(value)
+            value = frozen(value)
         encoded = _copy(headers)
         check_arguments(topic, key if self._key is None else None, partition, timestamp, encoded)
         at = None if partition < 0 else partition
@@ -488,17 +488,6 @@ def limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[Serializer
 def _copy(headers: Headers | None) -> list[Header]:
     """A list of our own: stages add headers to it, and the caller may use theirs again."""
     return list(headers.items() if isinstance(headers, dict) else headers or ())
-
-
-def _frozen(value: Any) -> Any:
-    """The value, copied if the caller may change it while it is uploaded."""
-    if value is None or isinstance(value, (bytes, str, dict)):
-        return value
-    try:
-        view = memoryview(value)
-    except TypeError:
-        return value  # an object that a stage serializes before produce returns
-    return value if view.readonly else bytes(view)
 
 
 def _seconds(left: float) -> float:

@@ -160,7 +160,8 @@ class _Encoder:
     def _with_key(self, key: Any, value: Any, topic: Any, partition: Any, headers: list[tuple[str, Any]]) -> Any:
         if self._run_value is None:
             return key, value
-        step = self._run_value(value, RecordContext(topic, VALUE, headers, key, partition))
+        bare_key = key.encode() if isinstance(key, str) else key
+        step = self._run_value(value, RecordContext(topic, VALUE, headers, bare_key, partition))
         return then(step, lambda encoded: (key, encoded)) if isinstance(step, Transfer) else (key, step)
 
     def _finish(self, written: _Written) -> None:

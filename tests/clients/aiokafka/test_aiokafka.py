@@ -1,6 +1,7 @@
 """The adapter around aiokafka's clients, on the real broker."""
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.producer.transaction_manager import TransactionState
 
 from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError
@@ -224,6 +225,76 @@ def test_a_commit_that_was_cancelled_keeps_its_payloads(
         assert len(list(_memory().list(topic))) == 1
 
     run(main())
+
+
+@pytest.mark.parametrize("in_body", [True, False])
+def test_a_time_limit_around_a_transaction(
+    config: dict[str, Any], broker: KafkaBroker, topic: str, *, in_body: bool
+) -> None:
+    """In the block it is aborted; while it is committed, that goes on. The next one begins when it has ended."""
+
+    async def main() -> None:
+        async with new_producer(broker, config, transactional_id=topic) as producer:
+            transactions = producer._producer._txn_manager
+
+            async def expire(limit: asyncio.Timeout) -> None:
+                while transactions.state is not TransactionState.COMMITTING_TRANSACTION:  # noqa: ASYNC110  no event
+                    await asyncio.sleep(0)
+                limit.reschedule(0)
+
+            async def first() -> None:
+                async with asyncio.timeout(None) as limit:
+                    watching = asyncio.create_task(expire(limit))
+                    async with producer.transaction():
+                        await producer.send_and_wait(topic, LARGE, headers=[("n", b"1")])
+                        if in_body:
+                            watching.cancel()
+                            limit.reschedule(0)
+                            await asyncio.sleep(SECONDS)
+
+            with pytest.raises(TimeoutError):
+                await first()
+            if not in_body:
+                with pytest.raises(IllegalOperation, match="begin_transaction"):
+                    await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send_and_wait(topic, LARGE, headers=[("n", b"2")])
+        expected = [2] if in_body else [1, 2]
+        async with new_consumer(broker, topic, config, isolation_level="read_committed") as consumer:
+            assert [number_of(await consumer.getone()) for _ in expected] == expected
+        assert len(list(_memory().list(topic))) == len(expected)
+
+    run(main())
+
+
+def test_what_a_caller_changes_after_send_is_not_sent(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
+    async def main() -> None:
+        async with new_producer(broker, config) as producer:
+            for size in (100, 2000, 500_000):
+                value, key = bytearray(b"a" * size), bytearray(b"key")
+                delivery = await producer.send(topic, value, key=key)
+                value[:] = b"b" * size
+                key[:] = b"yek"
+                await delivery
+        async with new_consumer(broker, topic, config) as consumer:
+            for size in (100, 2000, 500_000):
+                record = await consumer.getone()
+                assert (record.key, record.value) == (b"key", b"a" * size)
+
+    run(main())
+
+
+def test_ids_of_a_key_as_text(config: dict[str, Any], broker: KafkaBroker, topic: str) -> None:
+    async def main() -> None:
+        async with new_producer(broker, {**config, "large.message.id": "keyed"}) as producer:
+            await producer.send_and_wait(topic, LARGE, key="M 51")
+        async with new_consumer(broker, topic, config) as consumer:
+            record = await consumer.getone()
+            assert (record.key, record.value) == (b"M 51", LARGE)
+
+    run(main())
+    (payload,) = _memory().list(topic)
+    assert hashlib.sha256(b"M 51").hexdigest() in payload.reference
 
 
 @pytest.mark.parametrize("commits", [True, False])

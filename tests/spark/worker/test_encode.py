@@ -1,5 +1,6 @@
 """Batches of rows in Arrow, encoded as Spark's workers do it."""
 
+import hashlib
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,13 @@ def test_large_rows_are_many_parts(config: dict[str, Any]) -> None:
     parts = list(encode_batches(pickle.dumps(plan), iter([(pa.array(values), pa.array(["t"] * 20))])))
     assert len(parts) > 1
     assert sum(map(len, parts)) == 20
+
+
+def test_ids_of_a_key_as_text(config: dict[str, Any]) -> None:
+    plan = WritePlan({**config, "large.message.id": "keyed"}, ("value", "key", "topic"), ("value", "key"))
+    (row,) = encoded(plan, (pa.array([b"x" * 100]), pa.array(["M 51"]), pa.array(["t"])))
+    assert row["key"] == b"M 51"
+    assert hashlib.sha256(b"M 51").hexdigest().encode() in row["value"]
 
 
 def test_errors_name_the_stage_as_the_configuration_does(config: dict[str, Any], tmp_path: Path) -> None:
