@@ -12,24 +12,29 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from payload_stores.elsewhere import run_elsewhere
 from serde_chain.base import is_stream
 
-__all__ = ["Call", "Calls", "Turns", "elsewhere", "on_loop", "size_of", "tell"]
+__all__ = ["Call", "Calls", "Pace", "Turns", "elsewhere", "on_loop", "size_of", "tell"]
 
 T = TypeVar("T")
 
 # What is larger is encoded in a thread; so is what takes longer, from the next record of its topic on.
 _LARGE_BYTES: Final = 1 << 18
 _LONG_SECONDS: Final = 0.005
-# Members of a value that are looked at for its size.
-_MEMBERS: Final = 100
+# A value with more members than that, on all levels together, is large.
+_MEMBERS: Final = 2000
+_MEMBER_BYTES: Final = 8
+# What is left, after each record, of the time that a longer one has taken: 100 ms count for 300 records.
+_MEMORY: Final = 0.99
+_SCALARS: Final = frozenset({int, float, bool, type(None)})
+
+_now = time.monotonic
 
 
 def tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
@@ -214,28 +219,60 @@ class Turns:
 
     def do(self, work: Callable[[], T]) -> T:
         """Encode a record, and note how long that takes."""
-        began = time.monotonic()
+        began = _now()
         result = work()
-        self._seconds = time.monotonic() - began
+        seconds = _now() - began
+        self._seconds = seconds if self._seconds == math.inf else max(seconds, _MEMORY * self._seconds)
         return result
 
 
+class Pace:
+    """Lets an event loop go on while one task does much on it, in calls that never wait."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def is_over(self) -> bool:
+        """Whether the loop was held long enough: the caller lets it go on, by ``asyncio.sleep(0)``.
+
+        To be called after each piece of work.
+        """
+        now = _now()
+        if self._since is None:
+            self._since = now
+            asyncio.get_running_loop().call_soon(self._begin)
+        is_over = now - self._since >= _LONG_SECONDS
+        if is_over:
+            self._begin()
+        return is_over
+
+    def _begin(self) -> None:
+        """The loop has gone on, or is about to."""
+        self._since = None
+
+
 def size_of(value: Any) -> int:
-    """What a value has in bytes and text; a guess, from what is near. A file is large: looking at it may take long.
+    """What a value has in bytes and text, on all levels, as far as that shows.
+
+    What has very many members is large: it takes long, and so would counting them. So is a file.
 
     Example:
-        >>> size_of({"name": "M 51", "image": bytes(1000)})
-        1004
+        >>> size_of({"name": "M 51", "image": {"data": bytes(1000)}})
+        1028
     """
-    if isinstance(value, (bytes, bytearray, str)):
-        return len(value)
-    members: Iterable[Any] = ()
-    if isinstance(value, Mapping):
-        members = value.values()
-    elif isinstance(value, (list, tuple)):
-        members = value
-    elif isinstance(value, memoryview):
-        return value.nbytes
-    elif is_stream(value):
-        return _LARGE_BYTES + 1
-    return sum(len(member) for member in islice(members, _MEMBERS) if isinstance(member, (bytes, bytearray, str)))
+    size = members = 0
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, (bytes, bytearray, str)):
+            size += len(each)
+        elif isinstance(each, memoryview):
+            size += each.nbytes
+        elif type(each) not in _SCALARS and isinstance(each, (list, tuple, Mapping)):
+            members += len(each)
+            if members > _MEMBERS:
+                return _LARGE_BYTES + 1
+            stack += each.values() if isinstance(each, Mapping) else each
+        elif each is value and is_stream(each):
+            return _LARGE_BYTES + 1
+    return size + members * _MEMBER_BYTES

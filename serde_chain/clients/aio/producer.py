@@ -20,7 +20,7 @@ from payload_stores.elsewhere import run_elsewhere
 from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.confluent.outbox import NotSentError
 from serde_chain.clients.confluent.producer import Producer
-from serde_chain.clients.event_loop import Turns, elsewhere, size_of, tell
+from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
 from serde_chain.clients.setup import MAX_BLOCK
 from serde_chain.config import load
 from serde_chain.record import Headers
@@ -81,6 +81,7 @@ class AsyncProducer:
         self._block_s = MAX_BLOCK.read(settings) / 1000
         self._producer = Producer(settings, automatic_offload=automatic_offload)
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
+        self._pace = Pace()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reports: deque[tuple[Delivery, confluent_kafka.KafkaError | None, Message]] = deque()
         self._is_told = False
@@ -110,9 +111,14 @@ class AsyncProducer:
             tell(self._loop, self._report)
 
     def _report(self) -> None:
+        """Tell futures of their deliveries; where there are many, the loop goes on in between."""
         self._is_told = False
         self._news.set()
         while self._reports:
+            if self._pace.is_over():
+                self._is_told = True
+                self._loop.call_soon(self._report)
+                return
             delivery, error, message = self._reports.popleft()
             self._served += 1
             if delivery.done():  # cancelled
@@ -128,6 +134,11 @@ class AsyncProducer:
         if self._fatal is not None and not self._has_raised_fatal:
             self._has_raised_fatal = True
             raise self._fatal
+
+    async def _report_all(self) -> None:
+        while self._reports:
+            self._report()
+            await asyncio.sleep(0)
 
     async def produce(  # noqa: PLR0917, the original's signature
         self,
@@ -174,6 +185,9 @@ class AsyncProducer:
             except BufferError:
                 pass  # it waits for room below
             else:
+                # The record has its place by now: a caller that is cancelled here changes nothing.
+                if self._pace.is_over():
+                    await asyncio.sleep(0)
                 return delivery
         turns.count += 1
         # As a task of its own: where this one is cancelled, the record keeps its turn nevertheless.
@@ -228,7 +242,7 @@ class AsyncProducer:
         except TimeoutError:
             return len(self)
         await elsewhere(self._producer.flush, -1 if timeout < 0 else max(0.0, until - time.monotonic()))
-        self._report()
+        await self._report_all()
         self._raise_fatal()
         return len(self)
 
@@ -274,7 +288,7 @@ class AsyncProducer:
         except confluent_kafka.KafkaException as error:
             self._has_raised_fatal |= error.args[0].fatal()
             raise
-        self._report()
+        await self._report_all()
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
         """Change the SASL credentials for connections to come."""
@@ -289,7 +303,7 @@ class AsyncProducer:
         try:
             await elsewhere(self._producer.close)
         finally:
-            self._report()
+            await self._report_all()
         self._raise_fatal()
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from aiokafka.structs import ConsumerRecord
 
 from serde_chain.chain import DeserializerChain
-from serde_chain.clients.event_loop import Turns, elsewhere, tell
+from serde_chain.clients.event_loop import Pace, Turns, elsewhere, tell
 from serde_chain.clients.reading import marker_headers, prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.config import ERROR_POLICY, RAISE, Config
@@ -96,6 +96,7 @@ class Batches:
         if self._prefetch is not None:
             self._prefetch.told = self._tell
         self._turns = Turns()
+        self._pace = Pace()
 
     async def outcomes(self, records: list[Record]) -> dict[int, Record | Exception]:
         """Decode records, each into another one or an error.
@@ -124,6 +125,8 @@ class Batches:
             id(record): outcome
             for record, outcome in zip(others, decode() if is_quick else await elsewhere(decode), strict=True)
         }
+        if self._pace.is_over():
+            await asyncio.sleep(0)
         for record, step in zip(apart, fetched, strict=False):
             outcomes[id(record)] = await self._end(record, step)
         return outcomes

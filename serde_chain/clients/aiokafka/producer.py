@@ -20,7 +20,7 @@ from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
-from serde_chain.clients.event_loop import Turns, elsewhere, size_of, tell
+from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
 from serde_chain.clients.limits import ClientLimits
 from serde_chain.clients.sender import Outgoing, Sender, frozen
 from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, delete_payload, warn_of_other_side
@@ -97,6 +97,7 @@ class Producer:
             ledger=self._journal,
         )
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
+        self._pace = Pace()
         self._is_stopped = False
         self._is_committing = False
         # The end of a transaction, while the client is about it.
@@ -176,6 +177,8 @@ class Producer:
                 await self._put(record)
             else:
                 await self.hand_over(record)
+        if self._pace.is_over():
+            await asyncio.sleep(0)
         return delivery
 
     async def send_and_wait(  # noqa: PLR0917, the original's signature

@@ -1,6 +1,7 @@
 """AsyncProducer on the real broker."""
 
 import asyncio
+import itertools
 import logging
 import os
 import threading
@@ -126,6 +127,85 @@ def test_small_records_take_no_thread(config: dict[str, Any], topic: str, monkey
             await asyncio.gather(*deliveries)
 
     asyncio.run(main())
+
+
+NESTED = {
+    "bytes": {"alert": {"cutouts": [{"stamp": b"x" * 1000} for _ in range(2000)]}},
+    "numbers": {"light": {"curve": [[1.0, 2.0] for _ in range(50_000)]}},
+    "behind others": [*range(500), {"image": {"data": bytes(1 << 21)}}],
+}
+
+
+@pytest.mark.parametrize("value", NESTED.values(), ids=NESTED)
+def test_nested_values_are_encoded_in_threads(
+    config: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
+    monkeypatch.setattr("serde_chain.clients.event_loop._LONG_SECONDS", SECONDS)
+    threads = []
+
+    def stage(_value: object, _ctx: object) -> bytes:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return b""
+
+    async def main() -> None:
+        async with AsyncProducer({**config, "value.serializers": [stage]}) as producer:
+            for each in ({"id": 0}, {"id": 1}, value, {"id": 2}, {"id": 3}, value):
+                await (await producer.produce(topic, each))
+
+    asyncio.run(main())
+    assert threads == [False, True, False, True, True, False]
+
+
+def test_what_took_long_once_is_remembered(config: dict[str, Any], topic: str) -> None:
+    """Of objects whose size shows nowhere, one in some was large."""
+    threads = []
+
+    class Opaque:
+        seconds = 0.0
+
+    class Long(Opaque):
+        seconds = 0.05
+
+    def stage(value: Opaque, _ctx: object) -> bytes:
+        threads.append(threading.current_thread() is threading.main_thread())
+        threading.Event().wait(value.seconds)
+        return b""
+
+    async def main() -> None:
+        async with AsyncProducer({**config, "value.serializers": [stage]}) as producer:
+            for each in (Long(), Opaque(), Long(), Opaque(), Opaque(), Long()):
+                await (await producer.produce(topic, each))
+
+    asyncio.run(main())
+    assert not any(threads)
+
+
+def test_many_small_records_leave_the_loop_to_others(
+    config: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()
+    # A millisecond each time that it is looked at.
+    monkeypatch.setattr("serde_chain.clients.event_loop._now", lambda: next(clock) / 1000, raising=False)
+    turns = []
+
+    async def main() -> None:
+        async with AsyncProducer(config) as producer:
+            await (await producer.produce(topic, b"first"))
+
+            async def other() -> None:
+                while True:
+                    turns.append(len(deliveries))
+                    await asyncio.sleep(0)
+
+            deliveries: list[Any] = []
+            task = asyncio.create_task(other())
+            while len(deliveries) < 200:
+                deliveries.append(await producer.produce(topic, b"small"))
+            task.cancel()
+            await asyncio.gather(*deliveries)
+
+    asyncio.run(main())
+    assert max(after - before for before, after in itertools.pairwise([0, *turns, 200])) <= 10
 
 
 def test_a_slow_stage_does_not_hold_up_the_loop(config: dict[str, Any], topic: str) -> None:
