@@ -144,6 +144,11 @@ class PayloadStore(ABC):
         doc="how old payloads are before a sweep may delete them; ids of the content renew what is half as old",
     )
 
+    TIMEOUT: ClassVar[Option[int]] = Option(
+        "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
+    )
+    """Kept by the stage around its stores; one that asks several stores shares it among them."""
+
     options: ClassVar[tuple[Option[Any], ...]] = (TRUSTED, MAX_PAYLOAD, GRACE)
 
     trusted_references: tuple[str, ...] = ()

@@ -51,7 +51,7 @@ class MirrorStore(Middleware):
         try:
             secondary = open_store(self.SECONDARY.read(config), config)
             try:
-                super().__init__(Mirror(primary, secondary))
+                super().__init__(Mirror(primary, secondary, patience_ms=max(1, self.TIMEOUT.read(config) // 2)))
             except BaseException:
                 secondary.close()
                 raise

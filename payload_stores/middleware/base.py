@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, partial, update_wrapper
 from inspect import get_annotations, isfunction, signature
 from typing import Any, ClassVar, Final, TypeVar, cast
 
@@ -104,6 +104,13 @@ class Middleware(PayloadStore):
         """Download from the inner store. See :meth:`PayloadStore.download`."""
         return self.call(self.store.download, reference)
 
+    def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
+        """Download and verify as the inner store does it. See :meth:`PayloadStore.download_verified`."""
+        if type(self).download is not Middleware.download:  # what a subclass does to a payload comes before the digest
+            return super().download_verified(reference, size=size, digest=digest)
+        verified = self.store.download_verified
+        return self.call(update_wrapper(partial(verified, size=size, digest=digest), verified), reference)
+
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
         """Ids are made by the inner store."""
         return self.store.id(data, context)
@@ -131,6 +138,10 @@ class Middleware(PayloadStore):
     def check_size(self, size: int, reference: str) -> None:
         """As the inner store does it. See :meth:`PayloadStore.check_size`."""
         self.store.check_size(size, reference)
+
+    def verify(self, payload: Buffer, reference: str, *, size: int | None = None, digest: str | None = None) -> None:
+        """As the inner store does it. See :meth:`PayloadStore.verify`."""
+        self.store.verify(payload, reference, size=size, digest=digest)
 
     def is_stale(self, modified: datetime) -> bool:
         """As the inner store sees it. See :meth:`PayloadStore.is_stale`."""

@@ -8,7 +8,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
 from payload_stores.base import PayloadStore, PublishContext, SupportsStreaming
@@ -58,10 +57,6 @@ class Deadline(Middleware):
             PayloadStoreUnavailableError: The time is up, or too many calls before this one still hang.
         """
         return self._run(operation, args, _Start())
-
-    def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
-        """Download and verify as the inner store does it, in time. See :meth:`PayloadStore.download_verified`."""
-        return self.call(partial(self.store.download_verified, size=size, digest=digest), reference)
 
     def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Publish what a reader returns; the deadline begins anew whenever the store has read some more of it.

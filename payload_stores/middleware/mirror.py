@@ -22,6 +22,7 @@ from payload_stores.base import (
 )
 from payload_stores.errors import ConfigError, PayloadStoreError, PayloadTooLargeError, UntrustedReferenceError
 from payload_stores.middleware.base import Middleware
+from payload_stores.middleware.deadline import Deadline
 
 __all__ = ["Mirror"]
 
@@ -42,8 +43,9 @@ class Mirror(Middleware):
     of the content, so that other records may refer to it.
 
     It is read from whichever has it: from the primary, and where that is down, or has lost or damaged it, from the
-    secondary. References of both are followed. A payload counts as gone only where both say so: while one of them is
-    down, that is the error. Deleted is from both; a list is the primary's.
+    secondary. A primary that hangs keeps a read waiting for ``patience_ms``; while 64 reads hang there, further ones
+    ask the secondary at once. References of both are followed. A payload counts as gone only where both say so: while
+    one of them is down, that is the error. Deleted is from both; a list is the primary's.
 
     It can do what both stores can, of deleting, listing, ranges, streams and topics, and says what the first payload
     would make in either.
@@ -51,6 +53,7 @@ class Mirror(Middleware):
     Args:
         primary: Whose references are written. Its references tell topic and id (``local``, ``s3``, ``objects``).
         secondary: The other one, likewise.
+        patience_ms: How long a read waits for the primary where the secondary may have the payload, in ms.
 
     Raises:
         ConfigError: One of them has references that do not tell.
@@ -67,7 +70,9 @@ class Mirror(Middleware):
         b'payload'
     """
 
-    def __init__(self, primary: PayloadStore, secondary: PayloadStore) -> None:
+    def __init__(
+        self, primary: PayloadStore, secondary: PayloadStore, *, patience_ms: int = PayloadStore.TIMEOUT.default // 2
+    ) -> None:
         self.secondary = secondary
         for store in (primary, secondary):
             if not isinstance(store, SupportsTopics) or store.reference("topic", "id") is None:
@@ -76,6 +81,7 @@ class Mirror(Middleware):
                     hint="Mirror local, s3 or objects",
                 )
         super().__init__(primary)
+        self._primary_in_time = Deadline(primary, patience_ms, setting=PayloadStore.TIMEOUT.name)
 
     def capabilities(self) -> tuple[type, ...]:
         """What both stores can do, and what either would make."""
@@ -224,9 +230,12 @@ class Mirror(Middleware):
     def _first(self, reference: str, read: Callable[[PayloadStore, str], T]) -> T:
         """What the first store returns that can; the error is the primary's, unless only the other's is not final."""
         failures: list[PayloadStoreError] = []
-        for store, own in self._places(reference):
+        places = self._places(reference)
+        for store, own in places:
+            # The caller's deadline is for both: a primary that hangs is not to use all of it.
+            is_first = len(places) > 1 and store is self.store
             try:
-                return read(store, own)
+                return read(self._primary_in_time if is_first else store, own)
             except _FINAL:
                 raise
             except PayloadStoreError as error:

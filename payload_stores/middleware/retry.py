@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, BinaryIO, TypeVar, cast
 
 from payload_stores.base import PayloadStore, PublishContext, SupportsRetryCount, SupportsStreaming
@@ -79,10 +78,6 @@ class Retry(Middleware):
         """Run an operation until it succeeds, fails for good, or attempts or time are used up."""
         result: T = self._retrying.copy()(operation, *args)
         return result
-
-    def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
-        """Download and verify as the inner store does it. See :meth:`PayloadStore.download_verified`."""
-        return self.call(partial(self.store.download_verified, size=size, digest=digest), reference)
 
     def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Publish what a reader returns, each time from where it is now. See :class:`SupportsStreaming`."""

@@ -343,3 +343,65 @@ def test_a_wrong_configuration_is_refused(config: dict[str, Any], message: str) 
     with pytest.raises(ConfigError) as caught:
         open_store(config if "class" in config else "mirror", config)
     assert message in str(caught.value)
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:3])
+
+
+@pytest.mark.parametrize("harm", [damage, truncate, Path.unlink])
+@pytest.mark.parametrize(
+    "around", [{}, {"large.message.store.retry.attempts": 2, "large.message.store.cache.bytes": 99}]
+)
+def test_a_reader_gets_from_the_secondary_what_the_primary_has_lost(
+    tmp_path: Path, harm: Any, around: dict[str, Any]
+) -> None:
+    config = {**chain_config(folder(tmp_path / "new"), folder(tmp_path / "old")), **around}
+    ctx = RecordContext("topic", "value", [])
+    with SerializerChain.from_config(config) as write, DeserializerChain.from_config(config) as read:
+        data = write(DATA, ctx)
+        [stored] = (tmp_path / "new" / "topic").iterdir()
+        harm(stored)
+        assert read(data, ctx) == DATA
+
+
+def test_a_primary_that_hangs_leaves_time_for_the_secondary(tmp_path: Path) -> None:
+    primary = FaultyStore(open_store(folder(tmp_path / "new"), {}))
+    config = {**chain_config(primary, folder(tmp_path / "old")), "large.message.store.timeout.ms": 2000}
+    ctx = RecordContext("topic", "value", [])
+    with SerializerChain.from_config(config) as write, DeserializerChain.from_config(config) as read:
+        data = write(DATA, ctx)
+        with primary.hanging():
+            assert read(data, ctx) == DATA
+
+
+def test_a_payload_that_only_the_primary_can_have_gets_all_of_the_time(stores: Any) -> None:
+    asked: list[bool] = []
+
+    class Mirrored(Mirror):
+        def _first(self, reference: str, read: Any) -> Any:
+            def noted(store: PayloadStore, own: str) -> Any:
+                asked.append(isinstance(store, Deadline))
+                return own.encode()
+
+            return super()._first(reference, noted)
+
+    store = Mirrored(*stores, patience_ms=1)
+    for reference in ("memory:///topic/.1", "memory:///topic/1"):
+        assert store.download(reference) == reference.encode()
+    assert asked == [False, True]
+
+
+def chain_config(primary: object, secondary: object) -> dict[str, Any]:
+    return {
+        "value.serializers": "large-message",
+        "value.deserializers": "large-message",
+        "large.message.threshold.bytes": 0,
+        "large.message.payload.store.class": "mirror",
+        "mirror.primary": primary,
+        "mirror.secondary": secondary,
+    }

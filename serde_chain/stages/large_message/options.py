@@ -115,9 +115,7 @@ FETCH: Final = Option(
     "eager",
     doc="lazy: values are handles (serde_chain.PayloadHandle), whose payloads are fetched when they are asked for",
 )
-TIMEOUT: Final = Option(
-    "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
-)
+TIMEOUT: Final = PayloadStore.TIMEOUT
 CACHE: Final = Option(
     "large.message.store.cache.bytes",
     integer(0),

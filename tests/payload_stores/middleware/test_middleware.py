@@ -2,6 +2,7 @@
 
 import contextvars
 import gc
+import inspect
 import io
 import multiprocessing
 import os
@@ -36,11 +37,13 @@ from payload_stores import (
 from payload_stores.base import CAPABILITIES, Buffer, SupportsRetryCount
 from payload_stores.elsewhere import run_elsewhere
 from payload_stores.hop import HopStore
+from payload_stores.ids import sha256_digest
 from payload_stores.local import LocalStore
 from payload_stores.memory import MemoryStore
 from payload_stores.middleware import Deadline, Middleware, Retry
 from payload_stores.offload_server import FileCredentials, Limits, OffloadApp, add_user
 from payload_stores.testing import FaultyStore, PayloadStoreTests
+from serde_chain import DeserializerChain, RecordContext, SerializerChain
 
 AWAY = PayloadStoreUnavailableError("away")
 
@@ -116,6 +119,94 @@ def test_a_wrapped_store_can_do_what_the_inner_one_can(
 def test_every_optional_protocol_is_handed_on() -> None:
     protocols = {getattr(payload_stores, name) for name in payload_stores.__all__ if name.startswith("Supports")}
     assert protocols == set(CAPABILITIES)
+
+
+def _contract(protocol: type) -> tuple[set[str], set[str]]:
+    """The methods and the attributes of a part of the contract."""
+    methods = {name for name, item in vars(protocol).items() if inspect.isfunction(item) and not name.startswith("_")}
+    attributes = {name for name, kind in inspect.get_annotations(protocol).items() if "ClassVar" not in kind}
+    return methods, attributes
+
+
+@pytest.mark.parametrize("part", [PayloadStore, *CAPABILITIES])
+def test_every_member_of_the_contract_is_the_inner_ones(part: type) -> None:
+    """Also one that is added tomorrow: the contract is read, and not listed."""
+    methods, attributes = _contract(part)
+
+    calls: list[tuple[str, list[Any]]] = []
+
+    def recorded(name: str) -> Any:
+        return lambda _self, *args, **kwargs: calls.append((name, [*args, *kwargs.values()]))
+
+    members = {name: recorded(name) for name in methods - {"configure", "close"}}
+    inner = type("Recorded", (MemoryStore,), members)()
+    vars(inner).update({name: object() for name in attributes})
+    wrapped = Middleware(inner)
+    for name in attributes:
+        assert getattr(wrapped, name) is getattr(inner, name)
+    for name in members:
+        parameters = [*inspect.signature(getattr(part, name)).parameters.values()][1:]
+        named = {each.name: object() for each in parameters}
+        by_name = {each.name: named[each.name] for each in parameters if each.kind is each.KEYWORD_ONLY}
+        by_place = [named[each.name] for each in parameters if each.name not in by_name]
+        getattr(wrapped, name)(*by_place, **by_name)
+        assert calls.pop() == (name, [*by_place, *by_name.values()])
+    configured: list[Any] = []
+    inner.configure = configured.append
+    wrapped.configure({"a": 1})
+    inner.close = lambda: configured.append("closed")
+    wrapped.close()
+    assert configured == [{"a": 1}, "closed"]
+
+
+def test_a_payload_is_verified_as_its_reader_gets_it() -> None:
+    """A subclass that changes payloads does so before they are compared with their digests."""
+
+    class Reversed(Middleware):
+        def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+            return super().publish(topic, bytes(data)[::-1], context)
+
+        def download(self, reference: str) -> bytes:
+            return super().download(reference)[::-1]
+
+    store = Middleware(Reversed(MemoryStore()))
+    reference = store.publish("topic", b"data")
+    assert store.download_verified(reference, size=4, digest=sha256_digest(b"data")) == b"data"
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "deadline": {"large.message.store.timeout.ms": 10_000},
+    "retry": {"large.message.store.retry.attempts": 3},
+    "cache": {"large.message.store.cache.bytes": 1000},
+    "all": {
+        "large.message.store.timeout.ms": 10_000,
+        "large.message.store.retry.attempts": 3,
+        "large.message.store.cache.bytes": 1000,
+    },
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_store_verifies_in_its_own_way_behind_what_the_configuration_puts_around_it(setting: str) -> None:
+    class Verifying(MemoryStore):
+        verified = 0
+
+        def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
+            self.verified += 1
+            return super().download_verified(reference, size=size, digest=digest)
+
+    store = Verifying()
+    config = {
+        "value.serializers": "large-message",
+        "value.deserializers": "large-message",
+        "large.message.payload.store.class": store,
+        "large.message.threshold.bytes": 0,
+        **SETTINGS[setting],
+    }
+    ctx = RecordContext("topic", "value", [])
+    with SerializerChain.from_config(config) as write, DeserializerChain.from_config(config) as read:
+        assert read(write(b"data", ctx), ctx) == b"data"
+    assert store.verified == 1
 
 
 def test_what_a_middleware_does_by_itself_is_not_handed_on() -> None:
