@@ -14,8 +14,10 @@ The tree::
         └── UntrustedReferenceError          outside the configured store, bucket, prefix or folder
 
 ``error.transient`` separates what may work when it is tried again from what will not. ``error.about_record`` separates
-faults of one record from faults of the world around it: only the first are ever passed over, skipped or made null. Both
-are facts about one error, not about its class alone, and survive copies and pickling.
+faults of one record from faults of the world around it: only the first are ever passed over, skipped or made null.
+``error.about_topic`` says that no payload of the reference's topic can be read, and those of others can: a reader whose
+record is of another topic takes that for the record's fault. All are facts about one error, not about its class alone,
+and survive copies and pickling.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ class ContextualError(Exception):
         about_record: Whether the fault is the record's own (its bytes, size, digest, reference or payload), so that
             another record may well be read. Errors of a store, a registry or a key provider that is down, refuses or
             does not exist are not.
+        about_topic: Whether the fault is one of all payloads of the topic in a reference: a record of another topic
+            may have named any.
 
     Args:
         message: What happened, one sentence without a full stop.
@@ -67,6 +71,7 @@ class ContextualError(Exception):
     # The default of a class; one error differs by an attribute of its own.
     transient: bool = False
     about_record: bool = False
+    about_topic: bool = False
 
     def __init__(self, message: str, *, hint: str | None = None, **context: object) -> None:
         unknown = context.keys() - set(self.context_fields)
@@ -106,7 +111,11 @@ class ContextualError(Exception):
         return said.encode(errors="backslashreplace").decode()
 
     def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...], dict[str, object]]:
-        facts: dict[str, object] = {"transient": self.transient, "about_record": self.about_record}
+        facts: dict[str, object] = {
+            "transient": self.transient,
+            "about_record": self.about_record,
+            "about_topic": self.about_topic,
+        }
         return _rebuild, (type(self), self.message, self.hint, self.context, _picklable(self.__cause__)), facts
 
 

@@ -48,7 +48,9 @@ def translated(error: KafkaError, doing: str, **where: str) -> PayloadStoreError
         hint = "Check the user, the password and the mechanism (sasl.*), or the certificates (ssl.*)"
         return PayloadAccessDeniedError(message, hint=hint, store=STORE, **where)
     if name in _DENIED:
-        return PayloadAccessDeniedError(message, hint=_PERMISSIONS, store=STORE, **where)
+        denial = PayloadAccessDeniedError(message, hint=_PERMISSIONS, store=STORE, **where)
+        denial.about_topic = name == "TOPIC_AUTHORIZATION_FAILED"
+        return denial
     if name == "MSG_SIZE_TOO_LARGE":
         return PayloadStoreError(
             message,
@@ -87,10 +89,12 @@ def denied(topic: str, operation: str, resource: str, why: str) -> PayloadAccess
 
 
 def missing_topic(name: str, **where: str) -> PayloadStoreError:
-    """The error of a payload topic that is not there: a fault of the world, not of the record that refers to it."""
-    return PayloadStoreError(
+    """The error of a payload topic that is not there: a fault of the world, unless a record of another topic names it."""
+    error = PayloadStoreError(
         f"the payload topic {name} does not exist",
         hint="If it was deleted, its payloads are gone; otherwise check bootstrap.servers and kafka.payload.topic",
         store=STORE,
         **where,
     )
+    error.about_topic = True
+    return error

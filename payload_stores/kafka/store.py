@@ -13,7 +13,7 @@ import itertools
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, ClassVar, Final, Self
@@ -181,24 +181,25 @@ class KafkaStore(PayloadStore):
 
     def download(self, reference: str) -> bytes:
         """Read a payload's chunks. See :meth:`PayloadStore.download`."""
-        return self._payload(reference).read()
+        with self._payload(reference) as payload:
+            return payload.read()
 
     def read_range(self, reference: str, start: int, length: int) -> bytes:
         """Read the chunks that have a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
         wanted = checked_range(start, length)
-        payload = self._payload(reference)
-        whole = payload.measure()
-        # In CPython, BytesIO accepts and returns its bytes without a copy while nothing else holds them.
-        buffer = io.BytesIO(bytes(max(0, min(wanted.stop, whole.size or 0) - start)))
-        with buffer.getbuffer() as view:
-            if len(view):
-                payload.fill(whole, view, start)
+        with self._payload(reference) as payload:
+            whole = payload.measure()
+            # In CPython, BytesIO accepts and returns its bytes without a copy while nothing else holds them.
+            buffer = io.BytesIO(bytes(max(0, min(wanted.stop, whole.size or 0) - start)))
+            with buffer.getbuffer() as view:
+                if len(view):
+                    payload.fill(whole, view, start)
         return buffer.getvalue()
 
     def open(self, reference: str) -> BinaryIO:
         """Open a payload for reading and seeking. See :class:`~payload_stores.SupportsStreaming`."""
-        payload = self._payload(reference)
-        whole = payload.measure()
+        with self._payload(reference) as payload:
+            whole = payload.measure()
         return open_ranges(whole.size or 0, lambda view, start: payload.fill(whole, view, start))
 
     def delete(self, reference: str) -> None:
@@ -354,14 +355,21 @@ class KafkaStore(PayloadStore):
             )
         return name
 
-    def _payload(self, reference: str) -> Payload:
+    @contextmanager
+    def _payload(self, reference: str) -> Iterator[Payload]:
+        """A payload to be read; errors say whether they are about the topic whose payload it is."""
         place = self._locate(reference)
-        self._check_cluster(place, reference)
-        payload = Payload(
-            self._broker, place, reference, lambda size: self.check_size(size, reference), self.max_payload_bytes
-        )
-        payload.check()
-        return payload
+        try:
+            self._check_cluster(place, reference)
+            payload = Payload(
+                self._broker, place, reference, lambda size: self.check_size(size, reference), self.max_payload_bytes
+            )
+            payload.check()
+            yield payload
+        except PayloadStoreError as error:
+            # A payload topic that all topics share, or a trusted one, was named by the configuration, and not by a record.
+            error.about_topic &= _TOPIC in self._pattern and place.topic == self._payload_topic(place.path[0])
+            raise
 
     def _locate(self, reference: str, *, own_only: bool = False) -> Place:
         """Parse a reference, and refuse what is not the store's, without a request."""

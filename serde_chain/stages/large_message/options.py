@@ -253,7 +253,7 @@ class ReferenceTopics:
         if self._any:
             return
         store = store_of(reference.url)
-        topic = store.topic_of(reference.url) if isinstance(store, SupportsTopics) else None
+        topic = reference_topic(store, reference.url)
         if topic in self._names or (self._same and ctx is not None and ctx.topic and topic == ctx.topic):
             return
         raise UntrustedReferenceError(
@@ -262,6 +262,11 @@ class ReferenceTopics:
             store=store.scheme,
             reference=reference.url[:500],
         )
+
+
+def reference_topic(store: PayloadStore, url: str) -> str | None:
+    """The topic in a reference; None where the store's references contain none."""
+    return store.topic_of(url) if isinstance(store, SupportsTopics) else None
 
 
 def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[ReferenceFormat, str]:

@@ -38,6 +38,7 @@ from serde_chain.stages.large_message.options import (
     STORE,
     STORES,
     ReferenceTopics,
+    reference_topic,
     without_record,
 )
 from serde_chain.stages.large_message.routes import Route, routes_of
@@ -238,16 +239,26 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         """Whether references of the store are to be followed; a reference of no store is an error later."""
         return all(store.fetches for store in self._switched if store is self._owner(reference.url))
 
-    def fetch(self, store: PayloadStore, reference: Reference) -> Buffer | StoredRecord:
+    def fetch(self, store: PayloadStore, reference: Reference, topic: str | None) -> Buffer | StoredRecord:
         """Download a payload, or the whole record that it belongs to, and verify it; in any thread.
 
         Args:
             store: The store that the reference belongs to, or what it is without its deadline.
             reference: The reference of a placeholder.
+            topic: Topic of the record, if it is known. One that names a topic whose payloads cannot be read is at
+                fault itself, unless it is of that topic.
 
         Raises:
             PayloadStoreError: It is gone, out of reach, or not what was published.
         """
+        try:
+            return self._fetch(store, reference, topic)
+        except PayloadStoreError as error:
+            if error.about_topic and topic and reference_topic(store, reference.url) not in {None, topic}:
+                error.about_record = True
+            raise
+
+    def _fetch(self, store: PayloadStore, reference: Reference, topic: str | None) -> Buffer | StoredRecord:
         self._check(store, reference)
         if reference.whole_record:
             if not isinstance(store, SupportsRecords):
@@ -262,7 +273,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         except UntrustedReferenceError:
             if (other := self._other_owner(store, reference.url)) is None:
                 raise
-            return self.fetch(other, reference)
+            return self.fetch(other, reference, topic)
         if reference.compression is not None:
             return offload_codecs.decompress(reference.compression, payload, self._max_bytes)
         return payload
@@ -369,17 +380,19 @@ class Download(Transfer[Buffer | StoredRecord]):
         self._format = reference_format
         self.reference = reference
         self._ctx = ctx
-        self.size, self.key = reference.size, stage.key_of(reference)
+        self._topic = None if ctx is None else ctx.topic
+        # With the topic, since what is another topic's payload may be at fault for one record, and not for another.
+        self.size, self.key = reference.size, (stage.key_of(reference), self._topic)
         self._observe = observer("fetch", ctx, reference.size, store=stage.scheme_of(reference.url))
 
     def run(self) -> Buffer | StoredRecord:
         """Download it within the stage's deadline. See :meth:`Transfer.run`."""
-        return self._observe(self._stage.fetch, self._stage.store_of(self.reference.url), self.reference)
+        return self._observe(self._stage.fetch, self._stage.store_of(self.reference.url), self.reference, self._topic)
 
     def work(self) -> Buffer | StoredRecord:
         """Download it. See :meth:`Transfer.work`."""
         store = without_deadline(self._stage.store_of(self.reference.url))
-        return self._observe(self._stage.fetch, store, self.reference)
+        return self._observe(self._stage.fetch, store, self.reference, self._topic)
 
     def resume(self, payload: Buffer | StoredRecord, /) -> Buffer | PayloadHandle:
         """Put it into the record. See :meth:`Transfer.resume`."""

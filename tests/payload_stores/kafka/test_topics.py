@@ -10,6 +10,8 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from payload_stores import ConfigError, PayloadAccessDeniedError, PayloadStoreError, PublishContext, open_store
+from payload_stores.kafka.place import Place
+from serde_chain import DeserializerChain, RecordContext, SerializationError
 from serde_chain.testing.services import KafkaBroker
 
 if TYPE_CHECKING:
@@ -212,6 +214,7 @@ def test_who_may_write_alone_writes_with_a_warning(
     assert "DescribeConfigs" in caplog.text
     with pytest.raises(PayloadAccessDeniedError) as caught:
         store.download(reference)
+    assert caught.value.about_topic
     assert not caught.value.about_record
     assert new_store(**{"kafka.payload.topic": "{topic}.payloads"}).download(reference) == b"data"
 
@@ -243,6 +246,25 @@ def test_a_topic_that_was_deleted_is_a_fault_of_the_world(
         assert caught.value.hint
     assert list(new_store().list("nothing")) == []
     new_store(**{"kafka.payload.topic": "{topic}.payloads"}).delete(reference)
+
+
+def test_a_topic_that_another_topics_record_names_is_the_fault_of_that_record(
+    broker: KafkaBroker, topic: str, new_store: "NewStore"
+) -> None:
+    """Its writer can name any; a store's own, shared payload topic is named by the configuration."""
+    cluster = Place.of(new_store(), new_store().publish(topic, b"data")).cluster
+    shared = new_store(**{"kafka.payload.topic": f"{topic}-payloads"})
+    per_topic = new_store(**{"kafka.payload.topic": "{topic}.payloads"})
+    for store, payloads in ((shared, f"{topic}-payloads"), (per_topic, f"{topic}.payloads")):
+        chain = DeserializerChain.from_config(
+            {"value.deserializers": "large-message", "large.message.payload.store.class": store}
+        )
+        for reader, is_other in ((topic, False), ("another", store is per_topic)):
+            headers = [("large-message", b"true")]
+            reference = f"kafka://{cluster}/{payloads}/0/0-0/{topic}/1".encode()
+            with pytest.raises(SerializationError, match="does not exist") as caught:
+                chain(reference, RecordContext(reader, "value", headers))
+            assert caught.value.about_record is is_other
 
 
 def test_librdkafka_logs_to_logging(capfd: pytest.CaptureFixture[str]) -> None:
