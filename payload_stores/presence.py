@@ -1,11 +1,19 @@
-"""Whether a payload is there, without reading it."""
+"""Whether payloads are there, without reading them."""
 
 from __future__ import annotations
 
-from payload_stores.base import PayloadStore, SupportsInfo, SupportsRanges
-from payload_stores.errors import PayloadIntegrityError
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Final
 
-__all__ = ["see"]
+from payload_stores.base import PayloadStore, SupportsInfo, SupportsList, SupportsRanges
+from payload_stores.errors import PayloadIntegrityError, PayloadStoreError
+
+__all__ = ["see", "see_others"]
+
+_MOST_OTHERS: Final = 3
 
 
 def see(store: PayloadStore, reference: str, size: int | None = None) -> bool:
@@ -42,3 +50,43 @@ def see(store: PayloadStore, reference: str, size: int | None = None) -> bool:
             f"the payload does not have the {size} bytes that were published", store=store.scheme, reference=reference
         )
     return True
+
+
+def see_others(store: PayloadStore, topic: str, reference: str, known: Iterable[str] = ()) -> bool:
+    """See that other payloads of a topic can be read: then what one is refused for is about that one alone.
+
+    Any writer of a store can put an object there that readers may not read: archived, encrypted with a key of its own,
+    with its own permissions.
+
+    Args:
+        store: The store.
+        topic: The topic whose payloads are tried, a few of them.
+        reference: The one that was refused.
+        known: Others that could be read before, which are tried first.
+
+    Returns:
+        Whether one was seen; False also where the store cannot be listed, and none is known.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> reference = store.publish("refused", b"payload")
+        >>> see_others(store, "refused", reference), store.publish("refused", b"another") and False
+        (False, False)
+        >>> see_others(store, "refused", reference)
+        True
+    """
+    for other in chain(known, _others(store, topic)):
+        if other != reference:
+            with suppress(PayloadStoreError):
+                if see(store, other):
+                    return True
+    return False
+
+
+def _others(store: PayloadStore, topic: str) -> Iterator[str]:
+    """Some payloads of a topic: from a random place on, as there may be many refused ones at the beginning."""
+    if isinstance(store, SupportsList):
+        for prefix in (random.choice("0123456789abcdef"), ""):  # noqa: S311  no secret
+            with suppress(PayloadStoreError):  # the listing is refused as well
+                yield from [info.reference for info in islice(store.list(topic, prefix=prefix), _MOST_OTHERS)]

@@ -89,7 +89,7 @@ def denied(topic: str, operation: str, resource: str, why: str) -> PayloadAccess
 
 
 def missing_topic(name: str, **where: str) -> PayloadStoreError:
-    """The error of a payload topic that is not there: a fault of the world, unless a record of another topic names it."""
+    """The error of a payload topic that is not there: about the record only where that is of another topic."""
     error = PayloadStoreError(
         f"the payload topic {name} does not exist",
         hint="If it was deleted, its payloads are gone; otherwise check bootstrap.servers and kafka.payload.topic",

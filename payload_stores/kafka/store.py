@@ -367,7 +367,7 @@ class KafkaStore(PayloadStore):
             payload.check()
             yield payload
         except PayloadStoreError as error:
-            # A payload topic that all topics share, or a trusted one, was named by the configuration, and not by a record.
+            # A payload topic that all topics share, or a trusted one, is named by the configuration.
             error.about_topic &= _TOPIC in self._pattern and place.topic == self._payload_topic(place.path[0])
             raise
 

@@ -47,7 +47,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class NotAFileError(OSError):
-    """A symbolic link, named pipe or device stands where a file or folder was expected."""
+    """A symbolic link, named pipe, socket or device stands where a file or folder was expected."""
 
 
 @contextmanager
@@ -171,17 +171,21 @@ def _open(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
-        # Which error a link raises differs with the flags and between systems, so look.
-        if _is_link(name, folder):
-            raise NotAFileError(errno.ELOOP, "a symbolic link") from error
+        # Which error links, sockets and devices raise differs with the flags and between systems, so look.
+        if (what := _what_else(name, folder)) is not None:
+            raise NotAFileError(errno.ELOOP, what) from error
         raise
 
 
-def _is_link(name: str, folder: int) -> bool:
+def _what_else(name: str, folder: int) -> str | None:
+    """What there is in place of a file or a folder; None if it is one of them, or nothing."""
     try:
-        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except OSError:
-        return False
+        return None
+    if stat.S_ISLNK(mode):
+        return "a symbolic link"
+    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "something that is not a regular file"
 
 
 def _is_folder(name: str, folder: int) -> bool:

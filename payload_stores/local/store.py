@@ -259,7 +259,8 @@ class LocalStore(references.RootedStore):
             for entry in entries:
                 if entry.name.startswith(".") or not (entry.name == name if slash else entry.name.startswith(name)):
                     continue  # a temporary file, or not wanted
-                with suppress(FileNotFoundError):  # deleted by another program since it was listed
+                # Deleted by another program since it was listed; or another's folder, which keeps none from the rest.
+                with suppress(FileNotFoundError, PermissionError):
                     if entry.is_dir(follow_symlinks=False):
                         with folders.entered(folder, entry.name) as below:
                             yield from self._walk(below, (*path, entry.name), rest)

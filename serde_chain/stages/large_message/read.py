@@ -20,6 +20,7 @@ from payload_stores.errors import (
     PayloadTooLargeError,
     UntrustedReferenceError,
 )
+from payload_stores.presence import see_others
 from serde_chain.base import Buffer, Data, Deserializer, untouched
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError
@@ -84,6 +85,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         # Formats with a mark in the data claim all of it, so they come last.
         self._formats = sorted((find_format(name) for name in accepted), key=lambda each: each.in_band)
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
+        # The last payload of each topic that could be read, shared by the stage as it stands in several chains.
+        self._fetched: dict[str, str] = {}
         self._needs_headers = not all(reference_format.in_band for reference_format in self._formats)
         # Records without headers could only be marked in their bytes.
         self.gives_handles = FETCH.read(config) == LAZY and not is_key
@@ -245,21 +248,35 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         Args:
             store: The store that the reference belongs to, or what it is without its deadline.
             reference: The reference of a placeholder.
-            topic: Topic of the record, if it is known. One that names a topic whose payloads cannot be read is at
-                fault itself, unless it is of that topic.
+            topic: Topic of the record, if it is known: what is refused is the record's fault where other payloads of
+                its topic can be read.
 
         Raises:
             PayloadStoreError: It is gone, out of reach, or not what was published.
         """
+        self._check(store, reference)
         try:
-            return self._fetch(store, reference, topic)
+            payload = self._fetch(store, reference, topic)
         except PayloadStoreError as error:
-            if error.about_topic and topic and reference_topic(store, reference.url) not in {None, topic}:
-                error.about_record = True
+            error.about_record = error.about_record or (
+                topic is not None and not error.transient and self._is_alone(error, store, reference.url, topic)
+            )
             raise
+        if topic is not None:
+            self._fetched[topic] = reference.url
+        return payload
+
+    def _is_alone(self, error: PayloadStoreError, store: PayloadStore, url: str, topic: str) -> bool:
+        """Whether a payload is refused that only this record names: any writer can make such a record."""
+        if error.about_topic:
+            return reference_topic(store, url) != topic
+        known = self._fetched.get(topic)
+        if not see_others(store, topic, url, () if known is None or not store.owns(known) else (known,)):
+            return False
+        error.hint = "Other payloads of the topic can be read, so it is about this one alone"
+        return True
 
     def _fetch(self, store: PayloadStore, reference: Reference, topic: str | None) -> Buffer | StoredRecord:
-        self._check(store, reference)
         if reference.whole_record:
             if not isinstance(store, SupportsRecords):
                 raise UntrustedReferenceError(

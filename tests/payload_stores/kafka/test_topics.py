@@ -249,7 +249,7 @@ def test_a_topic_that_was_deleted_is_a_fault_of_the_world(
 
 
 def test_a_topic_that_another_topics_record_names_is_the_fault_of_that_record(
-    broker: KafkaBroker, topic: str, new_store: "NewStore"
+    topic: str, new_store: "NewStore"
 ) -> None:
     """Its writer can name any; a store's own, shared payload topic is named by the configuration."""
     cluster = Place.of(new_store(), new_store().publish(topic, b"data")).cluster
