@@ -26,12 +26,14 @@ from payload_stores.buffers import Buffer
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["MOST_PATH_BYTES", "ROOM", "Chunk", "Publication", "Record", "cut"]
+__all__ = ["LEAST_BLOCK_BYTES", "MOST_PATH_BYTES", "ROOM", "Chunk", "Publication", "Record", "cut"]
 
 Record: TypeAlias = tuple[bytes, Buffer | None, tuple[tuple[str, bytes], ...]]
 
 MOST_PATH_BYTES: Final = 1024
 """Longest path of a payload: topic and id."""
+LEAST_BLOCK_BYTES: Final = 100
+"""Smallest chunk but the last that a writer makes; a reader's time goes by their number."""
 ROOM: Final = 4096
 """What a chunk leaves of a topic's ``max.message.bytes`` and a client's ``message.max.bytes`` for all but its bytes.
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Generator
 from contextlib import closing
+from typing import Final
 
 from payload_stores.errors import PayloadIntegrityError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.kafka.broker import Broker
-from payload_stores.kafka.chunks import Chunk
+from payload_stores.kafka.chunks import LEAST_BLOCK_BYTES, Chunk
 from payload_stores.kafka.errors import STORE, missing_topic
 from payload_stores.kafka.place import Place
 
 __all__ = ["Payload"]
+
+# A record takes about 10 µs, whatever its size, and a payload topic has those of any writer. So their number is bounded
+# too, in proportion to the payload; its writer makes chunks of at least LEAST_BLOCK_BYTES.
+_UNMEASURED_RECORDS: Final = 10_000
+_FREE_CHUNKS: Final = 1_000
+_FREE_RECORDS: Final = 100_000
 
 
 class Payload:
@@ -39,7 +46,7 @@ class Payload:
         self._check_size = check_size
         self._most_bytes = most_bytes
         self._publication: str | None = None
-        self._is_whole = False
+        self._size: int | None = None  # as its last chunk says, once that was seen
         self._block_bytes: int | None = None
         # Offsets of chunks that were seen.
         self._offsets: dict[int, int] = {0: place.first}
@@ -83,8 +90,8 @@ class Payload:
                     break
                 self._check(chunk, value, offset)
                 self._offsets[chunk.index] = offset
-                self._is_whole = True
                 assert chunk.size is not None  # noqa: S101  the last one has it
+                self._size = chunk.size
                 self._check_size(chunk.size)
                 return chunk
         raise self._gone("its last chunk is not there any more")
@@ -115,18 +122,20 @@ class Payload:
     def _chunks(self, index: int) -> Generator[tuple[Chunk, bytes]]:
         """Its chunks from one on, to the last."""
         known = max(each for each in self._offsets if each <= index)
-        others = 0
+        others = records = 0
         # Every chunk takes an offset, so that it cannot lie before this one.
         with closing(self._messages(self._offsets[known] + index - known)) as messages:
             for offset, chunk, value in messages:
                 if offset > self._place.last:
                     break
+                records += 1
+                self._check_records(records)
                 is_first = self._publication is None
                 if chunk is None or not self._is_own(chunk):
                     if is_first:
                         raise self._gone("another payload is in its place")
                     others += len(value or b"")
-                    if others > self._most_bytes and not self._is_whole:
+                    if others > self._most_bytes and self._size is None:
                         # Any number of writers may have written between its chunks; of one that was not written to its
                         # end, all that its reference spans would be read for nothing.
                         self.measure()
@@ -153,6 +162,13 @@ class Payload:
                 chunk = Chunk.of(message)
                 yield message.offset() or 0, chunk, message.value()
 
+    def _check_records(self, records: int) -> None:
+        """Look at the last chunk after many records, and give up after too many for the size that it says."""
+        if records > _UNMEASURED_RECORDS and self._size is None:
+            self.measure()
+        if self._size is not None and records > _FREE_RECORDS + self._size // LEAST_BLOCK_BYTES:
+            raise self._damaged(f"its {self._size} bytes lie among more than {records - 1} records")
+
     def _is_own(self, chunk: Chunk) -> bool:
         return chunk.path == self._place.key and self._publication in {None, chunk.publication}
 
@@ -164,6 +180,8 @@ class Payload:
             raise self._damaged(f"its chunk {chunk.index} goes with chunks of another size")
         if chunk.count is not None and chunk.count > place.last - place.first + 1:
             raise self._damaged(f"its {chunk.count} chunks cannot lie between its offsets")
+        if chunk.count is not None and chunk.count > _FREE_CHUNKS + (chunk.size or 0) // LEAST_BLOCK_BYTES:
+            raise self._damaged(f"it has {chunk.count} chunks for {chunk.size} bytes")
         if (chunk.index == 0) != (offset == place.first) or chunk.is_last != (offset == place.last):
             raise self._damaged(f"its chunk {chunk.index} is not where its reference says")
         self._publication, self._block_bytes = chunk.publication, chunk.block_bytes

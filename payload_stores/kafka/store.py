@@ -31,7 +31,7 @@ from payload_stores.errors import (
 )
 from payload_stores.ids import sha256_digest
 from payload_stores.kafka.broker import Broker
-from payload_stores.kafka.chunks import MOST_PATH_BYTES, ROOM, Publication, cut
+from payload_stores.kafka.chunks import LEAST_BLOCK_BYTES, MOST_PATH_BYTES, ROOM, Publication, cut
 from payload_stores.kafka.payload import Payload
 from payload_stores.kafka.place import Place
 from payload_stores.kafka.scan import Stored, scan
@@ -316,10 +316,10 @@ class KafkaStore(PayloadStore):
         target = self._topics.prepare(topic, self._payload_topic(topic))
         self._check_own(target.cluster)
         block_bytes = min(target.block_bytes, self._writer.max_record_bytes - ROOM)
-        if block_bytes <= 0:
+        if block_bytes < LEAST_BLOCK_BYTES:
             raise PayloadStoreError(
                 f"the producer's message.max.bytes ({self._writer.max_record_bytes}) leaves no room for chunks",
-                hint=f"Set it to more than {ROOM}",
+                hint=f"Set it to at least {ROOM + LEAST_BLOCK_BYTES}",
                 store=self.scheme,
                 topic=topic,
             )

@@ -341,3 +341,63 @@ def test_leftovers_of_killed_writers(broker: KafkaBroker, store: KafkaStore, pay
     assert store.remove_leftovers(0) == 2
     assert store.remove_leftovers(0) == 0
     assert store.download(kept) == DATA
+
+
+class Counted:
+    """Counts the records that a store reads."""
+
+    def __init__(self, store: KafkaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records = 0
+        read = store._broker.read
+
+        def counted(*args: Any, **options: Any) -> Any:
+            for message in read(*args, **options):
+                self.records += 1
+                yield message
+
+        monkeypatch.setattr(store._broker, "read", counted)
+
+
+def without_counts(records: Records) -> Records:
+    """As those of a stream, whose last chunk alone says how many there are."""
+    return [*((key, value, headers[:1]) for key, value, headers in records[:-1]), records[-1]]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_payload_of_many_small_chunks_is_not_read(
+    broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str], streamed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A record costs the same however small it is: four million of one byte would take 39 s."""
+    monkeypatch.setattr("payload_stores.kafka.payload._UNMEASURED_RECORDS", 500)
+    records = chunks("t/1", bytes(5_000), 1)
+    offsets = write(broker, payloads, without_counts(records) if streamed else records)
+    url = reference(offsets[0], offsets[-1])
+    counted = Counted(store, monkeypatch)
+    for call in (store.download, store.open, lambda url: store.read_range(url, 0, 5_000)):
+        with pytest.raises(PayloadIntegrityError, match="5000 chunks for 5000 bytes") as caught:
+            call(url)
+        assert caught.value.about_record
+    assert counted.records < 600
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["unfinished", "whole"])
+def test_many_tombstones_between_chunks_are_not_read(
+    broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str], ends: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("payload_stores.kafka.payload._UNMEASURED_RECORDS", 500)
+    monkeypatch.setattr("payload_stores.kafka.payload._FREE_RECORDS", 1_000)
+    first, last = chunks("t/1", bytes(2_000))
+    tombstones: Records = [(b"t/2/0000000000000000/0", None, [])] * 3_000
+    offsets = write(broker, payloads, [first, *tombstones, *([last] if ends else tombstones[:1])])
+    counted = Counted(store, monkeypatch)
+    with pytest.raises(
+        PayloadIntegrityError if ends else PayloadNotFoundError, match="1020 records|last chunk"
+    ) as caught:
+        store.download(reference(offsets[0], offsets[-1]))
+    assert caught.value.about_record
+    assert counted.records < 1_100
+    if ends:
+        monkeypatch.setattr("payload_stores.kafka.payload._FREE_RECORDS", 3_000)
+        assert store.download(reference(offsets[0], offsets[-1])) == bytes(2_000)

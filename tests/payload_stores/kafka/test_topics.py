@@ -260,7 +260,7 @@ def test_a_topic_that_another_topics_record_names_is_the_fault_of_that_record(
             {"value.deserializers": "large-message", "large.message.payload.store.class": store}
         )
         for reader, is_other in ((topic, False), ("another", store is per_topic)):
-            headers = [("large-message", b"true")]
+            headers: list[tuple[str, str | bytes | None]] = [("large-message", b"true")]
             reference = f"kafka://{cluster}/{payloads}/0/0-0/{topic}/1".encode()
             with pytest.raises(SerializationError, match="does not exist") as caught:
                 chain(reference, RecordContext(reader, "value", headers))
