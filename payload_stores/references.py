@@ -8,7 +8,7 @@ the store's own decision.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
@@ -124,6 +124,22 @@ class Roots:
             return 0
         covering = (root for root in (self.own, *self._trusted) if root.covers(location))
         return max((1 + len(root.segments) for root in covering), default=0)
+
+    def listed(self, path: Sequence[str]) -> str | None:
+        """The reference of a path that a listing has found below the store's own prefix.
+
+        Others may write there too, under names to which no reference leads: what is listed can be deleted.
+
+        Returns:
+            The reference; None if there is none.
+        """
+        try:
+            reference = self.url(path)
+            if not all(map(_ID_SEGMENT.fullmatch, path)):  # ids by far
+                self.locate(reference, own_only=True)
+        except (UntrustedReferenceError, UnicodeEncodeError):  # names of files may be no text
+            return None
+        return reference
 
     def url(self, path: Iterable[str]) -> str:
         """The reference of a path below the store's own prefix."""

@@ -46,6 +46,7 @@ _COUNT: Final = "payload-chunks"
 _SIZE: Final = "payload-size"
 _DIGEST: Final = "payload-digest"
 _KEY: Final = re.compile(rb"(.+)/([0-9a-f]{16})/(0|[1-9]\d{0,9})", re.DOTALL)
+_MOST_TAIL: Final = len("/0123456789abcdef/") + 10
 _NUMBER: Final = re.compile(rb"\d{1,18}")
 
 
@@ -72,7 +73,9 @@ class Chunk:
     @classmethod
     def of(cls, message: Message) -> Self | None:
         """Read a record's key and headers; None if it is not a chunk."""
-        match = _KEY.fullmatch(message.key() or b"")
+        key = message.key() or b""
+        # Before anything of it is kept: a listing has an entry for each payload.
+        match = _KEY.fullmatch(key) if len(key) <= MOST_PATH_BYTES + _MOST_TAIL else None
         if match is None:
             return None
         path, publication, index = match.groups()

@@ -230,7 +230,10 @@ class KafkaStore(PayloadStore):
         for place, stored in self._scan(name, topic=topic):
             modified = datetime.fromtimestamp(stored.modified_ms / 1000, UTC)
             if stored.is_whole and stored.path.startswith(begin) and (before is None or modified < before):
-                yield PayloadInfo(place.url(self.scheme), stored.size or 0, modified)
+                reference = place.url(self.scheme)
+                with suppress(UntrustedReferenceError):  # of another writer, under a name to which no reference leads
+                    self._locate(reference, own_only=True)
+                    yield PayloadInfo(reference, stored.size or 0, modified)
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         """Write tombstones for the chunks that killed writers have left; reads all payload topics of this pattern.

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 __all__ = [
     "MARKER",
+    "MOST_FOLDERS",
     "Folder",
     "NotAFileError",
     "copy_all",
@@ -40,6 +41,9 @@ Folder: TypeAlias = AbstractContextManager[int]
 # Folder in the root of a store, for payloads that are being written. Where it is, there is a store: an empty mount
 # point has none. It is a folder, not a file, because `find -type f -mtime … -delete` is a usual way to expire payloads.
 MARKER: Final = ".payload-store"
+
+MOST_FOLDERS: Final = 64
+"""Folders in folders that are looked into: each is kept open, and what lies deeper was put there by another program."""
 
 _SUFFIX: Final = ".part"
 _COPY_BYTES: Final = 1 << 20
@@ -255,15 +259,16 @@ def remove_temporary(folder: int, older_than_ms: int, *, below: bool) -> int:
     return removed
 
 
-def temporary_files(folder: int, older_than_ms: int, *, below: bool) -> Iterator[tuple[int, str]]:
+def temporary_files(folder: int, older_than_ms: int, *, below: bool, depth: int = 0) -> Iterator[tuple[int, str]]:
     """The files that :func:`remove_temporary` removes, each with its open folder."""
     limit = time.time() - older_than_ms / 1000
     with os.scandir(folder) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError, NotAFileError):  # gone, or replaced, since it was listed
-                if below and entry.is_dir(follow_symlinks=False):
+            # Gone, or replaced, since it was listed; or another's.
+            with suppress(FileNotFoundError, NotAFileError, PermissionError):
+                if below and depth < MOST_FOLDERS and entry.is_dir(follow_symlinks=False):
                     with entered(folder, entry.name) as next_folder:
-                        yield from temporary_files(next_folder, older_than_ms, below=True)
+                        yield from temporary_files(next_folder, older_than_ms, below=True, depth=depth + 1)
                 elif is_temporary(entry.name) and entry.stat(follow_symlinks=False).st_mtime <= limit:
                     yield folder, entry.name
 

@@ -262,12 +262,14 @@ class LocalStore(references.RootedStore):
                 # Deleted by another program since it was listed; or another's folder, which keeps none from the rest.
                 with suppress(FileNotFoundError, PermissionError):
                     if entry.is_dir(follow_symlinks=False):
-                        with folders.entered(folder, entry.name) as below:
-                            yield from self._walk(below, (*path, entry.name), rest)
+                        if len(path) < folders.MOST_FOLDERS:
+                            with folders.entered(folder, entry.name) as below:
+                                yield from self._walk(below, (*path, entry.name), rest)
                     elif entry.is_file(follow_symlinks=False) and not slash:
                         status = entry.stat(follow_symlinks=False)
                         modified = datetime.fromtimestamp(status.st_mtime, UTC)
-                        yield PayloadInfo(self.roots.url((*path, entry.name)), status.st_size, modified)
+                        if (reference := self.roots.listed((*path, entry.name))) is not None:
+                            yield PayloadInfo(reference, status.st_size, modified)
 
     def _check_path(self) -> None:
         """Report when the store is opened what would otherwise show with the first large message."""

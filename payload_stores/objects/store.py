@@ -10,6 +10,8 @@ in all. With the defaults a request takes less than a minute in the worst case, 
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectsStore"]
 
+_log = logging.getLogger("payload_stores")
+
 # Parts of a stream under way at once; with the one being read and some blocks that is less than 32 MiB.
 _STREAM_AHEAD: Final = 2
 _MAX_BACKOFF_MS: Final = 1_000
@@ -48,6 +52,11 @@ _MAX_BACKOFF_MS: Final = 1_000
 _MAX_NAME_BYTES: Final = 1024
 _MAX_LINK_SECONDS: Final = 7 * 86_400
 _LIST_ITEMS: Final = 1000
+# obstore refuses a page of a listing for one name with a segment that is empty, "." or "..", or a control character.
+_REFUSED_NAME: Final = re.compile(r'Path "(.*)"(?:: Encountered illegal| contained empty)', re.DOTALL)
+_ILLEGAL: Final = re.compile(r"(?<=/)\.{1,2}(?=/|\Z)|(?<=/)(?=/)|[\x00-\x1f\x7f]")
+# What such a name can be followed by, in the order of listings.
+_LEGAL: Final = "!$&'()+,-0123456789:;=@ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 # What ids are made of, in the order of listings.
 _ORDER: Final = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~"
 _ALIASES: Final = {"gcs": "gs", "s3a": "s3", "azure": "az", "abfs": "az", "abfss": "az", "adl": "az"}
@@ -220,7 +229,7 @@ class ObjectsStore(BucketStore):
             # obstore lists whole folders: what comes before the prefix is passed over by the server, and behind it the
             # reading ends.
             offset = _before(start) if prefix and self._clients.is_ordered else None
-            for page in client.list(start.rpartition("/")[0], offset=offset, chunk_size=_LIST_ITEMS):
+            for page in self._pages(client, start.rpartition("/")[0], offset):
                 for item in page:
                     name = item["path"]
                     if not name.startswith(start):
@@ -228,9 +237,27 @@ class ObjectsStore(BucketStore):
                             return
                         continue
                     modified = item["last_modified"].astimezone(UTC)
-                    if before is None or modified < before:
-                        reference = references.to_url(self.scheme, self.roots.own.host, name.split("/"))
+                    path = name.split("/")[len(self.roots.own.segments) :]
+                    if (before is None or modified < before) and (reference := self.roots.listed(path)) is not None:
                         yield PayloadInfo(reference, item["size"], modified)
+
+    def _pages(self, client: Client, folder: str, offset: str | None) -> Iterator[Any]:
+        """Pages of a listing; where one has a name that obstore refuses, the listing goes on behind that name."""
+        while True:
+            try:
+                yield from client.list(folder, offset=offset, chunk_size=_LIST_ITEMS)
+            except Exception as error:
+                refused = _REFUSED_NAME.search(str(error))
+                behind = _behind(refused[1]) if refused and self._clients.is_ordered else None
+                if behind is None or (offset is not None and behind <= offset):
+                    raise
+                _log.warning(
+                    "a name of another writer in %s hides what is listed with it, up to 1,000 payloads: %.200r",
+                    *(folder, refused[1] if refused else ""),
+                )
+                offset = behind
+            else:
+                return
 
     def worst_case_ms(self) -> int:
         """Longest time in ms until a request without an answer has failed for good.
@@ -343,3 +370,18 @@ def _before(start: str) -> str | None:
     """A name that comes before all that begin with a text of an id's characters; None if there is none of use."""
     at = _ORDER.find(start[-1])
     return f"{start[:-1]}{_ORDER[at - 1]}~" if at > 0 else None
+
+
+def _behind(name: str) -> str | None:
+    """The next name that obstore takes behind one that it refuses; None if there is none."""
+    found = _ILLEGAL.search(name)
+    if found is None:
+        return None
+    is_control = found[0] not in {"", ".", ".."}
+    before, illegal = (name[: found.start()], found[0]) if is_control else (name[: found.end()], "/")
+    while before:
+        after = next((each for each in _LEGAL if each > illegal), None)
+        if after is not None:
+            return before + after
+        before, illegal = before[:-1], before[-1]
+    return None

@@ -250,11 +250,10 @@ class S3Store(BucketStore):
             for page in pages:
                 field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
                 for item in page.get("Contents", ()):
-                    path = tuple(item["Key"].split("/"))
+                    path = item["Key"].split("/")[len(self.roots.own.segments) :]
                     modified = item["LastModified"].astimezone(UTC)
-                    # Some tools put objects with an empty name there, to show a folder.
-                    if all(path) and (before is None or modified < before):
-                        yield PayloadInfo(references.to_url(self.scheme, self._bucket, path), item["Size"], modified)
+                    if (before is None or modified < before) and (reference := self.roots.listed(path)) is not None:
+                        yield PayloadInfo(reference, item["Size"], modified)
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         """Abort uploads in parts that killed writers have left below ``s3.prefix``, whose parts are paid for.

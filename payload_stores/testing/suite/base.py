@@ -65,6 +65,19 @@ class StoreTests:
         """
         pytest.skip("the suite has no raw_read(reference), which reads a payload past the store")
 
+    def raw_write(self, reference: str, name: str, data: bytes) -> None:
+        """Write something past the store, as other programs may, in place of a payload's id; to be overridden.
+
+        Args:
+            reference: A payload of the topic.
+            name: What is written in place of its id, as it is.
+            data: The bytes.
+
+        Raises:
+            ValueError: The server has no such names.
+        """
+        pytest.skip("the suite has no raw_write(reference, name, data), which writes past the store")
+
     def open_with_id(self, config: Mapping[str, object], payload_id: str) -> PayloadStore:
         """The store with an id of the user's own (KIP-1159: ``PayloadStore.id`` may be overridden)."""
 

@@ -8,6 +8,7 @@ import io
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -31,6 +32,29 @@ from payload_stores.testing.suite.base import StoreTests, payload
 __all__ = ["OptionalTests"]
 
 _CONTENT: Final = PublishContext("content")
+# What no reference can name, and what one can; behind the first of them there are ids.
+_ODD_NAMES: Final = (
+    *(
+        "\x01",
+        "a b",
+        "..",
+        ".",
+        "../x",
+        "x/../y",
+        "x//y",
+        "x/",
+        "x\\y",
+        "\x7f",
+        "0\x7f",
+        "x\ny",
+        ".x",
+        "ä",
+        "%2e%2e",
+        "x?y",
+        "x#y",
+    ),
+    *("x" * 255, "/".join("x" * 100), "\udcff"),
+)
 
 
 class OptionalTests(StoreTests):
@@ -85,6 +109,20 @@ class OptionalTests(StoreTests):
         assert len(listed) == len(sizes)
         assert all(abs(datetime.now(UTC) - info.modified) < timedelta(hours=1) for info in listed)
         assert list(store.list("nothing-here")) == []
+
+    def test_what_is_listed_can_be_deleted(self, store: PayloadStore) -> None:
+        """Whatever others have put there: an error for one of their names would end every sweep."""
+        if not (isinstance(store, SupportsList) and isinstance(store, SupportsDelete)):
+            pytest.skip("the store cannot list or delete")
+        kept = store.publish(self.topic, b"data")
+        for name in _ODD_NAMES:
+            with suppress(ValueError):
+                self.raw_write(kept, name, b"of another program")
+        listed = [info.reference for info in store.list(self.topic)]
+        assert kept in listed
+        for reference in listed:
+            store.delete(reference)
+        assert kept not in {info.reference for info in store.list(self.topic)}
 
     def test_a_part_of_a_list(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsList):

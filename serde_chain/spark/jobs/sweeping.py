@@ -59,7 +59,8 @@ class SweepReport:
         deleted: How many were deleted; those that were renewed or deleted meanwhile are not.
         bytes: The bytes of what was deleted; in a dry run, of the orphans.
         manifest: The file that lists what was deleted, a JSON object a line; None if nothing was.
-        warnings: What the operator should know: a short grace period, stores that were left out.
+        warnings: What the operator should know: a short grace period, stores that were left out, placeholders that
+            cannot be read, payloads that could not be deleted.
     """
 
     live: int
@@ -102,8 +103,8 @@ def sweep(
 
     Raises:
         ConfigError: The configuration is wrong, or none of its stores can list and delete.
-        JobError: A topic is not there, cannot be read to its end, or is empty although it has payloads; a placeholder
-            cannot be read; a store failed. Nothing is deleted after that; run it again.
+        JobError: A topic is not there, cannot be read to its end, or is empty although it has payloads; most
+            placeholders cannot be read; a store failed. Nothing is deleted after that; run it again.
         MissingDependencyError: A package is missing.
 
     Example:
@@ -170,6 +171,7 @@ class _Sweep:
         self._listed_apart: DataFrame | None = None
         self._read: list[Referring] = []
         self._ends: Ends = {}
+        self._placeholders = self._malformed = 0
         self.warnings: list[str] = []
 
     def warn(self, config: Mapping[str, object]) -> None:
@@ -281,19 +283,35 @@ class _Sweep:
     def _keep(self, first: Ends, ends: Ends) -> Referring:
         referring = self._topics.read(first, ends)
         self._read.append(referring)
+        self._look_at_malformed(referring.rows)
+        return referring
+
+    def _look_at_malformed(self, rows: DataFrame) -> None:
+        """Count placeholders that no reader can read: they keep nothing alive, and any writer can make them.
+
+        Raises:
+            JobError: The configuration, and not the record, seems to be why: most are malformed, or a registry or a key
+                provider does not answer.
+        """
         with spark_errors("the topics cannot be read"):
-            bad = referring.rows.where("kind is not null").limit(1).collect()
-        if bad:
-            [row] = bad
+            counted = rows.agg(functions.count("*"), functions.count_if("malformed")).first()
+            bad = rows.where("kind is not null").orderBy("malformed").limit(1).collect()
+        self._placeholders += counted[0]
+        self._malformed += counted[1]
+        if not bad:
+            return
+        [row] = bad
+        where = {"topic": row["topic"], "partition": row["partition"], "offset": row["offset"]}
+        if not row["malformed"] or 2 * self._malformed > self._placeholders:
             raise JobError(
                 f"the {row['field']} of a record has the mark of a placeholder and cannot be read, so it is not known "
                 f"which payload it needs: {row['kind']}: {row['message']}",
                 hint="Correct the configuration's stages and large.message.accept, or let the record go",
-                topic=row["topic"],
-                partition=row["partition"],
-                offset=row["offset"],
+                **where,
             )
-        return referring
+        self._warn(
+            f"{counted[1]} placeholders cannot be read, and keep no payload; one is at {where}: {row['message']}"
+        )
 
     def _in_use(self, read: Sequence[Referring]) -> DataFrame:
         """The names of payloads in use."""
@@ -321,7 +339,7 @@ class _Sweep:
     def _count_live(self) -> int:
         if not self._read:
             return 0
-        rows = reduce(DataFrame.unionAll, (referring.rows.select("reference") for referring in self._read))
+        rows = reduce(DataFrame.unionAll, (referring.rows.select("reference").dropna() for referring in self._read))
         with spark_errors("the records cannot be counted"):
             return rows.distinct().count()
 
@@ -344,6 +362,7 @@ class _Sweep:
     def _delete(self, manifest: Manifest, orphans: int) -> tuple[int, int]:
         """Delete the orphans; returns how many, and their bytes."""
         deleted = size = 0
+        refused: list[PayloadStoreError] = []
         compared = len(self._read)
         with ThreadPoolExecutor(_IN_FLIGHT, "serde-chain-sweep") as pool:
             for page in self._orphans.read() if orphans else ():
@@ -354,9 +373,14 @@ class _Sweep:
                         done = list(pool.map(lambda row: self._delete_one(manifest, row), part))
                     except PayloadStoreError as error:
                         raise _failed(f"the sweep ended after at least {deleted} deletions", error) from error
-                    deleted += sum(done)
-                    size += sum(row["size"] for row, gone in zip(part, done, strict=True) if gone)
+                    deleted += sum(gone is True for gone in done)
+                    size += sum(row["size"] for row, gone in zip(part, done, strict=True) if gone is True)
+                    refused += [error for error in done if isinstance(error, PayloadStoreError)]
+                    if len(refused) > deleted:
+                        raise _failed(f"the sweep ended after {deleted} deletions", refused[0]) from refused[0]
                     self._progress("payloads deleted", deleted)
+        if refused:
+            self._warn(f"{len(refused)} payloads could not be deleted; one of them: {refused[0]}")
         return deleted, size
 
     def _still_orphans(self, page: Any, came: Sequence[Referring]) -> list[dict[str, Any]]:
@@ -367,12 +391,18 @@ class _Sweep:
         rows: list[dict[str, Any]] = page.to_pylist()
         return rows
 
-    def _delete_one(self, manifest: Manifest, row: Mapping[str, Any]) -> bool:
+    def _delete_one(self, manifest: Manifest, row: Mapping[str, Any]) -> bool | PayloadStoreError:
+        """Whether it was deleted; the error where this one is refused, since another writer may have put it there."""
         folder: Folder = self._folders[row["folder"]]
-        if not folder.is_old(row["reference"], self._before):
-            return False
-        manifest.note(row["reference"], row["size"], _time(row["modified"]))
-        folder.delete(row["reference"])
+        try:
+            if not folder.is_old(row["reference"], self._before):
+                return False
+            manifest.note(row["reference"], row["size"], _time(row["modified"]))
+            folder.delete(row["reference"])
+        except PayloadStoreError as error:
+            if error.transient:
+                raise
+            return error
         return True
 
 

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession, functions
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
 
 from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
 from serde_chain.errors import JobError
@@ -33,6 +33,7 @@ _FOUND: Final = ArrayType(
             StructField("names", ArrayType(LongType())),
             StructField("kind", StringType()),
             StructField("message", StringType()),
+            StructField("malformed", BooleanType()),
         ]
     )
 )
@@ -71,7 +72,8 @@ class Referring(NamedTuple):
 
     Attributes:
         rows: ``topic``, ``partition``, ``offset``, ``field``, ``reference``, ``names``; ``kind`` and ``message``
-            of a placeholder that cannot be read, or of a payload with a problem.
+            of a placeholder that cannot be read, or of a payload with a problem; whether the placeholder is
+            ``malformed``.
         counts: How many records were read, by topic.
         left: The topics that had records when all was read.
     """

@@ -24,6 +24,7 @@ LISTED: Final = "name bigint, reference string, size bigint, modified bigint, fo
 
 _DIGITS: Final = 16
 _ANY_ID: Final = "-"
+_MOST_NAMES: Final = 64
 
 # Each has one hexadecimal digit, so that all have about as many payloads, and some of the other characters.
 SHARES: Final = tuple((FIRST_CHARACTERS[at], *FIRST_CHARACTERS[_DIGITS + at :: _DIGITS]) for at in range(_DIGITS))
@@ -126,7 +127,8 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
     of them is one to the other. So its names are all that may be a topic and an id in the reference, and the whole.
 
     A name is a number, the hash of its segments from the last to the first: all of them take one pass, however often a
-    reference has the topic in it. Two payloads may have one: an orphan then stays.
+    reference has the topic in it. Two payloads may have one: an orphan then stays. There are at most 64 of them, those
+    of the shortest ids: a writer may repeat the topic thousands of times.
 
     Args:
         reference: The reference.
@@ -141,7 +143,7 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
     hashed = blake2b(digest_size=8)
     for segment in reversed(unquote(reference).split("/")):
         hashed.update(segment.encode(errors="surrogatepass") + b"/")
-        if segment in topics:
+        if segment in topics and len(names) < _MOST_NAMES - 1:
             names.append(hashed.digest())
     return [int.from_bytes(name, "big", signed=True) for name in (*names, hashed.digest())]
 

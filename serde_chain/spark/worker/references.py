@@ -39,7 +39,7 @@ def find_references(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
     Yields:
         ``pyarrow.StringArray``: for each record a JSON list of what it refers to; null for nothing. A placeholder that
-        cannot be read has the kind and message of its error.
+        cannot be read has the kind and message of its error, and whether it is malformed by itself.
     """
     give_back_at_once()
     with chains.use(pickled, _Finder) as finder:
@@ -144,7 +144,8 @@ class _Entry:
         try:
             yield
         except ContextualError as error:
-            self.shown |= {"kind": type(error).__name__, "message": error.message}
+            malformed = error.about_record and self.reference is None
+            self.shown |= {"kind": type(error).__name__, "message": error.message, "malformed": malformed}
 
     def begin(self) -> Any:
         """Begin to read the payload; as ``DeserializerChain.begin``."""

@@ -364,7 +364,7 @@ def without_counts(records: Records) -> Records:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_payload_of_many_small_chunks_is_not_read(
+def test_a_payload_of_many_small_chunks_is_not_read(  # noqa: PLR0917, fixtures
     broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str], streamed: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -382,7 +382,7 @@ def test_a_payload_of_many_small_chunks_is_not_read(
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["unfinished", "whole"])
-def test_many_tombstones_between_chunks_are_not_read(
+def test_many_tombstones_between_chunks_are_not_read(  # noqa: PLR0917, fixtures
     broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str], ends: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -393,7 +393,7 @@ def test_many_tombstones_between_chunks_are_not_read(
     offsets = write(broker, payloads, [first, *tombstones, *([last] if ends else tombstones[:1])])
     counted = Counted(store, monkeypatch)
     with pytest.raises(
-        PayloadIntegrityError if ends else PayloadNotFoundError, match="1020 records|last chunk"
+        PayloadIntegrityError if ends else PayloadNotFoundError, match=r"1020 records|last chunk"
     ) as caught:
         store.download(reference(offsets[0], offsets[-1]))
     assert caught.value.about_record

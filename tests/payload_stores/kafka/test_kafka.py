@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import confluent_kafka
 import pytest
 
+from payload_stores.kafka.chunks import Publication
 from payload_stores.testing import PayloadStoreTests
 from serde_chain.testing.services import KafkaBroker
 
@@ -52,3 +53,13 @@ class TestKafkaStore(PayloadStoreTests):
         assert chunks
         assert all(chunk.value() is not None for chunk in chunks)
         return b"".join(chunk.value() or b"" for chunk in chunks)
+
+    def raw_write(self, reference: str, name: str, data: bytes) -> None:
+        payload_topic = reference.split("/")[3]
+        path = f"{self.topic}/{name}"
+        if "\udcff" in name:
+            raise ValueError("is no text")
+        producer = confluent_kafka.Producer(self.broker.client_config())
+        for key, value, headers in Publication(path, 1000).records([data], len(data)):
+            producer.produce(payload_topic, bytes(value or b""), key, headers=list(headers))
+        assert producer.flush(30) == 0

@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import stat
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -36,6 +37,13 @@ class TestLocalStore(PayloadStoreTests):
 
     def raw_read(self, reference: str) -> bytes:
         return Path(unquote(reference.removeprefix("file://"))).read_bytes()
+
+    def raw_write(self, reference: str, name: str, data: bytes) -> None:
+        path = Path(unquote(reference.removeprefix("file://"))).parent / name
+        if ".." in name.split("/") or path.is_dir() or path.parent.is_file():
+            raise ValueError("names what is there already")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 class TestWithoutFsync(PayloadStoreTests):
@@ -356,3 +364,17 @@ def test_content_of_another_user_is_written_again(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "utime", refuse)
     assert store.publish("topic", b"data", CONTENT) == reference
     assert file.stat().st_ino != before.st_ino
+
+
+def test_folders_in_folders_end_no_listing(store: LocalStore, root: Path) -> None:
+    reference = store.publish("topic", b"data")
+    here = os.open(root / "topic", os.O_RDONLY)
+    for _ in range(1_500):  # as deep as no path is long
+        os.mkdir("n", dir_fd=here)
+        below = os.open("n", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    assert [info.reference for info in store.list("topic")] == [reference]
+    assert store.remove_leftovers(0) == store.count_leftovers(0) == 0
+    subprocess.run(["rm", "-r", root / "topic"], check=True)

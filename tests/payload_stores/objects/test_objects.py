@@ -19,10 +19,13 @@ from payload_stores import (
     ConfigError,
     PayloadAccessDeniedError,
     PayloadIntegrityError,
+    PayloadStore,
     PayloadStoreError,
     PayloadStoreUnavailableError,
     PayloadTooLargeError,
     PublishContext,
+    SupportsDelete,
+    SupportsList,
     UntrustedReferenceError,
     open_store,
 )
@@ -51,6 +54,23 @@ class TestObjectsStore(PayloadStoreTests):
     def raw_read(self, reference: str) -> bytes:
         _, _, bucket, key = unquote(reference).split("/", 3)
         return self.client.get_object(Bucket=bucket, Key=key)["Body"].read()
+
+    def raw_write(self, reference: str, name: str, data: bytes) -> None:
+        _, _, bucket, key = unquote(reference).split("/", 3)
+        self.client.put_object(Bucket=bucket, Key=f"{key.rpartition('/')[0]}/{name}", Body=data)
+
+    def test_what_is_listed_can_be_deleted(self, store: PayloadStore) -> None:
+        """obstore lists nothing of a page that has one name which it refuses; behind that, the list goes on."""
+        assert isinstance(store, SupportsList)
+        assert isinstance(store, SupportsDelete)
+        first, last = (store.publish(self.topic, b"data", PublishContext(payload_id=one)) for one in ("00", "zz"))
+        for name in ("0\x7f", "..", ".", "../x", "x/../y", "x//y", "\x01", "y\\y", "y\x7f"):
+            self.raw_write(first, name, b"of another program")
+        listed = [info.reference for info in store.list(self.topic)]
+        assert last in listed
+        for reference in listed:
+            store.delete(reference)
+        assert last not in {info.reference for info in store.list(self.topic)}
 
 
 # Configuration

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from botocore.exceptions import ClientError
 
 from payload_stores import (
     ConfigError,
@@ -44,6 +45,13 @@ class TestS3Store(PayloadStoreTests):
     def raw_read(self, reference: str) -> bytes:
         _, _, bucket, key = unquote(reference).split("/", 3)
         return self.client.get_object(Bucket=bucket, Key=key)["Body"].read()
+
+    def raw_write(self, reference: str, name: str, data: bytes) -> None:
+        _, _, bucket, key = unquote(reference).split("/", 3)
+        try:
+            self.client.put_object(Bucket=bucket, Key=f"{key.rpartition('/')[0]}/{name}", Body=data)
+        except ClientError as error:
+            raise ValueError("moto has no such names") from error
 
 
 @pytest.fixture

@@ -19,12 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from payload_stores import open_store
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext, SupportsDelete, SupportsInfo
-from payload_stores.errors import PayloadStoreUnavailableError
+from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreUnavailableError
 from payload_stores.local import LocalStore
 from serde_chain import ConfigError, Consumer, Producer, RecordContext, SerializerChain
 from serde_chain.errors import JobError
 from serde_chain.spark.jobs import listing, sweep, sweeping
 from serde_chain.spark.jobs.topics import Referring, Topics
+from serde_chain.spark.plan.folders import names_of
 from serde_chain.spark.plan.referring import plan_reading
 from serde_chain.testing.services import KafkaBroker, S3Server
 from serde_chain.wire.kip1159 import MARKER
@@ -224,16 +225,58 @@ def test_a_topic_that_is_made_anew_meanwhile_ends_the_sweep(
     assert len(stored(store, topic)) == 2
 
 
-def test_a_placeholder_that_cannot_be_read_ends_the_sweep(
+def test_malformed_placeholders_keep_nothing_and_end_no_sweep(
+    spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
+) -> None:
+    """Any writer can make some; where most are, the configuration is more likely to be wrong."""
+    send(topic, payload(0))
+    used = stored(store, topic)
+    store.publish(topic, payload(1))
+    refer(config, topic, "x" * 20_000)
+    report = sweep(spark, config, topic, grace_ms=0, delete=True)
+    assert (report.live, report.deleted) == (1, 1)
+    assert stored(store, topic) == used
+    [warning] = [text for text in report.warnings if "placeholders" in text]
+    assert warning.startswith("1 placeholders cannot be read")
+    assert "'offset': 1" in warning
+    store.publish(topic, payload(1))
+    refer(config, topic, "y" * 20_000)
+    with pytest.raises(JobError, match="DecodeError: the large-message reference is malformed") as caught:
+        sweep(spark, config, topic, grace_ms=0, delete=True)
+    assert caught.value.topic == topic
+    assert len(stored(store, topic)) == 2
+
+
+class Refusing(LocalStore):
+    """Has a payload that this user may not delete."""
+
+    scheme = "file"
+    refused = ""
+
+    def delete(self, reference: str) -> None:
+        if reference == Refusing.refused:
+            raise PayloadAccessDeniedError("it is another's", store="local")
+        super().delete(reference)
+
+
+def test_payloads_that_cannot_be_deleted_end_no_sweep(
     spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
 ) -> None:
     send(topic, payload(0))
-    store.publish(topic, payload(1))
-    refer(config, topic, "x" * 20_000)
-    with pytest.raises(JobError, match="DecodeError: the large-message reference is malformed") as caught:
+    used = stored(store, topic)
+    Refusing.refused = store.publish(topic, payload(1))
+    store.publish(topic, payload(2))
+    config["large.message.payload.store.class"] = Refusing
+    report = sweep(spark, config, topic, grace_ms=0, delete=True)
+    assert (report.orphans, report.deleted) == (2, 1)
+    assert stored(store, topic) == {*used, Refusing.refused}
+    assert "1 payloads could not be deleted" in report.warnings[-1]
+    with pytest.raises(JobError, match="it is another's"):
         sweep(spark, config, topic, grace_ms=0, delete=True)
-    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 1)
-    assert len(stored(store, topic)) == 2
+
+
+def test_a_reference_has_a_few_names() -> None:
+    assert len(names_of("s3://b/" + "t/" * 4_000 + "1", {"t"})) == 64
 
 
 def test_formats_that_the_configuration_leaves_out_are_in_use(
