@@ -48,7 +48,7 @@ class Upload:
     """The fields that came with a payload.
 
     Attributes:
-        id: The message's id: the first header ``_id`` that has the 16 bytes of a UUID, otherwise a new one.
+        id: The message's id: the last header ``_id`` that has the 16 bytes of a UUID, otherwise a new one.
         headers: All headers, in order.
         key: The record's key.
         size: The payload's size in bytes.
@@ -127,8 +127,9 @@ class UploadParser:
         if not isinstance(size, int):
             self._wrong("there is no message")
         assert isinstance(headers, list)  # noqa: S101  for mypy
-        # The public service takes the first one that it can read, too, and makes one up where there is none.
-        given = next((value for name, value in headers if name == ID_HEADER and len(value) == 16), None)
+        # hop-client forwards a record with the id that it came with before its own, which its placeholder names. (The
+        # public service takes the first, and such records are lost there.) One is made up where there is none.
+        given = next((value for name, value in reversed(headers) if name == ID_HEADER and len(value) == 16), None)
         message_id = uuid4() if given is None else UUID(bytes=given)
         return Upload(message_id, headers, key if isinstance(key, bytes) else None, size)
 

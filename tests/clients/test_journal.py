@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from serde_chain import ConfigError, JournalError
+from payload_stores.memory import MemoryStore
+from serde_chain import ConfigError, JournalError, SerializerChain
 from serde_chain.clients import journal as journals
 from serde_chain.clients.journal import Journal
 from serde_chain.stages.large_message.options import JOURNAL_FSYNC, JOURNAL_PATH
@@ -365,7 +366,8 @@ def test_the_journal_of_a_living_process_is_refused_and_that_of_a_killed_one_tak
 FORKING = """
 import os, sys
 from pathlib import Path
-from serde_chain import ConfigError, JournalError
+from payload_stores.memory import MemoryStore
+from serde_chain import ConfigError, JournalError, SerializerChain
 from serde_chain.clients.journal import Journal
 
 path = Path(sys.argv[1])
@@ -478,3 +480,17 @@ def test_options() -> None:
     assert JOURNAL_PATH.read({JOURNAL_PATH.name: "/var/lib/journal"}) == Path("/var/lib/journal")
     assert JOURNAL_PATH.read({JOURNAL_PATH.name: Path("journal")}) == Path("journal")
     assert JOURNAL_FSYNC.read({}) is False
+
+
+def test_a_store_whose_references_are_not_known_before_has_no_journal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Silent(MemoryStore):
+        def reference(self, topic: str, payload_id: str) -> str | None:
+            return None
+
+    config: dict[str, Any] = {"value.serializers": "large-message", "large.message.journal.path": tmp_path / "journal"}
+    for store in (MemoryStore, Silent, Silent):
+        SerializerChain.from_config({**config, "large.message.payload.store.class": store}).close()
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "large.message.journal.path notes nothing of the store memory" in said

@@ -93,6 +93,17 @@ def test_formats(new_topic: NewTopic, client: Clients, read: Any, new_hop: NewHo
         assert [message.value() for message in read(topic, 2, **config)] == [value, value]
 
 
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_records_that_hop_client_forwards(topic: str, new_hop: NewHop, read: Any, size: int) -> None:
+    """With the id of the first record among the headers, before its own: its placeholder names the last one."""
+    hop = new_hop()
+    assert hop.write(topic, Blob(bytes(size))) is None
+    ((message, metadata),) = hop.read(topic)
+    assert hop.write(topic, message, headers=metadata.headers, key=metadata.key) is None
+    assert [len(message.value()) for message in read(topic, 2)] == [size, size]
+    assert [message for message, _ in hop.read(topic)] == [Blob(bytes(size))] * 2
+
+
 def test_other_formats_come_as_bytes(topic: str, new_hop: NewHop, read: Any) -> None:
     hop = new_hop()
     xml = b'<voe:VOEvent xmlns:voe="x" ivorn="ivo://a" role="test" version="2.0"><Who/></voe:VOEvent>'

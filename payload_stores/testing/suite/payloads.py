@@ -15,7 +15,12 @@ from typing import Any, TypeVar
 import pytest
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext
-from payload_stores.errors import PayloadIntegrityError, PayloadNotFoundError, PayloadTooLargeError
+from payload_stores.errors import (
+    PayloadIntegrityError,
+    PayloadNotFoundError,
+    PayloadStoreError,
+    PayloadTooLargeError,
+)
 from payload_stores.ids import sha256_digest
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
@@ -61,6 +66,26 @@ class PayloadTests(StoreTests):
         reference = store.publish(self.topic, data)
         data[:] = bytes(len(data))
         assert store.download(reference) == payload(1000)
+
+    def test_nothing_is_left_of_a_longer_payload(self, store: PayloadStore) -> None:
+        """One of the same id is refused or replaced, and never mixed; ids may be the user's own."""
+        context = PublishContext(payload_id=str(uuid.uuid4()))
+        longer, shorter = payload(1000), payload(10, seed=1)
+        first = store.publish(self.topic, longer, context)
+        try:
+            second = store.publish(self.topic, shorter, context)
+        except PayloadStoreError:
+            assert store.download(first) == longer
+        else:
+            assert store.download(second) == shorter
+
+    @pytest.mark.parametrize("junk", [b"\0", b"junk"])
+    def test_content_that_was_damaged_is_not_relied_on(self, store: PayloadStore, junk: bytes) -> None:
+        """An object of the content's id with something behind the content, as a writer without a suite leaves it."""
+        data = payload(1000)
+        reference = store.publish(self.topic, data, PublishContext("content"))
+        self.raw_write(reference, reference.rpartition("/")[2], data + junk)
+        assert store.download(store.publish(self.topic, data, PublishContext("content"))) == data
 
     def test_another_store_of_the_same_configuration_reads_it(
         self, store: PayloadStore, config: Mapping[str, object]

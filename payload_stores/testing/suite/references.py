@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
@@ -31,6 +32,15 @@ class ReferenceTests(StoreTests):
         digest = sha256_digest(b"data").removeprefix("sha256:")
         assert reference.startswith(f"{store.scheme}://")
         assert reference.endswith(f"/{self.topic}/{digest}")
+
+    def test_a_reference_that_is_known_before(self, store: PayloadStore) -> None:
+        payload_id = str(uuid.uuid4())
+        known = store.reference(self.topic, payload_id)
+        if known is None:
+            pytest.skip("the store does not know references before (reference), so that a producer has no journal")
+        assert store.publish(self.topic, b"data", PublishContext(payload_id=payload_id)) == known
+        with pytest.raises(PayloadStoreError):
+            store.reference("no topic", payload_id)
 
     def test_a_store_owns_its_references(self, store: PayloadStore, config: Mapping[str, object]) -> None:
         reference = store.publish(self.topic, b"data")

@@ -294,10 +294,10 @@ class _Sweep:
                 provider does not answer.
         """
         with spark_errors("the topics cannot be read"):
-            counted = rows.agg(functions.count("*"), functions.count_if("malformed")).first()
+            [(placeholders, malformed)] = rows.agg(functions.count("*"), functions.count_if("malformed")).collect()
             bad = rows.where("kind is not null").orderBy("malformed").limit(1).collect()
-        self._placeholders += counted[0]
-        self._malformed += counted[1]
+        self._placeholders += placeholders
+        self._malformed += malformed
         if not bad:
             return
         [row] = bad
@@ -309,9 +309,7 @@ class _Sweep:
                 hint="Correct the configuration's stages and large.message.accept, or let the record go",
                 **where,
             )
-        self._warn(
-            f"{counted[1]} placeholders cannot be read, and keep no payload; one is at {where}: {row['message']}"
-        )
+        self._warn(f"{malformed} placeholders cannot be read, and keep no payload; one is at {where}: {row['message']}")
 
     def _in_use(self, read: Sequence[Referring]) -> DataFrame:
         """The names of payloads in use."""

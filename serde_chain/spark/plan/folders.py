@@ -139,7 +139,7 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
         >>> [name] == names_of("alerts/1"), [whole] == names_of("s3://bucket/pre/alerts/1")
         (True, True)
     """
-    names = []
+    names: list[bytes] = []
     hashed = blake2b(digest_size=8)
     for segment in reversed(unquote(reference).split("/")):
         hashed.update(segment.encode(errors="surrogatepass") + b"/")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, BinaryIO, Final, Self, TypeGuard, cast
+from uuid import uuid4
 
 from payload_stores.base import (
     PayloadStore,
@@ -27,6 +30,7 @@ from serde_chain.stages.large_message.options import (
     COMPRESSION,
     FORMAT,
     ID,
+    JOURNAL_PATH,
     KIP_THRESHOLD_BYTES,
     MURMUR3,
     OF_WRITERS,
@@ -46,6 +50,8 @@ from serde_chain.transfer import Transfer, finish, then
 from serde_chain.wire.reference_format import Reference
 
 __all__ = ["LargeMessageSerializer"]
+
+_log: Final = logging.getLogger("serde_chain")
 
 _DIGEST_BYTES: Final = 1 << 20
 
@@ -110,6 +116,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._compress = None if self._compression is None else offload_codecs.compressor(self._compression)
         self._store = self._stores.open(STORE.read(config), config)
         self._opt_out = opt_out(self._store)
+        if JOURNAL_PATH.read(config) is not None and self._store.reference("topic", str(uuid4())) is None:
+            _warn_of_journal(self._store.scheme)
         self._has_unique_ids = self._id_strategy == "random" and _makes_unique_ids(self._store)
         # hop's clients use the topic's limit, whatever threshold other formats have.
         self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
@@ -437,6 +445,16 @@ def _plain(most: int) -> Callable[[Any], Any] | None:
         return data
 
     return plain
+
+
+@cache
+def _warn_of_journal(scheme: str) -> None:
+    """Say once a process what a journal cannot note: a client opens its stores for each of its chains and routes."""
+    _log.warning(
+        "%s notes nothing of the store %s, whose references are not known before a payload is published "
+        "(PayloadStore.reference): what a killed producer leaves there stays until a sweep",
+        *(JOURNAL_PATH.name, scheme),
+    )
 
 
 def _joins_transactions(store: PayloadStore) -> TypeGuard[SupportsTransactions]:

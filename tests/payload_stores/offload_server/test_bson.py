@@ -142,9 +142,9 @@ def test_an_id_is_made_up_where_none_is_given(headers: Any) -> None:
     assert first.key is None
 
 
-def test_the_first_id_that_is_one_counts() -> None:
+def test_the_last_id_that_is_one_counts() -> None:
     other = uuid.uuid4()
-    headers = [["_id", b"short"], ID_HEADER, ["_id", other.bytes]]
+    headers = [["_id", other.bytes], ID_HEADER, ["_id", b"short"]]
     upload = parse(bson.encode({**GOOD, "headers": headers}))[1]
     assert upload.id == ID
     assert upload.headers == [tuple(pair) for pair in headers]

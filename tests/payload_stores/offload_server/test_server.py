@@ -207,7 +207,7 @@ def test_what_the_public_service_takes(alice: httpx2.Client, headers: Any) -> No
 
 def test_two_ids(alice: httpx2.Client, message: Message) -> None:
     other = uuid.uuid4()
-    message.fields["headers"] = [["_id", message.id.bytes], ["_id", other.bytes]]
+    message.fields["headers"] = [["_id", other.bytes], ["_id", message.id.bytes]]
     assert alice.post(OVERSIZED, content=message.body).headers["location"] == message.path
     assert alice.get(f"/msg/{other}").status_code == 404
 
