@@ -28,7 +28,7 @@ require("httpx2", "hop")
 
 import httpx2  # noqa: E402  after the check that it is there
 
-from payload_stores.scram.auth import REPLAYABLE  # noqa: E402
+from payload_stores.scram.auth import REPLAYABLE, UNSIGNED  # noqa: E402
 from payload_stores.transfer import PayloadFile  # noqa: E402
 
 __all__ = ["HopClient"]
@@ -73,6 +73,9 @@ _UPLOADING: Final = _KINDS | {
         "Check hop.offload.url, or what the broker announces",
     )
 }
+# Unsigned, before or in place of the proof: so the public service answers to users that it does not know and to wrong
+# passwords. One who is known gets a signature with such an answer.
+_UNSIGNED_REFUSALS: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR})
 # 500 is not among them: this request failed, and nothing suggests that the next one may work.
 _TRANSIENT: Final = frozenset({408, 429, 502, 503, 504})
 
@@ -345,6 +348,11 @@ def _check(response: httpx2.Response, reference: str, kinds: _Kinds = _KINDS) ->
     if status in {HTTPStatus.OK, HTTPStatus.CREATED}:
         return
     error = _error(status, _rest(response).decode("utf-8", "replace"), reference, kinds)
+    if status in _UNSIGNED_REFUSALS and response.extensions.get(UNSIGNED):
+        error.hint = (
+            "The server answered before it knew the user. Check user and password (hop.username, hop.password, or "
+            "sasl.username, sasl.password) first, then the address"
+        )
     if kinds is _UPLOADING and status == HTTPStatus.NOT_FOUND:
         error.about_record = False
     raise error

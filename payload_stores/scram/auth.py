@@ -38,12 +38,15 @@ from scramp import ScramException  # noqa: E402
 
 from payload_stores.scram.client import Exchange, Password  # noqa: E402
 
-__all__ = ["REPLAYABLE", "ScramAuth"]
+__all__ = ["REPLAYABLE", "UNSIGNED", "ScramAuth"]
 
 #: Request extension (``extensions={REPLAYABLE: True}``) that says that a streamed body may be iterated once more.
 REPLAYABLE: Final = "replayable"
+#: Response extension of an answer that is not signed: nothing shows that the server knows the user.
+UNSIGNED: Final = "unsigned"
 
 _UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
 # Statuses of a server, or a gateway in front of it, that cannot answer now; besides these two, all from 500 on.
 _TRANSIENT: Final = frozenset({408, 429})
 _SERVER_ERROR: Final = 500
@@ -53,6 +56,8 @@ _READING: Final = frozenset({"GET", "HEAD"})
 _BODY_HEADERS: Final = ("content-length", "transfer-encoding", "content-type", "content-encoding", "expect", "trailer")
 # Bytes that are read of a discarded answer.
 _MAX_THROWN_AWAY: Final = 64 << 10
+# A server that offers authentication in one round and refuses it gets the two rounds, after so many bodies sent twice.
+_MOST_REFUSALS: Final = 2
 # Servers remembered at once; more are forgotten, which costs a round trip.
 _MAX_SERVERS: Final = 64
 _MAX_SR: Final = 256
@@ -72,6 +77,7 @@ class _Session:
     iterations: int
     count: int
     until: float
+    has_worked: bool = False
 
 
 class ScramAuth(httpx2.Auth):
@@ -91,7 +97,8 @@ class ScramAuth(httpx2.Auth):
         server-first-message                  r=<client nonce><nonce-count><sr>,s=<salt>,i=<iterations>
         client-final-message-without-proof    c=biws,r=<client nonce><nonce-count><sr>
 
-    A server that reads this otherwise refuses, and gets the two rounds. This needs a body that can be sent a second
+    A server that reads this otherwise refuses, and gets the two rounds; after two offers that it has refused it is not
+    believed any more. This needs a body that can be sent a second
     time: bytes, none, or one whose request has the extension :data:`REPLAYABLE`. Requests at the same time take counts
     in turn; a server that insists on their order costs them the second round.
 
@@ -129,6 +136,8 @@ class ScramAuth(httpx2.Auth):
         self._public_over_http = public_over_http
         self._lock = threading.Lock()
         self._sessions: dict[_Origin, _Session] = {}
+        # Offers of one round that were refused, by servers that have never kept one.
+        self._refusals: dict[_Origin, int] = {}
         try:
             self._password = Password(password, known)
             self._exchange()
@@ -170,6 +179,7 @@ class ScramAuth(httpx2.Auth):
         if response.status_code == _UNAUTHORIZED:
             response.stream = _Bounded(response.stream)
             return False
+        session.has_worked = session.has_worked or good
         return True
 
     def _two_rounds(self, request: httpx2.Request, origin: _Origin) -> Generator[httpx2.Request, httpx2.Response, None]:
@@ -179,6 +189,7 @@ class ScramAuth(httpx2.Auth):
         response = yield probe
         _same_place(probe, response)
         if _is_transient(response) or self._needs_no_user(request, response):
+            response.extensions[UNSIGNED] = True
             return
         challenge = self._challenge(response)
         if challenge is None:
@@ -194,7 +205,8 @@ class ScramAuth(httpx2.Auth):
             with self._lock:
                 while len(self._sessions) >= _MAX_SERVERS:
                     self._sessions.pop(next(iter(self._sessions)))
-                self._sessions[origin] = session
+                if self._refusals.get(origin, 0) < _MOST_REFUSALS:
+                    self._sessions[origin] = session
 
     def _needs_no_user(self, request: httpx2.Request, response: httpx2.Response) -> bool:
         """Whether the server has answered before authentication, and may."""
@@ -243,6 +255,7 @@ class ScramAuth(httpx2.Auth):
         """Check the server's signature; False for the answers that need none."""
         field = ", ".join(response.headers.get_list("authentication-info"))
         if response.status_code == _UNAUTHORIZED or (_is_transient(response) and not field):
+            response.extensions[UNSIGNED] = True
             return False
         if not field:
             raise _refused(response, "did not sign its answer")
@@ -270,6 +283,12 @@ class ScramAuth(httpx2.Auth):
         with self._lock:
             if self._sessions.get(origin) is session:
                 del self._sessions[origin]
+                if session.has_worked:
+                    self._refusals.pop(origin, None)  # it has forgotten the session, as after a restart
+                else:
+                    while len(self._refusals) >= _MAX_SERVERS:
+                        self._refusals.pop(next(iter(self._refusals)))
+                    self._refusals[origin] = self._refusals.get(origin, 0) + 1
 
     def _exchange(self) -> Exchange:
         return Exchange(self.mechanism, self.username, self._password)
@@ -342,7 +361,7 @@ def _is_nonce(text: str) -> bool:
 
 
 def _refused(response: httpx2.Response, what: str) -> PayloadAccessDeniedError:
-    return PayloadAccessDeniedError(
-        f"the server {what} (HTTP {response.status_code})",
-        hint="Check the endpoint's address, and that what answers there speaks SCRAM (RFC 7804)",
-    )
+    hint = "Check the endpoint's address, and that what answers there speaks SCRAM (RFC 7804)"
+    if response.status_code == _FORBIDDEN:
+        hint = f"Check user and password: some servers answer so to wrong ones. {hint}"
+    return PayloadAccessDeniedError(f"the server {what} (HTTP {response.status_code})", hint=hint)

@@ -27,6 +27,8 @@ from payload_stores import (
 )
 from payload_stores.hop import HopStore
 from payload_stores.hop.endpoint import Endpoint
+from payload_stores.scram.server import ScramServer
+from tests.payload_stores.scram.test_scram import PASSWORD, USER, Users
 
 ID = str(uuid.uuid4())
 QUICK = {"hop.retry.attempts": 2, "hop.request.timeout.ms": 300, "hop.connection.timeout.ms": 500}
@@ -366,3 +368,22 @@ def test_tokens_over_plain_http_only_where_asked_for(token: dict[str, object]) -
 
 
 # Settings.
+
+
+@pytest.mark.parametrize("status", [403, 500])
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_an_unsigned_refusal_names_user_and_password(serve: Any, opened: Any, status: int, rounds: int) -> None:
+    """So the public service answers to users that it does not know, and to wrong passwords."""
+    scram = ScramServer(Users())
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        outcome = scram.answer(handler.headers.get("Authorization"))
+        asks = rounds == 2 and "sid=" not in (handler.headers.get("Authorization") or "")
+        says(401 if asks else status, b"", dict(outcome.headers) if asks else {})(handler)
+
+    with serve(Server(answer)) as url:
+        store = opened(url, hop_username=USER, hop_password=PASSWORD)
+        with pytest.raises(PayloadStoreError) as caught:
+            store.publish("topic", b"data")
+    assert "Check user and password" in str(caught.value)
+    assert "the same permission" not in str(caught.value)

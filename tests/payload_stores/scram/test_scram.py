@@ -258,6 +258,31 @@ def test_server_without_one_round() -> None:
     assert [status for status, _ in site.seen] == [401, 200, 401, 200]
 
 
+def test_a_server_that_refuses_the_one_round_that_it_offers_gets_few_bodies_twice() -> None:
+    site = Site()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if len(request.read()) and not request.headers["authorization"].count("sid="):
+            site.seen.append((401, request.read()))
+            return httpx2.Response(401)
+        return site(request)
+
+    with httpx2.Client(transport=httpx2.MockTransport(answer), auth=ScramAuth(USER, PASSWORD)) as client:
+        for _ in range(10):
+            assert client.post("http://site/", content=b"body").status_code == 200
+    assert [body for _, body in site.seen].count(b"body") == 10 + 2
+
+
+def test_a_server_that_is_restarted_often_goes_on_with_one_round() -> None:
+    site = Site()
+    with site.client() as client:
+        for _ in range(10):
+            client.post("/", content=b"body")
+            client.post("/", content=b"body")
+            site.scram = ScramServer(Users(), clock=lambda: 0.0)
+    assert [status for status, _ in site.seen[-4:]] == [401, 401, 200, 200]
+
+
 def test_connection_cut_in_one_round_means_two_rounds_next_time() -> None:
     site = Site()
     failing = False
