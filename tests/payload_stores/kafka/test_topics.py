@@ -248,6 +248,24 @@ def test_a_topic_that_was_deleted_is_a_fault_of_the_world(
     new_store(**{"kafka.payload.topic": "{topic}.payloads"}).delete(reference)
 
 
+def test_a_topic_that_is_deleted_while_a_producer_lives_is_made_again(
+    broker: KafkaBroker, topic: str, new_store: "NewStore"
+) -> None:
+    store = new_store(**{"kafka.payload.topic": "{topic}.payloads", "kafka.payload.timeout.ms": 3000})
+    first = store.publish(topic, b"first")
+    admin = broker.admin()  # held until the answer is there
+    for _ in range(2):
+        admin.delete_topics([f"{topic}.payloads"])[f"{topic}.payloads"].result(30)
+        with pytest.raises(PayloadStoreError, match=rf"{topic}\.payloads was deleted, the next payload") as caught:
+            store.publish(topic, b"lost")
+        assert caught.value.transient
+        second = store.publish(topic, b"second")
+        assert store.download(second) == b"second"
+    with pytest.raises(PayloadStoreError) as caught:
+        store.download(first)
+    assert caught.value.about_record
+
+
 def test_a_topic_that_another_topics_record_names_is_the_fault_of_that_record(
     topic: str, new_store: "NewStore"
 ) -> None:
