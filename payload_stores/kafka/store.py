@@ -333,7 +333,7 @@ class KafkaStore(PayloadStore):
         except PayloadStoreUnavailableError as error:
             # librdkafka waits without a word for a topic that was deleted. The next payload asks, and makes it again.
             self._topics.forget()
-            error.hint = f"{error.hint}. If the payload topic {target.name} was deleted, the next payload makes it again"
+            error.hint = f"{error.hint}. If the topic {target.name} was deleted, the next payload makes it again"
             raise
         except BaseException:
             self._topics.forget()  # its limit may have changed, or the topic be gone
