@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -106,6 +107,19 @@ def made(root: int, *names: str, durable: bool) -> Iterator[int]:
         yield here
     finally:
         os.close(here)
+
+
+def check_can_be_made(root: Path) -> None:
+    """See that a folder could be made: a temporary one is, in the nearest that is there, and removed.
+
+    Args:
+        root: Its path.
+
+    Raises:
+        OSError: It could not.
+    """
+    nearest = next(folder for folder in (root, *root.parents) if folder.exists())
+    os.rmdir(tempfile.mkdtemp(prefix=f"{MARKER}-", dir=nearest))
 
 
 def make_root(root: Path, *, durable: bool) -> None:

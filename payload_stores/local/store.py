@@ -236,7 +236,18 @@ class LocalStore(references.RootedStore):
         self.check_topic(topic)
         marker = self.path / folders.MARKER
         with self._errors(topic=topic):
-            return None if marker.exists() else f"the folder {marker}"
+            if marker.exists():
+                return None
+        try:
+            folders.check_can_be_made(self.path)
+        except OSError as error:
+            raise PayloadAccessDeniedError(
+                f"no folder can be made at {self.path}: {error.strerror}",
+                hint="Check local.path, and the permissions of this user",
+                store=self.scheme,
+                topic=topic,
+            ) from error
+        return f"the folder {marker}"
 
     def remove_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
         """Remove what killed writers have left in the whole folder. See :class:`~payload_stores.SupportsLeftovers`.

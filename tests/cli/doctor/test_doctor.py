@@ -169,6 +169,10 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
     "a bucket that is not there": (
         {"s3.bucket": "no-such-bucket"}, {}, "store", Level.ERROR, "cannot publish to the store",
     ),
+    "a folder that cannot be made": (
+        {"large.message.payload.store.class": "local", "local.path": "/proc/payloads", "value.deserializers": None},
+        {}, "store", Level.ERROR, "no folder can be made at /proc/payloads",
+    ),
     "a store of one process": (
         {"large.message.payload.store.class": "memory", "value.deserializers": None},
         {}, "store", Level.WARNING, "of one process",

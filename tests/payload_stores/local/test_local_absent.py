@@ -13,6 +13,7 @@ import pytest
 
 from payload_stores import (
     ConfigError,
+    PayloadAccessDeniedError,
     PayloadNotFoundError,
     PayloadStore,
     PayloadStoreUnavailableError,
@@ -167,6 +168,13 @@ def test_what_the_first_publish_would_make_is_told(share: Path) -> None:
     assert not share.exists()
     store.publish("images", b"payload")
     assert store.unprepared("plates") is None  # the folder of a topic is no mount point
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no such file system")
+def test_a_folder_that_cannot_be_made_is_told_before() -> None:
+    store = opened(Path("/proc/payloads"))
+    with pytest.raises(PayloadAccessDeniedError, match="no folder can be made at /proc/payloads"):
+        store.unprepared("images")
 
 
 def test_that_there_is_no_folder_yet_is_told_once(share: Path, caplog: pytest.LogCaptureFixture) -> None:
