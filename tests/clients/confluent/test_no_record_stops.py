@@ -1,0 +1,143 @@
+"""No record stops a consumer, whatever its writer put into it, or another writer into the store.
+
+For every record that a writer of the topic can make, and every object that another writer of the store can put there,
+the good records behind it are delivered under ``skip`` and ``dead-letter``.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+
+from payload_stores import PayloadStore, PublishContext, SupportsDelete, SupportsRecords, open_store
+from payload_stores.registry import store_class
+from serde_chain import Producer
+from serde_chain.catalogue import FORMATS, find_format
+from serde_chain.testing.services import KafkaBroker, SchemaRegistry
+from tests.hostile import (
+    GOOD,
+    MOST_BYTES,
+    PASSING,
+    assert_the_last_is_delivered,
+    mutated,
+    placeholders,
+    policy_config,
+    write,
+)
+from tests.payload_stores.cases import CASES
+from tests.test_every_stage import CASES as STAGES
+from tests.test_every_stage import Case
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import NewConsumer
+    from tests.conftest import NewTopic
+
+# hop's store and format go with each other alone: tests/hop/test_no_record_stops.py.
+STORES = [name for name, case in CASES.items() if case.through_a_broker is not None]
+PLACEHOLDERS = [name for name in FORMATS.builtins if not find_format(name).whole_record]
+# Each format by records, and one by columns as well, whose loop is another.
+WAYS = [*((name, False) for name in PLACEHOLDERS), (PLACEHOLDERS[0], True)]
+# Any bytes are bytes.
+VALUES = [case for case in STAGES if case.stages != ("bytes",) or case.after]
+
+
+def test_what_is_left_out_is_tried_elsewhere() -> None:
+    left = set(CASES) - set(STORES)
+    assert all(issubclass(store_class(name), SupportsRecords) for name in left)
+    assert {"hop"} == left == set(FORMATS.builtins) - set(PLACEHOLDERS)
+
+
+def odd_payloads(store: PayloadStore, topic: str) -> list[str]:
+    """Payloads that writers of any store can put there: of the wrong size, replaced, deleted."""
+    large, empty, other = (store.publish(topic, data) for data in (bytes(2 * MOST_BYTES), b"", b"another"))
+    taken = PublishContext(payload_id="taken")
+    replaced = store.publish(topic, GOOD, taken)
+    store.publish(topic, b"another", taken)
+    elsewhere = store.publish("another", b"another")
+    if isinstance(store, SupportsDelete):
+        store.delete(other)
+    return [large, empty, other, replaced, elsewhere]
+
+
+@pytest.mark.parametrize("policy", PASSING)
+@pytest.mark.parametrize(("reference_format", "in_columns"), WAYS)
+@pytest.mark.parametrize("name", STORES)
+def test_no_placeholder_stops_a_consumer(  # noqa: PLR0917, fixtures
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    broker: KafkaBroker,
+    new_topic: "NewTopic",
+    new_consumer: "NewConsumer",
+    name: str,
+    reference_format: str,
+    policy: str,
+    in_columns: bool,
+) -> None:
+    case = CASES[name]
+    assert case.through_a_broker is not None
+    topic, dead = new_topic(), new_topic()
+    config: dict[str, Any] = {
+        **broker.client_config(),
+        **case.through_a_broker(request, tmp_path),
+        "value.serializers": "bytes, large-message",
+        "value.deserializers": "large-message, bytes",
+        "large.message.payload.store.class": name,
+        "large.message.threshold.bytes": 100,
+        "large.message.format": reference_format,
+        "large.message.accept": reference_format,
+    }
+    store = open_store(name, config)
+    good = store.publish(topic, GOOD)
+    odd = [*odd_payloads(store, topic), *case.odd_objects(request, good)]
+    # One at a time it is the first that meets a consumer that has read nothing yet.
+    write(broker.client_config(), topic, placeholders(reference_format, good, topic, [*case.foreign, *odd]))
+    with Producer(config) as producer:
+        producer.produce(topic, GOOD[::-1])
+    consumer = new_consumer(
+        {**config, **policy_config(policy, dead), "large.message.max.payload.bytes": MOST_BYTES, "log_level": 0}
+    )
+    assert_the_last_is_delivered(
+        broker,
+        consumer,
+        topic,
+        GOOD[::-1],
+        dead=dead if policy == "dead-letter" else None,
+        in_columns=in_columns,
+        seconds=240,
+    )
+    store.close()
+
+
+@pytest.mark.parametrize("policy", PASSING)
+@pytest.mark.parametrize("case", VALUES, ids=lambda case: case.name)
+def test_no_value_stops_a_consumer(  # noqa: PLR0917, fixtures
+    request: pytest.FixtureRequest,
+    broker: KafkaBroker,
+    new_topic: "NewTopic",
+    new_consumer: "NewConsumer",
+    case: Case,
+    policy: str,
+) -> None:
+    """The formats of values: every stage, in every framing."""
+    topic, good, dead = new_topic(), new_topic(), new_topic()
+    stages = [*case.stages, *case.after]
+    config = {key: value for key, value in case.settings.items() if not key.startswith("large.message.")}
+    if case.registry:
+        registry: SchemaRegistry = request.getfixturevalue("registry")
+        config["schema.registry.url"] = registry.url
+    config |= {**broker.client_config(), "value.serializers": stages, "value.deserializers": stages[::-1]}
+    with Producer(config) as producer:
+        producer.produce(good, case.values[0])
+    reader = confluent_kafka.Consumer({**broker.client_config(), "group.id": "good"})
+    reader.assign([confluent_kafka.TopicPartition(good, 0, 0)])
+    [message] = reader.consume(1, 30)
+    reader.close()
+    bad = [*mutated(message.value() or b"", [*(message.headers() or [])]), (b"\xff" * 100, []), (b"\0" * 100, [])]
+    write(broker.client_config(), topic, bad)
+    with Producer(config) as producer:
+        # Not the last good one alone: some of the others may be read as one.
+        producer.produce(topic, case.values[1])
+    consumer = new_consumer({**config, **policy_config(policy, dead)})
+    dead_letters = dead if policy == "dead-letter" else None
+    assert_the_last_is_delivered(broker, consumer, topic, case.values[1], dead=dead_letters)

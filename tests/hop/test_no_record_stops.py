@@ -1,0 +1,50 @@
+"""No record stops a consumer of hop's format; of all other stores and formats: tests/clients/confluent."""
+
+import json
+
+import confluent_kafka
+import pytest
+
+from serde_chain import Consumer, Producer
+from serde_chain.testing.services import KafkaBroker
+from tests.hop.conftest import Clients, NewTopic
+from tests.hostile import PASSING, Record, assert_the_last_is_delivered, mutated, policy_config, urls, write
+
+pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP")
+
+LARGE = 2_000_000
+
+
+@pytest.mark.parametrize("policy", PASSING)
+def test_no_placeholder_stops_a_consumer(
+    broker: KafkaBroker, new_topic: NewTopic, client: Clients, policy: str
+) -> None:
+    topic, dead = new_topic(), new_topic()
+    secret = new_topic(prefix="secret-", bob="READ WRITE DESCRIBE DESCRIBE_CONFIGS")
+    for user, name, value in (("alice", topic, b"1" * LARGE), ("bob", secret, b"2" * LARGE)):
+        producer = client(Producer, user=user)
+        producer.produce(name, value)
+        assert producer.flush(30) == 0
+    (good, headers), (others, _) = (read(broker, name) for name in (topic, secret))
+    bad: list[Record] = [
+        (json.dumps({"url": url}).encode(), headers)
+        for url in (*urls(json.loads(good)["url"], topic), "https://h/msg/1")
+    ]
+    write(broker.client_config(), topic, [(others, headers), *bad, *mutated(good, headers)])
+    producer = client(Producer)
+    producer.produce(topic, b"last" * LARGE)
+    assert producer.flush(30) == 0
+    consumer = client(Consumer, **policy_config(policy, dead))
+    dead_letters = dead if policy == "dead-letter" else None
+    found = assert_the_last_is_delivered(broker, consumer, topic, b"last" * LARGE, dead=dead_letters)
+    assert b"1" * LARGE in found
+    assert b"2" * LARGE not in found
+
+
+def read(broker: KafkaBroker, topic: str) -> Record:
+    """The only record of a topic, as it is."""
+    reader = confluent_kafka.Consumer({**broker.client_config(), "group.id": "good"})
+    reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    [message] = reader.consume(1, 30)
+    reader.close()
+    return message.value() or b"", [*(message.headers() or [])]

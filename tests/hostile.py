@@ -1,0 +1,166 @@
+"""Records that a writer of a topic can make, and what becomes of the good ones behind them."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import confluent_kafka
+
+from payload_stores.ids import sha256_digest
+from serde_chain import Consumer, RecordContext
+from serde_chain.catalogue import find_format
+from serde_chain.config import DEAD_LETTER, ERROR_POLICY, RAISE
+from serde_chain.record import header_pairs
+from serde_chain.testing.services import KafkaBroker
+from serde_chain.wire.reference_format import Reference
+
+Headers = list[tuple[str, bytes | str | None]]
+Record = tuple[bytes, Headers]
+
+POLICIES = [policy for policy in ("raise", "skip", "dead-letter") if ERROR_POLICY.read({ERROR_POLICY.name: policy})]
+PASSING = [policy for policy in POLICIES if policy != RAISE]
+
+MOST_BYTES = 100_000
+"""What a payload may have in these tests."""
+
+GOOD = b"good" * 500
+ABSENT = "00000000-0000-4000-8000-000000000000"
+
+
+def urls(good: str, topic: str) -> Iterator[str]:
+    """References that are made of one that can be read."""
+    folder, _, payload_id = good.rpartition("/")
+    yield from ("", "x", "://", "/", "\0", "file:///etc/passwd", "https://127.0.0.1:1/msg/1", f"other{good}")
+    yield from (
+        good[:-1],
+        good + "x",
+        good + "?x",
+        good + "#x",
+        good + "/x",
+        good + "\n",
+        good + "%00",
+        good + "\ud800",
+    )
+    yield from (
+        f"{folder}/{ABSENT}",
+        f"{folder}/../{payload_id}",
+        f"{folder}/%2e%2e/x",
+        f"{folder}//x",
+        folder,
+        folder + "/",
+    )
+    yield from (f"{folder}/{'x' * 300}", f"{folder}/{'x/' * 700}x", good + "/" + f"{topic}/" * 100, "x" * 20_000)
+    for other in ("absent", "..", "a b", "x" * 249, "x" * 300):  # payloads of topics that may not be there
+        yield good.replace(topic, other)
+        yield f"{folder}/{ABSENT}".replace(topic, other)
+
+
+def placeholders(name: str, good: str, topic: str, references: Iterable[str]) -> Iterator[Record]:
+    """Placeholders of one format.
+
+    Args:
+        name: The format.
+        good: A reference that can be read, to a payload of :data:`GOOD`.
+        topic: Its topic.
+        references: Further references, such as to objects that other writers have put into the store.
+    """
+    reference_format = find_format(name)
+    digest = sha256_digest(GOOD)
+    lies = (
+        (len(GOOD) - 1, None),
+        (0, None),
+        (1 << 60, None),
+        (None, sha256_digest(b"another")),
+        (len(GOOD), "sha256:"),
+    )
+    wrong = [Reference(url) for url in (*urls(good, topic), *references)]
+    wrong += [Reference(good, size, said) for size, said in lies]
+    for reference in wrong:
+        ctx = RecordContext(topic, "value", [])
+        try:
+            value = reference_format.write_reference(reference, ctx, is_key=False)
+        except (UnicodeError, ValueError):  # what no text can be: no writer can make it
+            continue
+        yield value, [*header_pairs(ctx)]
+    ctx = RecordContext(topic, "value", [])
+    value = reference_format.write_reference(Reference(good, len(GOOD), digest), ctx, is_key=False)
+    yield from mutated(bytes(value), [*header_pairs(ctx)])
+
+
+def mutated(value: bytes, headers: Headers) -> Iterator[Record]:
+    """What a record becomes where some of its bytes are others."""
+    for other in (
+        b"",
+        b"\0",
+        b"\xff" * 9,
+        b"{}",
+        b'{"url": 5}',
+        b"[" * 5_000,
+        value[:-1],
+        value[1:],
+        value * 2,
+        value[::-1],
+    ):
+        yield other, headers
+    for at, (name, said) in enumerate(headers):
+        for content in (None, b"", b"\xff", b"x" * 5_000, b"-1", b"9" * 400, b"true", (said or b"")[:-1]):
+            yield value, [*headers[:at], (name, content), *headers[at + 1 :]]
+        yield value, headers[:at] + headers[at + 1 :]
+        yield value, [*headers, (name, b"again")]
+        yield value, [(name, b"before"), *headers]
+    for at in range(0, len(value), max(1, len(value) // 16)):
+        yield value[:at] + bytes([value[at] ^ 0x55]) + value[at + 1 :], headers
+
+
+def write(config: dict[str, Any], topic: str, records: Iterable[Record]) -> None:
+    """Write records by a plain client."""
+    producer = confluent_kafka.Producer(config)
+    for value, headers in records:
+        producer.produce(topic, value, headers=headers)
+    assert producer.flush(30) == 0
+
+
+def assert_the_last_is_delivered(
+    broker: KafkaBroker,
+    consumer: Consumer,
+    topic: str,
+    value: object,
+    *,
+    dead: str | None = None,
+    in_columns: bool = False,
+    seconds: float = 120,
+) -> list[Any]:
+    """See that a consumer reaches the last record of a topic, and has put what it passed over where it belongs.
+
+    Args:
+        broker: The broker.
+        consumer: The consumer, with a policy that passes over.
+        topic: The topic.
+        value: Value of the last record.
+        dead: The dead-letter topic, where the policy has one.
+        in_columns: Read by ``consume_arrow``.
+        seconds: For how long it may take.
+
+    Returns:
+        The values that were delivered before.
+    """
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])  # quicker than joining a group
+    found: list[Any] = []
+    until = time.monotonic() + seconds
+    while not found or found[-1] != value:
+        assert time.monotonic() < until, f"{len(found)} records came, {consumer.skipped} were passed over"
+        if in_columns:
+            found += consumer.consume_arrow(100, 0.5).column("value").to_pylist()
+        else:
+            found += [message.value() for message in consumer.consume(100, 0.5)]
+    assert consumer.skipped > 0
+    if dead is not None:
+        reader = confluent_kafka.Consumer({**broker.client_config(), "group.id": "letters"})
+        assert reader.get_watermark_offsets(confluent_kafka.TopicPartition(dead, 0), timeout=30)[1] == consumer.skipped
+        reader.close()
+    return found[:-1]
+
+
+def policy_config(policy: str, dead: str) -> dict[str, str]:
+    """The keys of an error policy."""
+    return {"serde.error.policy": policy, **({"serde.dead.letter.topic": dead} if policy == DEAD_LETTER else {})}
