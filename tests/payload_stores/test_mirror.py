@@ -4,7 +4,7 @@ import io
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -38,6 +38,7 @@ from serde_chain.config import load
 from serde_chain.testing.services import S3Server
 from tests.cli.conftest import run
 from tests.interrupts import interrupted_at
+from tests.payload_stores.local import test_local
 
 AWAY = PayloadStoreUnavailableError("away")
 DATA = b"payload"
@@ -62,6 +63,9 @@ class TestMirrorStore(PayloadStoreTests):
         data = path.read_bytes()
         assert copy.read_bytes() == data
         return data
+
+    def raw_write(self, reference: str, name: str, data: bytes) -> None:
+        test_local.TestLocalStore.raw_write(cast("Any", self), reference, name, data)
 
     def open_with_id(self, config: Mapping[str, object], payload_id: str) -> PayloadStore:
         class WithId(Mirror):

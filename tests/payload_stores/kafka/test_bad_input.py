@@ -20,6 +20,7 @@ from payload_stores import (
 from payload_stores.kafka import KafkaStore
 from payload_stores.kafka.chunks import Publication, cut
 from payload_stores.kafka.place import Place
+from payload_stores.kafka.scan import Stored
 from serde_chain.testing.services import KafkaBroker
 from tests.payload_stores.kafka.test_kafka import chunks_of
 
@@ -401,3 +402,19 @@ def test_many_tombstones_between_chunks_are_not_read(  # noqa: PLR0917, fixtures
     if ends:
         monkeypatch.setattr("payload_stores.kafka.payload._FREE_RECORDS", 3_000)
         assert store.download(reference(offsets[0], offsets[-1])) == bytes(2_000)
+
+
+def test_keys_that_no_reference_can_name_are_not_kept(
+    broker: KafkaBroker, store: KafkaStore, payloads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing has an entry for each payload: with keys of a megabyte, a few thousand would fill the memory."""
+    kept: list[Stored] = []
+
+    def keeping(*args: Any, **options: Any) -> Stored:
+        kept.append(Stored(*args, **options))
+        return kept[-1]
+
+    monkeypatch.setattr("payload_stores.kafka.scan.Stored", keeping)
+    write(broker, payloads, [*chunks("t/" + "x" * 900_000, b"data"), *chunks("t/" + "x" * 1_022, b"data")])
+    assert [len(info.reference) > 1_000 for info in store.list("t")] == [True]
+    assert max(len(each.path) for each in kept) == 1_024
