@@ -119,7 +119,7 @@ def check_can_be_made(root: Path) -> None:
         OSError: It could not.
     """
     nearest = next(folder for folder in (root, *root.parents) if folder.exists())
-    os.rmdir(tempfile.mkdtemp(prefix=f"{MARKER}-", dir=nearest))
+    Path(tempfile.mkdtemp(prefix=f"{MARKER}-", dir=nearest)).rmdir()
 
 
 def make_root(root: Path, *, durable: bool) -> None:

@@ -14,9 +14,11 @@ from rich.text import Text
 
 __all__ = ["Counting", "Moving", "Screen", "Telling", "complain", "is_terminal", "plain", "printable", "say"]
 
-# Of Unicode's categories Cc and Cs, and what turns the direction of the text behind it (UAX #9, section 2).
+# Of Unicode's categories Cc and Cs, other line ends, what turns the direction of the text behind it (UAX #9, section 2),
+# and what has no width; joiners stay where they join letters or emoji.
 _CONTROLS: Final = re.compile(
-    "\\r(?!\\n)|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+    "\\r(?!\\n)|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ufeff"
+    "\\ud800-\\udfff]|(?<![^\\x00-\\x7f])[\\u200c\\u200d]|[\\u200c\\u200d](?![^\\x00-\\x7f])"
 )
 
 

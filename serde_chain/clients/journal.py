@@ -63,8 +63,8 @@ class Journal:
         fsync: Force each line to disk before a call returns.
 
     Raises:
-        ConfigError: Another producer has it, it cannot be opened, or it is damaged or something else; its content is
-            left alone.
+        ConfigError: Another producer has it, it cannot be opened, belongs to another user or may be written by others,
+            or it is damaged or something else; its content is left alone.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -174,6 +174,8 @@ class Journal:
             status = os.fstat(self._file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise _unusable(self._path, "it is not a file")
+            if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise _unusable(self._path, "other users may write to it, and what it names is deleted")
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -42,6 +42,8 @@ def harmless(text: str) -> None:
         ("passed\rfailed", r"passed\u000dfailed"),
         (TITLE, SHOWN),
         ("\u202egnp.exe", r"\u202egnp.exe"),
+        ("\u061c\u200b\u200f\u2028\ufeff", r"\u061c\u200b\u200f\u2028\ufeff"),
+        ("pay\u200dments\u200c", r"pay\u200dments\u200c"),
         ("half \ud800", r"half \ud800"),
         ("é 👩\u200d🚀", "é 👩\u200d🚀"),
     ],

@@ -289,6 +289,28 @@ def test_a_damaged_journal_is_left_alone(path: Path) -> None:
     assert unsettled(path) == tuple(NAMES[:3])
 
 
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_journal_that_others_may_write_is_left_alone(path: Path, mode: int) -> None:
+    """They would say which payloads the next start deletes."""
+    with Journal(path) as journal:
+        journal.intend(NAMES[0])
+    content = path.read_bytes()
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match="other users may write to it"):
+        Journal(path)
+    assert path.read_bytes() == content
+    path.chmod(0o640)
+    assert unsettled(path) == (NAMES[0],)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_journal_of_another_user_is_left_alone(path: Path) -> None:
+    Journal(path).close()
+    os.chown(path, 65534, 65534)
+    with pytest.raises(ConfigError, match="other users may write to it"):
+        Journal(path)
+
+
 def test_a_journal_of_another_version_is_left_alone(path: Path) -> None:
     body = json.dumps({"serde-chain journal": 2}).encode()
     path.write_bytes(b"%08x %b\n" % (zlib.crc32(body), body))

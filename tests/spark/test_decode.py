@@ -180,6 +180,11 @@ def test_failfast_and_columns(mixed: DataFrame, config: Config) -> None:
         gone.select(
             deserialize("value", mixed["headers"], config, topic="topic", partition="partition", offset="offset")
         ).collect()
+    # What reads no values decodes none, as docs/spark.md says.
+    read = mixed.transform(decode(config))
+    assert read.count() == 4
+    with pytest.raises(PythonException, match="DecodeError"):
+        read.agg(functions.count("value")).collect()
     column = deserialize("value", "headers", config, mode="PERMISSIVE").alias("alert")
     rows = mixed.orderBy("offset").select(column).select("alert.id", "alert.flux").collect()
     assert [row["id"] for row in rows] == [0, None, None, None]
