@@ -21,6 +21,7 @@ from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.values import as_json, as_size, as_text, images_in
 from serde_chain.config import with_settings
 from serde_chain.handles import PayloadHandle
+from serde_chain.schemas.parts import MAX_PARTS
 from serde_chain.stages.compression.stage import MAX_OUTPUT
 from serde_chain.stages.large_message.options import CACHE
 
@@ -29,6 +30,8 @@ __all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "hex_dump"]
 MOST_BYTES: Final = 16 << 20
 """The largest payload, or value within a record, that is fetched and decoded for a page."""
 _MOST_TEXT: Final = 100_000
+# Built of a value, of which a page shows the beginning: a few hundred bytes can be compressed ones of many millions.
+_MOST_PARTS: Final = 1_000_000
 _MOST_IMAGES: Final = 20
 # Of one image: a browser makes room for all of them, of which a few KB can promise any number.
 _MOST_PIXELS: Final = 64_000_000
@@ -95,6 +98,7 @@ class Previews:
         bounded = {
             option.name: min(option.read(config), MOST_BYTES) for option in (PayloadStore.MAX_PAYLOAD, MAX_OUTPUT)
         }
+        bounded[MAX_PARTS.name] = min(MAX_PARTS.read(config) or _MOST_PARTS, _MOST_PARTS)
         # The page and each of its images read the record.
         cached = {CACHE.name: max(CACHE.read(config), 2 * MOST_BYTES)}
         self._decoding = Decoding(with_settings(config, {**bounded, **cached}))

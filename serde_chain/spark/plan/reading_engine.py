@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas import schema_id, schema_registry
+from serde_chain.schemas.parts import MAX_PARTS
 from serde_chain.schemas.schema_registry import RegisteredSchema, SchemaRegistry
 from serde_chain.spark.plan.arguments import ARROW, NATIVE, PERMISSIVE
 from serde_chain.spark.plan.fields import plan_first_stages
@@ -139,6 +140,8 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
     if type(last) is not AvroDeserializer or last.configured is None or field.given:
         raise _NotNativeError(f"Spark has no function of its own for {label}")
     config, is_key = last.configured
+    if MAX_PARTS.read(config) is not None:
+        raise _NotNativeError(f"{MAX_PARTS.name} bounds records, and from_avro does not check for that")
     branches, reader, open_ended = _branches(config, is_key=is_key, topics=topics)
     if mode == PERMISSIVE and required_field(json.loads(reader.text)) is None:
         raise _NotNativeError(

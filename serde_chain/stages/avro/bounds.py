@@ -5,9 +5,10 @@ one byte, and native readers crash when their stack ends), and arrays or maps of
 bytes, such as ``null``, empty records, or records of these: an item count of one byte then multiplies all the parts of
 an item. Records of all other schemas are bounded by their own length, and need no look.
 
-Parts are counted, since they are built: every record, array, map and leaf is one. A byte pays for
-:data:`PARTS_PER_BYTE` of them, and :data:`MAX_EMPTY_ITEMS` are free. How far the parts of a schema's values may exceed
-what their bytes pay for follows from the schema alone (:func:`excess_parts`).
+A third kind is bounded by its own length and yet too large: types that name others twice double at each level.
+
+Parts are counted, since they are built (:mod:`serde_chain.schemas.parts`). How far the parts of a schema's values may
+exceed what their bytes pay for follows from the schema alone (:func:`excess_parts`).
 """
 
 from __future__ import annotations
@@ -17,20 +18,13 @@ from typing import Any, Final
 
 from serde_chain.base import Buffer
 from serde_chain.schemas.nesting import MAX_DEPTH
+from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE, Budget, TooManyPartsError
 from serde_chain.wire import varint
 
-__all__ = [
-    "MAX_EMPTY_ITEMS",
-    "PARTS_PER_BYTE",
-    "check_bounds",
-    "excess_parts",
-    "needs_check",
-    "paid_parts",
-]
+__all__ = ["check_bounds", "check_levels", "excess_parts", "needs_check", "weight"]
 
-MAX_EMPTY_ITEMS: Final = 100_000
-# Usual records have less than two, wrappers of one field some more.
-PARTS_PER_BYTE: Final = 4
+# Of types within each other: what reads schemas here recurs some frames for each.
+_MOST_LEVELS: Final = 120
 
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINTS: Final = {"int", "long", "enum"}
@@ -43,7 +37,11 @@ def needs_check(schema: Any, named: Mapping[str, Any]) -> bool:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
     """
-    return _recursive(schema, named, (), set()) or _has_dense_items(schema, named, {}, set())
+    return (
+        _recursive(schema, named, (), set())
+        or _has_dense_items(schema, named, {}, set())
+        or excess_parts(schema, named) > FREE_PARTS
+    )
 
 
 def excess_parts(schema: Any, named: Mapping[str, Any]) -> int:
@@ -59,14 +57,71 @@ def excess_parts(schema: Any, named: Mapping[str, Any]) -> int:
     return _excess(schema, named, {})
 
 
-def paid_parts(size: int) -> int:
-    """How many parts may be built of so many bytes."""
-    return MAX_EMPTY_ITEMS + PARTS_PER_BYTE * size
+def check_levels(schema: Any, named: Mapping[str, Any]) -> None:
+    """Refuse a schema whose types stand within each other too deep; a type within itself counts once.
+
+    Args:
+        schema: A parsed schema.
+        named: Full name to definition of the named types in it.
+
+    Raises:
+        ValueError: It nests too deep.
+    """
+    _levels(schema, named, {}, 0)
 
 
-def check_bounds(
-    schema: Any, named: Mapping[str, Any], data: Buffer, start: int = 0, *, most_parts: int | None = None
-) -> int:
+def _levels(schema: Any, named: Mapping[str, Any], known: dict[str, int], above: int) -> int:
+    """How many levels a type has; ``known`` are those of named types."""
+    if above > _MOST_LEVELS:
+        raise ValueError(f"its types nest deeper than {_MOST_LEVELS} levels")
+    schema = named.get(schema, schema) if isinstance(schema, str) else schema
+    name = schema.get("name") if isinstance(schema, dict) else None
+    if name is not None and name in known:
+        levels = known[name]
+    else:
+        if name is not None:
+            known[name] = 0
+        children = _children(schema, named)
+        levels = 1 + max((_levels(child, named, known, above + 1) for child in children), default=0)
+        if name is not None:
+            known[name] = levels
+    if above + levels > _MOST_LEVELS:
+        raise ValueError(f"its types nest deeper than {_MOST_LEVELS} levels")
+    return levels
+
+
+def weight(schema: Any, named: Mapping[str, Any], known: dict[str, int] | None = None) -> int:
+    """How many types a schema has, where names that are used twice count twice: they may double at each level.
+
+    A name within its own definition counts nothing: how deep that goes, the record's bytes say.
+
+    Args:
+        schema: A parsed schema.
+        named: Full name to definition of the named types in it.
+        known: Weights of named types that were seen.
+    """
+    known = {} if known is None else known
+    if isinstance(schema, list):
+        return sum(weight(branch, named, known) for branch in schema)
+    if isinstance(schema, str):
+        if schema not in named:
+            return 1
+        if schema not in known:
+            known[schema] = 0
+            known[schema] = weight(named[schema], named, known)
+        return known[schema]
+    kind = schema["type"]
+    if kind in {"record", "error"}:
+        name = schema["name"]
+        known.setdefault(name, 0)
+        known[name] = 1 + sum(weight(field["type"], named, known) for field in schema["fields"])
+        return known[name]
+    if kind in {"array", "map"}:
+        return 1 + weight(schema["items" if kind == "array" else "values"], named, known)
+    return weight(kind, named, known) if isinstance(kind, (dict, list)) else 1
+
+
+def check_bounds(schema: Any, named: Mapping[str, Any], data: Buffer, start: int, budget: Budget) -> int:
     """Refuse bytes that nest too deep or claim many more parts than they have bytes.
 
     Args:
@@ -74,7 +129,7 @@ def check_bounds(
         named: Full name to definition of the named types in it.
         data: The encoded record.
         start: Where it begins.
-        most_parts: How many parts it may have; None for what its bytes pay for.
+        budget: How many parts it may have.
 
     Returns:
         How many it has.
@@ -82,16 +137,17 @@ def check_bounds(
     Raises:
         ValueError: A bound is exceeded, or the bytes are cut off or foreign.
     """
-    walk = _Walk(named, memoryview(data), paid_parts(len(data) - start) if most_parts is None else most_parts)
+    walk = _Walk(named, memoryview(data), budget, len(data) - start)
     walk.skip(schema, start, 0)
     return walk.parts
 
 
 class _Walk:
-    def __init__(self, named: Mapping[str, Any], data: memoryview, most_parts: int) -> None:
+    def __init__(self, named: Mapping[str, Any], data: memoryview, budget: Budget, size: int) -> None:
         self._named = named
         self._data = data
-        self._most = most_parts
+        self._budget, self._size = budget, size
+        self._most = budget.of(size)
         self._empty = 0
         self.parts = 0
 
@@ -144,15 +200,15 @@ class _Walk:
                 if at == before:  # then so do all the others
                     parts = self.parts - parts
                     self._empty += parts * count
-                    if self._empty > MAX_EMPTY_ITEMS:
-                        raise ValueError(f"the record claims {self._empty} parts in items that take no bytes")
+                    if self._empty > max(FREE_PARTS, self._budget.most or 0):
+                        raise TooManyPartsError(f"the record claims {self._empty} parts in items that take no bytes")
                     self._count(parts * (count - 1))
                     break
 
     def _count(self, parts: int) -> None:
         self.parts += parts
         if self.parts > self._most:
-            raise ValueError(f"the record claims more than {self._most} parts, which its bytes cannot hold")
+            raise self._budget.exceeded(self._size)
 
     def _long(self, at: int) -> tuple[int, int]:
         number, end = varint.read(self._data, at)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypeVar
 
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
 from serde_chain.schemas.nesting import check_depth
+from serde_chain.schemas.parts import PARTS_PER_BYTE, Budget
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.wire import varint
@@ -40,6 +41,10 @@ class Reading(Protocol):
     @property
     def source(self) -> AvroSchema:
         """Their schema."""
+
+    @property
+    def budget(self) -> Budget:
+        """How many parts they may have; all records of a file together where it is a number."""
 
 
 R = TypeVar("R", bound=Reading)
@@ -83,7 +88,7 @@ def parse_schema(text: str) -> AvroSchema:
         schema = AvroSchema.parse(text)
         check_depth(schema.parsed)
         most = _FREE_PARTS + len(text)
-        if _weight(schema.parsed, schema.named, {}) > most:
+        if avro_bounds.weight(schema.parsed, schema.named) > most:
             raise ValueError(f"the schema has {len(text)} characters, and a record of it more than {most} parts")
     except RecursionError:
         raise ValueError("it nests too deep") from None
@@ -103,7 +108,7 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
     """
     text, blocks = _open(data)
     how = reading(text)
-    bounds = _Bounds(how.source, len(data))
+    bounds = _Bounds(how, len(data))
     records: list[Any] = []
     for count, block in blocks:
         if count < 0:
@@ -138,7 +143,7 @@ def only_record(data: Buffer, reading: Callable[[str], R]) -> tuple[R, bytes]:
     if [count for count, _ in filled] != [1]:
         raise ValueError(f"it has {sum(count for count, _ in filled)} records, and a column takes one of each file")
     how, record = reading(text), filled[0][1]
-    bounds = _Bounds(how.source, len(data))
+    bounds = _Bounds(how, len(data))
     bounds.add(len(record))
     bounds.check(record, 0)
     return how, record
@@ -148,25 +153,27 @@ class _Bounds:
     """How many parts may still be built of a file's bytes, by all of its records together.
 
     Args:
-        source: The schema of the records.
+        how: How its records are read.
         size: Bytes of the file.
     """
 
-    def __init__(self, source: AvroSchema, size: int) -> None:
+    def __init__(self, how: Reading, size: int) -> None:
+        source, most = how.source, how.budget.most
         self._source = source
-        self._look = source.unbounded or source.excess > 0
-        self._left = _FREE_PARTS
+        self._look = most is not None or source.unbounded or source.excess > 0
+        self._left = _FREE_PARTS if most is None else most
+        self._per_byte = PARTS_PER_BYTE if most is None else 0
         self.add(size)
 
     def add(self, size: int) -> None:
         """Count more bytes."""
-        self._left += avro_bounds.PARTS_PER_BYTE * size
+        self._left += self._per_byte * size
 
     def check(self, block: bytes, start: int) -> None:
         """Look a record over; ValueError if it has more parts than are left."""
         if self._look:
             schema, named = self._source.parsed, self._source.named
-            self._left -= avro_bounds.check_bounds(schema, named, block, start, most_parts=self._left)
+            self._left -= avro_bounds.check_bounds(schema, named, block, start, Budget(self._left))
 
 
 def _open(data: Buffer) -> tuple[str, Iterator[tuple[int, bytes]]]:
@@ -239,28 +246,3 @@ def _inflate(data: memoryview, most: int) -> bytes:
 def encode_long(number: int) -> bytes:
     """A count or size as Avro writes it."""
     return varint.encode(varint.to_zigzag(number))
-
-
-def _weight(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
-    """How many parts a value has at least, where names that are used twice count twice: they may double at each level.
-
-    A name within its own definition counts nothing: how deep that goes, the record's bytes say.
-    """
-    if isinstance(schema, list):
-        return sum(_weight(branch, named, known) for branch in schema)
-    if isinstance(schema, str):
-        if schema not in named:
-            return 1
-        if schema not in known:
-            known[schema] = 0
-            known[schema] = _weight(named[schema], named, known)
-        return known[schema]
-    kind = schema["type"]
-    if kind in {"record", "error"}:
-        name = schema["name"]
-        known.setdefault(name, 0)
-        known[name] = 1 + sum(_weight(field["type"], named, known) for field in schema["fields"])
-        return known[name]
-    if kind in {"array", "map"}:
-        return 1 + _weight(schema["items" if kind == "array" else "values"], named, known)
-    return _weight(kind, named, known) if isinstance(kind, (dict, list)) else 1

@@ -84,9 +84,15 @@ class AvroSchema:
             parsed = fastavro.parse_schema(loaded, named_schemas=named)
         except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
+        except RecursionError:
+            raise ValueError("not an Avro schema that can be read: it nests too deep") from None
         _check_named(named)
         name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
         text_ = source if isinstance(source, str) else json.dumps(source)
+        try:
+            avro_bounds.check_levels(parsed, named)
+        except ValueError as error:
+            raise ValueError(f"not an Avro schema that can be read: {error}") from None
         unbounded, excess = avro_bounds.needs_check(parsed, named), avro_bounds.excess_parts(parsed, named)
         return cls(parsed, readable(parsed), text_, str(name), named, unbounded, excess)
 

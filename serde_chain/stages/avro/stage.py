@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -22,6 +22,7 @@ from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegi
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.nesting import check_depth
+from serde_chain.schemas.parts import MAX_PARTS, PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.schemas.schema_registry import (
     PerTopic,
     RegisteredSchema,
@@ -118,6 +119,7 @@ class AvroReader:
         target: The schema into which they are read; None where that is the same.
         registered: The id by which the registry knows the schema, if it does.
         problems: Why the first cannot be read into the other, or not all of its records.
+        budget: How many parts a record may have.
     """
 
     source: AvroSchema
@@ -125,6 +127,7 @@ class AvroReader:
     target: Any | None
     registered: int | None = None
     problems: tuple[str, ...] = ()
+    budget: Budget = field(default_factory=Budget)
 
     @cached_property
     def decode(self) -> Callable[..., Any]:
@@ -168,14 +171,23 @@ class AvroReader:
         except require("fastavro.read", "avro").SchemaResolutionError:
             raise _unresolved(self.problems) from None
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether records need no look over them first, as those of all ordinary schemas."""
-        return not self.source.unbounded
+    def is_bounded(self, longest: int) -> bool:
+        """Whether records of up to so many bytes need no look over them first, as those of all ordinary schemas."""
+        most = self.budget.most
+        most_parts = PARTS_PER_BYTE * longest + max(self.source.excess, 0)
+        return not self.source.unbounded and (most is None or most_parts <= most)
 
     @property
     def _check_bounds(self) -> Callable[[Buffer, int], object] | None:
-        return None if self.is_bounded else partial(avro_bounds.check_bounds, self.source.parsed, self.source.named)
+        if self.budget.most is None and not self.source.unbounded:
+            return None
+        parsed, named, budget = self.source.parsed, self.source.named, self.budget
+
+        def check(data: Buffer, start: int) -> None:
+            if not self.is_bounded(len(data) - start):
+                avro_bounds.check_bounds(parsed, named, data, start, budget)
+
+        return check
 
 
 class AvroSerializer(UsesRegistry, Serializer[Any]):
@@ -304,7 +316,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     A container file of one record is read as that record, any other as a list.
     """
 
-    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, ARROW_READER, *schema_registry.OPTIONS)
+    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, ARROW_READER, MAX_PARTS, *schema_registry.OPTIONS)
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -315,6 +327,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         self.header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._readers: dict[object, AvroReader] = {}
         self._arrow_reader = ARROW_READER.read(config)
+        self._budget = Budget.read(config)
         self._decoders: dict[Any, Callable[..., Any]] = {}  # by what stands in front of records
         self._target = target
         self._own = schema
@@ -445,9 +458,9 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     def _reader(self, source: AvroSchema, *, registered: int | None = None) -> AvroReader:
         target = self._target
         if target is None or target.parsed == source.parsed:
-            return AvroReader(source, source.readable, None, registered)
-        resolution = resolved(source, target)
-        return AvroReader(source, readable(resolution.writer), resolution.target, registered, resolution.problems)
+            return AvroReader(source, source.readable, None, registered, budget=self._budget)
+        writer, target_, problems = resolved(source, target)
+        return AvroReader(source, readable(writer), target_, registered, problems, self._budget)
 
 
 def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:
@@ -518,6 +531,8 @@ def _unresolved(problems: tuple[str, ...]) -> DecodeError:
 def _unreadable(error: Exception) -> DecodeError:
     told = str(error)
     drop_data(error)
+    if isinstance(error, TooManyPartsError):
+        return DecodeError(told, hint=TOO_MANY)
     if isinstance(error, EOFError):
         return DecodeError(f"the Avro record is truncated: {told or 'no bytes left'}")
     return DecodeError(

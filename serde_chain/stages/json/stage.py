@@ -7,6 +7,7 @@ Schema serializers do; without it, JSON leaves a registry that other stages use 
 from __future__ import annotations
 
 import json as standard_json
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -17,6 +18,7 @@ from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.schemas import schema_id, schema_registry
+from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, parts_of_json
 from serde_chain.schemas.schema_registry import (
     CONFLUENT,
     HEADER,
@@ -100,13 +102,13 @@ class JsonDeserializer(Deserializer[Any]):
     """
 
     message_format: str | None = "json"
-    options = (SCHEMA, VALIDATE, FRAMING)
+    options = (SCHEMA, VALIDATE, FRAMING, MAX_PARTS)
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema, if values are to be checked; reading does not depend on the schema that a record names."""
         super().configure(config, is_key)
-        self._decode = _decoder(require("orjson", "json"), _validator(config))
+        self._decode = _decoder(require("orjson", "json"), _validator(config), MAX_PARTS.read(config))
         self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._framed = FRAMING.read(config) != NONE
         self.plain = self._decode
@@ -150,10 +152,14 @@ def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[
     return encode
 
 
-def _decoder(orjson: Any, problem: Problem | None) -> Callable[[Buffer], Any]:
+def _decoder(orjson: Any, problem: Problem | None, most_parts: int | None) -> Callable[[Buffer], Any]:
     loads = json_numbers.loads
+    # Without a budget of one's own, JSON pays for all of its parts: each takes a byte at least.
+    free = sys.maxsize if most_parts is None else most_parts
 
     def decode(data: Buffer) -> Any:
+        if len(data) > free and parts_of_json(bytes(data)) > free:
+            raise DecodeError(str(Budget(free).exceeded(len(data))), hint=TOO_MANY)
         try:
             value = loads(orjson, data)
         except (ValueError, RecursionError) as error:

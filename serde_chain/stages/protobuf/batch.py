@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
-from serde_chain.stages.protobuf.schema import is_map, is_repeated, to_dict
+from serde_chain.schemas.parts import MOST_FIELDS
+from serde_chain.stages.protobuf.schema import is_map, is_repeated
 from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
 __all__ = ["ProtobufBatch", "arrow_type"]
@@ -36,10 +39,10 @@ def arrow_type(descriptor: Any) -> Any:
         ConfigError: The message can contain itself, for which Arrow has no type.
         MissingDependencyError: pyarrow is not installed.
     """
-    return _struct(require("pyarrow", "arrow"), descriptor, ())
+    return _struct(require("pyarrow", "arrow"), descriptor, (), count())
 
 
-def _struct(arrow: Any, descriptor: Any, around: tuple[str, ...]) -> Any:
+def _struct(arrow: Any, descriptor: Any, around: tuple[str, ...], fields: Iterator[int]) -> Any:
     name = descriptor.full_name
     if name in around:
         raise ConfigError(
@@ -47,20 +50,25 @@ def _struct(arrow: Any, descriptor: Any, around: tuple[str, ...]) -> Any:
             hint="Read it record by record; in Spark, by deserialize(…, schema=…)",
         )
     inside = (*around, name)
-    return arrow.struct([(field.name, _column(arrow, field, inside)) for field in descriptor.fields])
+    return arrow.struct([(field.name, _column(arrow, field, inside, fields)) for field in descriptor.fields])
 
 
-def _column(arrow: Any, field: Any, around: tuple[str, ...]) -> Any:
+def _column(arrow: Any, field: Any, around: tuple[str, ...], fields: Iterator[int]) -> Any:
+    if next(fields) >= MOST_FIELDS:
+        raise ConfigError(
+            f"a column of {around[0]} would have more than {MOST_FIELDS} fields",
+            hint="Read it record by record; in Spark, by deserialize(…, schema=…)",
+        )
     if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return arrow.map_(_one(arrow, key, around), _one(arrow, value, around))
-    one = _one(arrow, field, around)
+        return arrow.map_(_one(arrow, key, around, fields), _one(arrow, value, around, fields))
+    one = _one(arrow, field, around, fields)
     return arrow.list_(one) if is_repeated(field) else one
 
 
-def _one(arrow: Any, field: Any, around: tuple[str, ...]) -> Any:
+def _one(arrow: Any, field: Any, around: tuple[str, ...], fields: Iterator[int]) -> Any:
     if field.cpp_type == _MESSAGE:
-        return _struct(arrow, field.message_type, around)
+        return _struct(arrow, field.message_type, around, fields)
     return arrow.binary() if field.type == _BYTES else getattr(arrow, _TYPES[field.cpp_type])()
 
 
@@ -81,29 +89,39 @@ class ProtobufBatch(BatchForm):
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
-        descriptor = self._stage.descriptor
+        descriptor: Any = self._stage.descriptor
+        kind: Any = None
         values: list[Any] = []
         for row, data in enumerate(batch.objects):
             value = None
             if data is not None:
                 try:
                     message = self._stage.read(data, batch.context(row))
-                    descriptor = descriptor or message.DESCRIPTOR
-                    value = _checked(message, descriptor.full_name)
+                    if kind is None:
+                        kind = self._type_of(descriptor or message.DESCRIPTOR)
+                        descriptor = descriptor or message.DESCRIPTOR
+                    value = self._checked(message, len(data), descriptor.full_name)
                 except SerializationError as error:
                     batch.fail(row, error)
             values.append(value)
-        if descriptor is None:
-            return batch.arrow.nulls(len(values))
-        kind = arrow_type(descriptor)
+        if kind is None:
+            return batch.arrow.nulls(len(values), self.arrow_type)
         return batch.collect(values, lambda messages: batch.arrow.array(messages, kind))
 
+    def _type_of(self, descriptor: Any) -> Any:
+        """The type of the column; that there is none is the fault of a record that brings its own message."""
+        try:
+            return arrow_type(descriptor)
+        except ConfigError as error:
+            if self._stage.descriptor is not None:
+                raise
+            raise DecodeError(error.message, hint=error.hint) from error
 
-def _checked(message: Any, expected: str) -> dict[str, Any]:
-    if message.DESCRIPTOR.full_name != expected:
-        raise DecodeError(
-            f"the record is a {message.DESCRIPTOR.full_name}, others of the batch are a {expected}",
-            hint="A column has one type: set protobuf.message.class",
-        )
-    # A column of text has room for the numbers too: writers with a newer schema are no reason to lose a record.
-    return to_dict(message, nameless=str)
+    def _checked(self, message: Any, size: int, expected: str) -> dict[str, Any]:
+        if message.DESCRIPTOR.full_name != expected:
+            raise DecodeError(
+                f"the record is a {message.DESCRIPTOR.full_name}, others of the batch are a {expected}",
+                hint="A column has one type: set protobuf.message.class",
+            )
+        # A column of text has room for the numbers too: writers with a newer schema are no reason to lose a record.
+        return self._stage.to_dict(message, size, nameless=str)

@@ -14,11 +14,13 @@ from typing import Any, Final
 from payload_stores.options import Option, path_or_content, text
 from payload_stores.plugins import import_object, require
 from serde_chain.errors import ConfigError
+from serde_chain.schemas.parts import Budget
 
 __all__ = [
     "DESCRIPTOR_SET",
     "MESSAGE_CLASS",
     "MESSAGE_NAME",
+    "check_parts",
     "class_at",
     "descriptor_text",
     "has_maps",
@@ -200,6 +202,47 @@ def is_repeated(field: Any) -> bool:
     """Whether a field is a list, or a map."""
     # Older releases have no is_repeated, and newer ones warn about label.
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
+
+
+def check_parts(message: Any, size: int, budget: Budget) -> None:
+    """Refuse a message with more parts than may be built of its bytes: fields without presence are there in any case.
+
+    Args:
+        message: The message.
+        size: Its bytes.
+        budget: How many parts it may have.
+
+    Raises:
+        TooManyPartsError: It has more.
+    """
+    most = budget.of(size)
+    own, nested = _widths(message.DESCRIPTOR)
+    # A message within it takes two bytes at least, and a value one.
+    if 1 + own + (size // 2) * (1 + nested) + size > most and _count(message, most) < 0:
+        raise budget.exceeded(size)
+
+
+def _count(message: Any, left: int) -> int:
+    """What is left of a number of parts; less than zero as soon as nothing is."""
+    left -= 1 + _widths(message.DESCRIPTOR)[0]
+    for field, value in message.ListFields():
+        several = is_repeated(field)
+        left -= len(value) if several else 1
+        of_map = field.message_type.fields_by_name["value"].message_type if is_map(field) else None
+        if of_map is None and (is_map(field) or field.message_type is None):
+            continue
+        for inner in (value[key] for key in value) if of_map is not None else value if several else (value,):
+            if left < 0:
+                return left
+            left = _count(inner, left)
+    return left
+
+
+@lru_cache(1000)
+def _widths(descriptor: Any) -> tuple[int, int]:
+    """How many fields a message has without presence, and the most that one within it has."""
+    widths = [sum(not field.has_presence for field in inner.fields) for inner in (descriptor, *_within(descriptor))]
+    return widths[0], max(widths[1:], default=0)
 
 
 def to_dict(message: Any, nameless: Callable[[int], Any] = int) -> dict[str, Any]:

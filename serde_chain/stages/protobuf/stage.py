@@ -18,6 +18,7 @@ from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegi
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.nesting import check_depth
+from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     CONFLUENT,
@@ -137,7 +138,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     message's indexes are not those of the configured class: it may then be another message.
     """
 
-    options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, *schema_registry.OPTIONS)
+    options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, MAX_PARTS, *schema_registry.OPTIONS)
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -145,7 +146,8 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         super().configure(config, is_key)
         require("google.protobuf", "protobuf")
         self._class: Any = protobuf_schema.message_class(config)
-        self._finish = protobuf_schema.to_dict if VALUES.read(config) == "dict" else None
+        self._budget = Budget.read(config)
+        self._as_dict = VALUES.read(config) == "dict"
         framing, self._registry = framing_of(FRAMING, config, is_key=is_key, needs_registry=self._class is None)
         if self._class is None and self._registry is None:
             raise ConfigError(
@@ -157,14 +159,14 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         if self._class is not None:
             self._own_indexes = protobuf_schema.indexes_of(self._class.DESCRIPTOR)
         self._classes: dict[tuple[SchemaKey, tuple[int, ...]], Any] = {}
-        finish = self._finish
+        as_dict = self.to_dict if self._as_dict else None
         locate = self._locate_known if self._framed else None
         message_class = self._class
 
         def read(data: Buffer) -> Any:
             written, start = (message_class, 0) if locate is None else locate(data)
             message = _parse(written, data, start)
-            return message if finish is None else finish(message)
+            return message if as_dict is None else as_dict(message, len(data))
 
         # KeyError for a schema that has to be looked up in the registry first.
         self.plain = read
@@ -174,7 +176,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         if data is None:
             return None
         message = self.read(data, ctx)
-        return message if self._finish is None else self._finish(message)
+        return self.to_dict(message, len(data)) if self._as_dict else message
 
     @property
     def descriptor(self) -> Any | None:
@@ -198,7 +200,24 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             DecodeError: As for :meth:`read`.
             SchemaRegistryError: As for :meth:`read`.
         """
-        return None if data is None else protobuf_schema.to_dict(self.read(data, ctx))
+        return None if data is None else self.to_dict(self.read(data, ctx), len(data))
+
+    def to_dict(self, message: Any, size: int, nameless: Callable[[int], Any] = int) -> dict[str, Any]:
+        """A message as a dictionary, unless it would have too many parts.
+
+        Args:
+            message: The message.
+            size: Bytes of the record.
+            nameless: As for :func:`.schema.to_dict`.
+
+        Raises:
+            DecodeError: It would.
+        """
+        try:
+            protobuf_schema.check_parts(message, size, self._budget)
+        except TooManyPartsError as error:
+            raise DecodeError(str(error), hint=TOO_MANY) from None
+        return protobuf_schema.to_dict(message, nameless)
 
     def batch_form(self) -> BatchForm:
         """The form of whole columns."""

@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from payload_stores.errors import PayloadStoreUnavailableError
-from serde_chain import Producer
+from serde_chain import Producer, SerializerChain
 from serde_chain.cli.browse.preview import MOST_BYTES, Previews
 from serde_chain.cli.browse.topic import AbandonedError, Patience, Topic
 from serde_chain.cli.records import RecordUnavailableError
@@ -94,6 +94,21 @@ def test_an_object_of_very_many_items(
     assert len(json.loads(ask("/records/0/1/value").body)) == 200_001
     assert threading.main_thread() not in threads  # other pages are answered meanwhile
     assert threads
+
+
+def test_a_few_bytes_do_not_become_millions_of_objects(
+    open_pages: OpenPages, broker: KafkaBroker, config: dict[str, Any], topic: str
+) -> None:
+    config["value.deserializers"] = "zstd, json"
+    config["value.serde.max.parts"] = 10**9  # of readers, which have the memory for it
+    producer = confluent_kafka.Producer(broker.client_config())
+    record = SerializerChain.from_config({"value.serializer": "zstd"})(b"[" + b"[]," * 1_100_000 + b"[]]")
+    assert len(record) < 1000
+    producer.produce(topic, record)
+    producer.flush(30)
+    page = open_pages(config, topic)("/records/0/0")
+    assert page.status == 200
+    assert "more than 1000000 parts" in page.text
 
 
 def test_a_store_that_hangs_is_asked_about_a_record_once(

@@ -11,7 +11,7 @@ import pytest
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError, SerializerChain
 from serde_chain.schemas.nesting import MAX_DEPTH
-from serde_chain.stages.avro.bounds import MAX_EMPTY_ITEMS
+from serde_chain.schemas.parts import FREE_PARTS
 from serde_chain.stages.avro.schema import AvroSchema
 
 NODE: dict[str, Any] = {
@@ -131,7 +131,7 @@ def test_a_schema_of_many_levels_is_judged_at_once() -> None:
 
 
 @pytest.mark.parametrize("schema", [NULLS, EMPTY])
-@pytest.mark.parametrize("count", [MAX_EMPTY_ITEMS + 1, 10**12, 2**62])
+@pytest.mark.parametrize("count", [FREE_PARTS + 1, 10**12, 2**62])
 def test_a_huge_count_of_empty_items_is_an_error(schema: Any, count: int) -> None:
     _, read = chains(schema)
     with pytest.raises(DecodeError, match="items that take no bytes"):
@@ -143,7 +143,7 @@ def test_a_huge_count_of_empty_items_is_an_error(schema: Any, count: int) -> Non
 def test_many_blocks_of_empty_items_are_an_error() -> None:
     _, read = chains(NULLS)
     with pytest.raises(DecodeError, match="items that take no bytes"):
-        read((varint(MAX_EMPTY_ITEMS)) * 1000 + b"\x00")
+        read((varint(FREE_PARTS)) * 1000 + b"\x00")
 
 
 @pytest.mark.parametrize("count", [10**9, 2**62])

@@ -20,11 +20,12 @@ from typing import Any, Final, NamedTuple
 
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
-from serde_chain.record import get_header
+from serde_chain.record import Context, get_header
+from serde_chain.schemas.parts import FREE_PARTS, MOST_FIELDS
+from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
 from serde_chain.stages.avro.arrow.types import ArrowColumn
-from serde_chain.stages.avro.bounds import MAX_EMPTY_ITEMS
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.resolution import rewritten
 from serde_chain.stages.avro.schema import AvroSchema
@@ -43,7 +44,7 @@ _MAX_DECODERS: Final = 1000
 # Bytes that the fast reader gets at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
 # Parts beyond those that the records' bytes pay for that are objects of Python's at once.
-_OBJECTS: Final = 10 * MAX_EMPTY_ITEMS
+_OBJECTS: Final = 10 * FREE_PARTS
 # Bytes in front of a record that name its schema: an id, which is shorter than a GUID, or a fingerprint.
 _PREFIX_BYTES: Final = {CONFLUENT: 5, HEADER: 5, SINGLE_OBJECT: 10}
 _GUID: Final = b"\1"
@@ -124,11 +125,7 @@ class AvroBatch(BatchForm):
             DecodeError: It is not such a file, or Arrow has no type for its schema.
         """
         reader, record = self._stage.open_file(data)
-        if self._stage.schema is None:
-            try:
-                self._column(reader.source)
-            except ConfigError as error:
-                raise DecodeError(f"the file's schema has no Arrow type: {error.message}") from error
+        self._check_column(reader.source)
         return reader, record
 
     def _one_by_one(self, batch: Batch) -> Any:
@@ -204,11 +201,30 @@ class AvroBatch(BatchForm):
         place = known.get(key)
         if place is None:
             try:
-                place = _Place(*self._stage.locate(data, ctx))
+                place = _Place(*self.located(data, ctx))
             except SerializationError as error:
                 place = error
             known[key] = place
         return place
+
+    def located(self, data: bytes, ctx: Context | None) -> tuple[AvroReader, int]:
+        """How to read a record, and where it begins behind its framing.
+
+        Raises:
+            DecodeError: It names no schema, or one that is not known, or of which there can be no column.
+            SchemaRegistryError: The registry is down, or does not know the schema.
+        """
+        reader, start = self._stage.locate(data, ctx)
+        self._check_column(reader.source)
+        return reader, start
+
+    def _check_column(self, schema: AvroSchema) -> None:
+        """Refuse a record whose own schema is to be the column's, and cannot be; other records bring other schemas."""
+        if self._stage.schema is None:
+            try:
+                self._column(schema)
+            except ConfigError as error:
+                raise DecodeError(f"the record's schema has no Arrow type: {error.message}", hint=error.hint) from error
 
     def _in_groups(self, batch: Batch) -> Any:
         column = batch.column
@@ -353,7 +369,7 @@ class _Grouping:
             rows = places if rows is None else rows.take(places)
         first = 0 if rows is None else rows[0].as_py()
         try:
-            reader, start = self._stage.locate(values[0].as_py(), self._batch.context(first))
+            reader, start = self._form.located(values[0].as_py(), self._batch.context(first))
         except SerializationError as error:
             for row in range(len(values)) if rows is None else rows.to_pylist():
                 self._batch.fail(row, copy.copy(error))
@@ -372,16 +388,19 @@ class _Decoder:
     def __init__(self, reader: AvroReader, column: ArrowColumn) -> None:
         self._column = column
         self._source = reader.source
+        self._reader = reader
         same = reader.source.parsed == column.schema.parsed
         self._writer, self._target, problems = rewritten(reader.source, None if same else column.schema)
-        self.decode = AvroReader(reader.source, readable(self._writer), self._target, problems=problems).decode
-        free = MAX_EMPTY_ITEMS if reader.source.unbounded else max(reader.source.excess, 1)
+        writer = readable(self._writer)
+        self.decode = AvroReader(reader.source, writer, self._target, problems=problems, budget=reader.budget).decode
+        free = FREE_PARTS if reader.source.unbounded else max(reader.source.excess, 1)
         self.records_at_once = max(_OBJECTS // free, 1)
 
     @cached_property
     def _fast_schema(self) -> FastSchema | None:
         """Compiled for the first group that is worth it: container files may bring a schema each."""
-        if self._source.unbounded:
+        # The fast reader's schema has no names: types that are used twice stand in it twice.
+        if avro_bounds.weight(self._source.parsed, self._source.named) > MOST_FIELDS:
             return None
         try:
             return FastSchema(self._writer, self._target, self._column.type_as_read)
@@ -400,7 +419,7 @@ class _Decoder:
 
     def _block(self, group: _Group, batch: Batch, begin: int, count: int) -> list[Any]:
         values = group.values.slice(begin, count)
-        fast = self._fast_schema if is_worthwhile(count, values.nbytes) else None
+        fast = self._fast_schema if is_worthwhile(count, values.nbytes) and self._is_bounded(values, batch) else None
         if fast is None:
             return list(self._one_by_one(group, batch, begin, begin + count))
         try:
@@ -411,6 +430,13 @@ class _Decoder:
             return list(self._one_by_one(group, batch, begin, begin + count))
         half = count // 2
         return [*self._block(group, batch, begin, half), *self._block(group, batch, begin + half, count - half)]
+
+    def _is_bounded(self, values: Any, batch: Batch) -> bool:
+        """Whether no record has to be looked over first; lengths count where there is a budget of so many parts."""
+        longest = 0
+        if self._reader.budget.most is not None:
+            longest = batch.compute.max(batch.compute.binary_length(values)).as_py() or 0
+        return self._reader.is_bounded(longest)
 
     def _one_by_one(self, group: _Group, batch: Batch, begin: int, end: int) -> Iterator[Any]:
         rows = range(begin, end) if group.rows is None else group.rows.slice(begin, end - begin).to_pylist()

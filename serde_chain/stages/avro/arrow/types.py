@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
+from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.stages.avro.resolution import bare, branches, decimal_of, kind
 from serde_chain.stages.avro.schema import AvroSchema
 
@@ -104,9 +105,17 @@ class _Types:
         self._named = named
         self._as_read = as_read
         self._above: list[str] = []
+        self._left = MOST_FIELDS
 
     def of(self, schema: Any) -> tuple[Any, bool]:
         """The type of a schema, and whether its values may be null."""
+        self._left -= 1
+        if self._left < 0:
+            raise ConfigError(
+                f"a column of the Avro schema would have more than {MOST_FIELDS} fields",
+                hint="Read into an avro.reader.schema with those that you need",
+                key="avro.reader.schema",
+            )
         schema = bare(schema, self._named)
         if isinstance(schema, list):
             return self._union(schema)
