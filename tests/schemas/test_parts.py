@@ -115,6 +115,20 @@ def test_messages_of_many_fields_that_are_not_set() -> None:
     assert "parts" in read_in_a_child(protobuf(2, 3000), b"\n\0" * 500, "arrow")
 
 
+def test_messages_that_take_a_thousand_times_their_bytes_are_not_parsed() -> None:
+    """1 MB, which compress stages make of 60 bytes."""
+    config = {**protobuf(2, 3000), "protobuf.values": "message"}
+    for form in ("object", "arrow"):
+        assert "parts" in read_in_a_child(config, b"\n\0" * 500_000, form)
+
+
+def test_groups_and_unknown_fields_are_looked_through() -> None:
+    read = DeserializerChain.from_config({**protobuf(2, 3000), "protobuf.values": "message"})
+    unknown = b"\x1b" + b"\x08\1" * 20_000 + b"\x1c" + b"\x29" + bytes(8) + b"\x2d" + bytes(4)
+    message = read(unknown + b"\n\2\x08\x07")
+    assert [inner.f1 for inner in message.a] == [7]
+
+
 def test_message_types_that_double() -> None:
     assert "more than 10000 fields" in read_in_a_child(protobuf(28, 1), b"", "arrow")
     assert read_in_a_child(protobuf(28, 1), b"\n\0", "object") == ""

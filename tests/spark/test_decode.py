@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 
 from serde_chain import ConfigError, Producer
-from serde_chain.spark import decode, deserialize, deserialize_udf
+from serde_chain.spark import decode, deserialize, deserialize_udf, encode
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 
 SCHEMA = {
@@ -27,6 +27,8 @@ SCHEMA = {
 }
 Config = dict[str, object]
 MEGABYTE = 1 << 20
+KEY_TYPE = "struct<id: bigint>"
+VALUE_TYPE = "struct<id: int, cutout: binary, flux: array<double>>"
 
 
 @pytest.fixture
@@ -272,6 +274,21 @@ def test_headers_are_not_asked_for_where_no_stage_needs_them(
     assert (bytes(row["key"]), row["value"]) == (b"key 0", '{"a":1}')
     typed = deserialize("value", None, {"value.deserializers": "zstd, json"}, schema="a int", offset="offset")
     assert raw.select(typed.alias("v")).first() == Row(v=Row(a=1))
+
+
+def test_keys_and_values_have_schemas_of_their_own(
+    spark: SparkSession, broker: KafkaBroker, topic: str, config: Config, tmp_path: Path
+) -> None:
+    schema = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+    (tmp_path / "key.avsc").write_text(json.dumps(schema))
+    avro = {"key.serializer": "avro", "key.deserializer": "avro", "key.avro.schema.file": str(tmp_path / "key.avsc")}
+    both = {**config, **avro}
+    frame = spark.createDataFrame([((7,), (1, None, []))], f"key {KEY_TYPE}, value {VALUE_TYPE}")
+    frame.transform(encode(both, topic=topic)).write.format("kafka").options(
+        **{"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}
+    ).save()
+    [row] = kafka(spark, broker, topic).transform(decode(both)).collect()
+    assert (row["key"].asDict(), row["value"]["id"]) == ({"id": 7}, 1)
 
 
 def test_key_chains(spark: SparkSession, broker: KafkaBroker, topic: str, config: Config) -> None:

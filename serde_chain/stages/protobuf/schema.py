@@ -15,11 +15,13 @@ from payload_stores.options import Option, path_or_content, text
 from payload_stores.plugins import import_object, require
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.parts import Budget
+from serde_chain.wire import varint
 
 __all__ = [
     "DESCRIPTOR_SET",
     "MESSAGE_CLASS",
     "MESSAGE_NAME",
+    "check_bytes",
     "check_parts",
     "class_at",
     "descriptor_text",
@@ -58,6 +60,16 @@ _KNOWN: Final = {
     "confluent/": "confluent_kafka.schema_registry.confluent.",
 }
 _KNOWN_FILE: Final = re.compile(rf"({'|'.join(_KNOWN)})((?:[a-z_]+/)*[a-z_]+)\.proto")
+
+# Bytes of an object in memory for each field of its type, and how many of them are worth a look before.
+_WORD: Final = 8
+_MUCH: Final = 256 << 20
+# Of messages within each other, as the parser has it; then types of the wire format, and the sizes of two.
+_MOST_DEPTH: Final = 100
+_SIZED: Final = 2
+_GROUP: Final = 3
+_GROUP_END: Final = 4
+_FIXED: Final = {1: 8, 5: 4}
 
 _FAILURES: Final = (TypeError, ValueError, KeyError)
 
@@ -220,6 +232,57 @@ def check_parts(message: Any, size: int, budget: Budget) -> None:
     # A message within it takes two bytes at least, and a value one.
     if 1 + own + (size // 2) * (1 + nested) + size > most and _count(message, most) < 0:
         raise budget.exceeded(size)
+
+
+def check_bytes(descriptor: Any, data: memoryview, budget: Budget) -> None:
+    """Refuse bytes of a message whose parser would take far more memory than they have: by fields that are not set.
+
+    A message within another takes two bytes, and in memory a word for each field that its type has. Only where that
+    might be much are the bytes looked over.
+
+    Args:
+        descriptor: The message's descriptor.
+        data: Its bytes.
+        budget: How many parts it may have; fields that are not set count.
+
+    Raises:
+        TooManyPartsError: It has more.
+    """
+    if (len(data) // 2) * _WORD * _widest(descriptor) > _MUCH and _walk(descriptor, data, budget.of(len(data)), 0) < 0:
+        raise budget.exceeded(len(data))
+
+
+def _walk(descriptor: Any, data: memoryview, left: int, depth: int) -> int:
+    """What is left of a number of parts; the parser itself refuses what is no message, or nests too deep."""
+    left -= 1 + len(descriptor.fields)
+    at, fields, around = 0, descriptor.fields_by_number, []
+    while at < len(data) and left >= 0 and depth <= _MOST_DEPTH:
+        try:
+            tag, at = varint.read(data, at)
+            kind, field = tag & 7, fields.get(tag >> 3)
+            inner = None if field is None else field.message_type
+            if kind == _SIZED:
+                size, at = varint.read(data, at)
+                if inner is not None:
+                    left = _walk(inner, data[at : at + size], left, depth + 1)
+                at += size
+            elif kind == _GROUP:
+                around.append(fields)
+                fields = {} if inner is None else inner.fields_by_number
+                left -= 1 + len(fields)
+            elif kind == _GROUP_END:
+                fields = around.pop() if around else fields
+            else:
+                at = varint.read(data, at)[1] if kind == 0 else at + _FIXED.get(kind, 0)
+        except ValueError:
+            break
+    return left
+
+
+@lru_cache(1000)
+def _widest(descriptor: Any) -> int:
+    """How many fields a message within a message has at most."""
+    return 1 + max((len(inner.fields) for inner in _within(descriptor)), default=0)
 
 
 def _count(message: Any, left: int) -> int:

@@ -49,6 +49,8 @@ FRAMING: Final = Option(
 VALUES: Final = Option("protobuf.values", choice("message", "dict"), "message", doc="what readers get: message or dict")
 
 _TYPE: Final = "PROTOBUF"
+# Bytes of messages that cannot take much memory, whatever their types are.
+_SHORT: Final = 1024
 _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
 
 
@@ -159,13 +161,13 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         if self._class is not None:
             self._own_indexes = protobuf_schema.indexes_of(self._class.DESCRIPTOR)
         self._classes: dict[tuple[SchemaKey, tuple[int, ...]], Any] = {}
-        as_dict = self.to_dict if self._as_dict else None
+        parse, as_dict = self._parse, self.to_dict if self._as_dict else None
         locate = self._locate_known if self._framed else None
         message_class = self._class
 
         def read(data: Buffer) -> Any:
             written, start = (message_class, 0) if locate is None else locate(data)
-            message = _parse(written, data, start)
+            message = parse(written, data, start)
             return message if as_dict is None else as_dict(message, len(data))
 
         # KeyError for a schema that has to be looked up in the registry first.
@@ -191,7 +193,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             SchemaRegistryError: The registry is down, or does not know the schema.
         """
         written, start = self._locate(data, ctx) if self._framed else (self._class, 0)
-        return _parse(written, data, start)
+        return self._parse(written, data, start)
 
     def read_dict(self, data: Buffer | None, ctx: Context | None) -> dict[str, Any] | None:
         """Read one message as a dictionary, whatever ``protobuf.values`` says.
@@ -201,6 +203,20 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             SchemaRegistryError: As for :meth:`read`.
         """
         return None if data is None else self.to_dict(self.read(data, ctx), len(data))
+
+    def _parse(self, message_class: Any, data: Buffer, start: int) -> Any:
+        data = data if type(data) is bytes and not start else bytes(data[start:])
+        try:
+            if len(data) > _SHORT:
+                protobuf_schema.check_bytes(message_class.DESCRIPTOR, memoryview(data), self._budget)
+            return message_class.FromString(data)
+        except TooManyPartsError as error:
+            raise DecodeError(str(error), hint=TOO_MANY) from None
+        except Exception as error:  # protobuf's own error; UnicodeDecodeError for text in some releases
+            raise DecodeError(
+                f"the bytes are not a {message_class.DESCRIPTOR.full_name}: {error}",
+                hint="Was it written with another message, or with a framing? See protobuf.framing",
+            ) from error
 
     def to_dict(self, message: Any, size: int, nameless: Callable[[int], Any] = int) -> dict[str, Any]:
         """A message as a dictionary, unless it would have too many parts.
@@ -264,16 +280,6 @@ def _split(source: Buffer) -> tuple[SchemaKey, tuple[int, ...], int]:
         return key, *schema_id.split_indexes(source, end)
     except ValueError as error:
         raise DecodeError(str(error), hint="Was it written without a schema registry? See protobuf.framing") from error
-
-
-def _parse(message_class: Any, data: Buffer, start: int) -> Any:
-    try:
-        return message_class.FromString(data if type(data) is bytes and not start else bytes(data[start:]))
-    except Exception as error:  # protobuf's own error; UnicodeDecodeError for text in some releases
-        raise DecodeError(
-            f"the bytes are not a {message_class.DESCRIPTOR.full_name}: {error}",
-            hint="Was it written with another message, or with a framing? See protobuf.framing",
-        ) from error
 
 
 def _references(registry: SchemaRegistry, file: Any) -> list[Any]:
