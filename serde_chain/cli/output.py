@@ -14,7 +14,7 @@ from rich.text import Text
 
 __all__ = ["Counting", "Moving", "Screen", "Telling", "complain", "is_terminal", "plain", "printable", "say"]
 
-# Of Unicode's categories Cc and Cs, other line ends, what turns the direction of the text behind it (UAX #9, section 2),
+# Of Unicode's categories Cc and Cs, other line ends, what turns the direction of text (UAX #9, section 2),
 # and what has no width; joiners stay where they join letters or emoji.
 _CONTROLS: Final = re.compile(
     "\\r(?!\\n)|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ufeff"
