@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -62,6 +62,7 @@ class OffloadApp:
         limits: Limits of a request.
         shared_store: Whether others write to the store's folder or prefix as well. If not, what a killed server has
             left there of uploads is deleted at the next start.
+        disks: Folders of the store, whose disks keep the limits' reserve, as that of ``folder`` does.
         tokens_over_http: Accept tokens that have come from another machine without TLS, where others could copy them.
 
     Raises:
@@ -79,6 +80,7 @@ class OffloadApp:
         tokens: TokenVerifier | None = None,
         limits: Limits | None = None,
         shared_store: bool = False,
+        disks: Collection[Path] = (),
         tokens_over_http: bool = False,
     ) -> None:
         self._limits = limits or Limits()
@@ -96,7 +98,7 @@ class OffloadApp:
         self._looking: asyncio.Future[str | None] | None = None
         self._looked_at = ""
         metrics = Metrics()
-        self._transfers = Transfers(store, self._index, folder, self._limits, metrics)
+        self._transfers = Transfers(store, self._index, folder, (folder, *disks), self._limits, metrics)
         routes = [
             Route(HEALTH, _Endpoint("GET", self._health)),
             Route(LIVE, _Endpoint("GET", _live)),

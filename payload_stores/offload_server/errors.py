@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from payload_stores.errors import PayloadStoreError
 
-__all__ = ["ForbiddenError", "MalformedUploadError", "RefusedError", "TooLargeError"]
+__all__ = ["ForbiddenError", "MalformedUploadError", "NoRoomError", "RefusedError", "TooLargeError"]
 
 
 class RefusedError(PayloadStoreError):
@@ -34,6 +34,13 @@ class ForbiddenError(RefusedError):
 
     def __init__(self, message: str, **more: object) -> None:
         super().__init__(message, **{"status": 403, **more})  # type: ignore[arg-type]
+
+
+class NoRoomError(RefusedError):
+    """There is no room for the upload (RFC 4918, section 11.5)."""
+
+    def __init__(self, message: str, **more: object) -> None:
+        super().__init__(message, **{"status": 507, **more})  # type: ignore[arg-type]
 
 
 class TooLargeError(RefusedError):

@@ -14,9 +14,11 @@ from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 
 __all__ = ["Entry", "Index"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 # For another process that holds the file, say a backup.
 _WAIT_SECONDS: Final = 10.0
+
+_HOUR_MS: Final = 3_600_000
 
 _SCHEMA: Final = f"""
 BEGIN IMMEDIATE;
@@ -28,6 +30,12 @@ CREATE TABLE IF NOT EXISTS messages (
     headers BLOB NOT NULL,
     key BLOB,
     timestamp INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS uploads (
+    user TEXT NOT NULL,
+    hour INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (user, hour)
 ) WITHOUT ROWID;
 PRAGMA user_version = {_VERSION};
 COMMIT;
@@ -98,6 +106,30 @@ class Index:
         """Find a message, None if there is none."""
         _, rows = self._run("SELECT * FROM messages WHERE id = ?", (message_id.bytes,))
         return Entry(message_id, *rows[0][1:]) if rows else None
+
+    def uploaded(self, user: str, since_ms: int) -> int:
+        """How many bytes a user has uploaded since the beginning of an hour, of those that were noted.
+
+        Args:
+            user: The user.
+            since_ms: A time in that hour, in ms since 1970.
+        """
+        statement = "SELECT coalesce(sum(bytes), 0) FROM uploads WHERE user = ? AND hour >= ?"
+        _, rows = self._run(statement, (user, since_ms // _HOUR_MS))
+        return int(rows[0][0])
+
+    def note_upload(self, user: str, size: int, at_ms: int, *, keep_ms: int) -> None:
+        """Note an upload for :meth:`uploaded`, and forget old ones of its user.
+
+        Args:
+            user: The user.
+            size: The payload's size in bytes.
+            at_ms: When, in ms since 1970.
+            keep_ms: The age of those that are forgotten, in ms.
+        """
+        added = "INSERT INTO uploads VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes"
+        self._run(added, (user, at_ms // _HOUR_MS, size))
+        self._run("DELETE FROM uploads WHERE user = ? AND hour < ?", (user, (at_ms - keep_ms) // _HOUR_MS))
 
     def close(self) -> None:
         """Close the file."""

@@ -49,6 +49,8 @@ class Limits:
         transfers_per_user: How many of them one user may have.
         transfers_per_address: How many of them one IP address may have.
         proxies: Addresses of reverse proxies, behind which are many clients: no shares are counted for them.
+        user_bytes_per_day: Most bytes of payloads that a user may upload within 24 hours, to the hour; None for any.
+        reserve_bytes: Bytes of disk that stay free.
     """
 
     max_bytes: int = 1 << 30
@@ -60,6 +62,8 @@ class Limits:
     transfers_per_user: int = 8
     transfers_per_address: int = 8
     proxies: frozenset[str] = frozenset()
+    user_bytes_per_day: int | None = None
+    reserve_bytes: int = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)

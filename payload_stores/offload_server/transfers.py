@@ -7,7 +7,7 @@ import logging
 import mmap
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +28,7 @@ from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import Metrics
 from payload_stores.offload_server.pipe import Pipe, PipeClosedError
 from payload_stores.offload_server.requests import GoneError, Limits, Sender
+from payload_stores.offload_server.room import Room
 from payload_stores.offload_server.shares import Pace, Shares
 
 __all__ = ["Transfers"]
@@ -48,17 +49,27 @@ class Transfers:
         store: Where payloads go; closed by the caller.
         index: What is known of messages; closed by the caller.
         spool: Folder for payloads on their way into a store that cannot stream.
+        disks: Folders on the disks that payloads come to.
         limits: Bounds.
         metrics: What is counted.
     """
 
-    def __init__(self, store: PayloadStore, index: Index, spool: Path, limits: Limits, metrics: Metrics) -> None:
+    def __init__(  # noqa: PLR0917  all of them parts of the server
+        self,
+        store: PayloadStore,
+        index: Index,
+        spool: Path,
+        disks: Collection[Path],
+        limits: Limits,
+        metrics: Metrics,
+    ) -> None:
         self._store = store
         self._index = index
         self._spool = spool
         self._limits = limits
         self._metrics = metrics
         self._shares = Shares(limits)
+        self._room = Room(limits, index, disks)
         # A transfer holds one thread; one that the store does not let go of holds it longer than its place.
         self._threads = ThreadPoolExecutor(2 * limits.transfers, thread_name_prefix="offload-transfer")
         self._short = ThreadPoolExecutor(_SHORT_CALLS, thread_name_prefix="offload-call")
@@ -89,12 +100,18 @@ class Transfers:
             sender: Who sends it.
 
         Raises:
-            RefusedError: It is not an upload (400), too large (413), too slow (408), there already (422), or cut off.
+            RefusedError: It is not an upload (400), too large (413), too slow (408), there already (422), without room
+                (507), or cut off.
             PayloadStoreError: The store could not take it.
         """
         async with self._shares.place(sender):
-            with self._metrics.transfers.labels("upload").track_inprogress():
-                return await self._take(topic, receive, length)
+            most = self._limits.max_bytes if length is None else length
+            with self._metrics.transfers.labels("upload").track_inprogress(), self._room.under_way(sender.user, most):
+                await self.call(self._room.check, sender.user)
+                entry = await self._take(topic, receive, length)
+                if self._room.counts_bytes:
+                    await self.call(self._room.note, sender.user, entry.size)
+                return entry
 
     async def _take(self, topic: str, receive: Receive, length: int | None) -> Entry:
         parser = uploads.UploadParser(self._limits.max_bytes, length)

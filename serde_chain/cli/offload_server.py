@@ -143,6 +143,18 @@ def remove_token(file: Path, which: str) -> None:
 )
 @click.option("--max-bytes", default=1 << 30, show_default=True, type=click.IntRange(1), help="Largest upload.")
 @click.option(
+    "--max-bytes-per-user",
+    type=click.IntRange(1),
+    help="Most bytes that a user may upload in 24 hours.  [default: any]",
+)
+@click.option(
+    "--reserve-bytes",
+    default=256 << 20,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Disk that uploads leave free, of --data and of the store local.",
+)
+@click.option(
     "--proxy", "proxies", multiple=True, help="IP address of a reverse proxy, exempt from the share per address."
 )
 @click.option("--tls-cert", type=FILE, help="Certificate with its chain (PEM).")
@@ -186,6 +198,7 @@ def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: 
 
 def _app(config: dict[str, object], broker: dict[str, object] | None, options: dict[str, Any]) -> Any:
     from payload_stores import open_store
+    from payload_stores.local import LocalStore
     from payload_stores.offload_server import (
         Authorizer,
         BrokerAcls,
@@ -213,7 +226,13 @@ def _app(config: dict[str, object], broker: dict[str, object] | None, options: d
             credentials,
             authorizer,
             tokens=tokens,
-            limits=Limits(max_bytes=options["max_bytes"], proxies=frozenset(options["proxies"])),
+            limits=Limits(
+                max_bytes=options["max_bytes"],
+                proxies=frozenset(options["proxies"]),
+                user_bytes_per_day=options["max_bytes_per_user"],
+                reserve_bytes=options["reserve_bytes"],
+            ),
+            disks=[store.path] if isinstance(store, LocalStore) else [],
             shared_store=options["shared_store"],
             tokens_over_http=options["tokens_over_http"],
         )
