@@ -10,21 +10,22 @@ __all__ = ["MAX_DEPTH", "check_depth"]
 MAX_DEPTH: Final = 200
 
 
-def check_depth(value: Any) -> None:
+def check_depth(value: Any, most: int = MAX_DEPTH) -> None:
     """Refuse a value that nests deeper than can be read again.
 
     Args:
         value: The value to encode with a recursive schema.
+        most: How many levels it may have.
 
     Raises:
         ValueError: It nests too deep, or contains itself.
     """
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(most + 1):
         level = [part for whole in level for part in _parts(whole) if isinstance(part, (Mapping, list, tuple))]
         if not level:
             return
-    raise ValueError(f"the value nests deeper than {MAX_DEPTH} levels")
+    raise ValueError(f"the value nests deeper than {most} levels")
 
 
 def _parts(whole: Any) -> Iterable[Any]:

@@ -209,3 +209,25 @@ def test_parts_of_json_are_never_too_few() -> None:
     for value in values:
         assert parts_of_json(json.dumps(value).encode()) >= parts(value)
     assert parts_of_json(json.dumps("," * 500).encode()) == 1
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+def test_the_deepest_schema_is_read_in_every_way(nullable: bool) -> None:
+    """As deep as is allowed, and resolved into another."""
+
+    def schema(innermost: str) -> Any:
+        inner: Any = innermost
+        for level in range(59 if nullable else 118):
+            type_ = ["null", inner] if nullable else inner
+            inner = {"type": "record", "name": f"N{level}", "fields": [{"name": "a", "type": type_}]}
+        return inner
+
+    data = b"\2" * 59 + b"\x0e" if nullable else b"\x0e"
+    config = {"value.deserializer": "avro", "avro.schema": json.dumps(schema("int"))}
+    for more in ({}, {"avro.reader.schema": json.dumps(schema("long"))}):
+        read = DeserializerChain.from_config({**config, **more})
+        for found in (read(data), read.to_arrow([data], topic="t")[0].as_py()):
+            value = found
+            while isinstance(value, dict):
+                value = value["a"]
+            assert value == 7

@@ -21,10 +21,10 @@ from serde_chain.schemas.nesting import MAX_DEPTH
 from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE, Budget, TooManyPartsError
 from serde_chain.wire import varint
 
-__all__ = ["check_bounds", "check_levels", "excess_parts", "needs_check", "weight"]
+__all__ = ["MOST_LEVELS", "check_bounds", "check_levels", "excess_parts", "needs_check", "weight"]
 
 # Of types within each other: what reads schemas here recurs some frames for each.
-_MOST_LEVELS: Final = 120
+MOST_LEVELS: Final = 120
 
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINTS: Final = {"int", "long", "enum"}
@@ -72,8 +72,8 @@ def check_levels(schema: Any, named: Mapping[str, Any]) -> None:
 
 def _levels(schema: Any, named: Mapping[str, Any], known: dict[str, int], above: int) -> int:
     """How many levels a type has; ``known`` are those of named types."""
-    if above > _MOST_LEVELS:
-        raise ValueError(f"its types nest deeper than {_MOST_LEVELS} levels")
+    if above > MOST_LEVELS:
+        raise ValueError(f"its types nest deeper than {MOST_LEVELS} levels")
     schema = named.get(schema, schema) if isinstance(schema, str) else schema
     name = schema.get("name") if isinstance(schema, dict) else None
     if name is not None and name in known:
@@ -85,8 +85,8 @@ def _levels(schema: Any, named: Mapping[str, Any], known: dict[str, int], above:
         levels = 1 + max((_levels(child, named, known, above + 1) for child in children), default=0)
         if name is not None:
             known[name] = levels
-    if above + levels > _MOST_LEVELS:
-        raise ValueError(f"its types nest deeper than {_MOST_LEVELS} levels")
+    if above + levels > MOST_LEVELS:
+        raise ValueError(f"its types nest deeper than {MOST_LEVELS} levels")
     return levels
 
 

@@ -76,7 +76,7 @@ def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolutio
         reader: The schema into which they are read; None for the writer's own.
     """
     if reader is None:
-        return Resolution(AvroSchema.parse(_Rewriter(writer.named, {}).alone(writer.parsed)).parsed, None)
+        return Resolution(_parsed(_Rewriter(writer.named, {}).alone(writer.parsed))[0], None)
     return _resolution(_Rewriter(writer.named, reader.named), writer, reader)
 
 
@@ -93,11 +93,17 @@ def resolved(writer: AvroSchema, reader: AvroSchema) -> Resolution:
 def _resolution(rewriter: _Rewriter, writer: AvroSchema, reader: AvroSchema) -> Resolution:
     _register()
     plain_writer, plain_reader = rewriter.pair(writer.parsed, reader.parsed)
-    parsed = AvroSchema.parse(plain_reader)
+    target, named = _parsed(plain_reader)
     for record, field, default in rewriter.defaults:
         # Set afterwards: the parser refuses defaults that are not JSON, but the reader hands them out as they are.
-        next(other for other in parsed.named[record]["fields"] if other["name"] == field)["default"] = default
-    return Resolution(AvroSchema.parse(plain_writer).parsed, parsed.parsed, tuple(dict.fromkeys(rewriter.problems)))
+        next(other for other in named[record]["fields"] if other["name"] == field)["default"] = default
+    return Resolution(_parsed(plain_writer)[0], target, tuple(dict.fromkeys(rewriter.problems)))
+
+
+def _parsed(schema: Any) -> tuple[Any, dict[str, Any]]:
+    """A schema as fastavro has it, and the types that it names; it is of one that was checked."""
+    named: dict[str, Any] = {}
+    return require("fastavro", "avro").parse_schema(schema, named_schemas=named), named
 
 
 def bare(schema: Any, named: Mapping[str, Any]) -> Any:
@@ -452,11 +458,8 @@ def _register() -> None:
 
 
 def _distinct(schemas: Iterable[Any]) -> list[Any]:
-    distinct: list[Any] = []
-    for schema in schemas:
-        if schema not in distinct:
-            distinct.append(schema)
-    return distinct
+    # By their text, and not each by each: a union may have many thousand branches.
+    return list({repr(schema): schema for schema in schemas}.values())
 
 
 def _short(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from payload_stores.options import Option, path_or_content, text
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
+from serde_chain.schemas.nesting import check_depth
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.decimal import readable
 
@@ -20,6 +21,9 @@ __all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"
 # The specification, "Names": no type may have these names. Readers do not agree on what such a name then stands for,
 # and so not on what a record takes.
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+
+# Of JSON: a type in a field of a record is three levels below it.
+_MOST_NESTED: Final = 3 * avro_bounds.MOST_LEVELS + 10
 
 
 def _schema(value: object) -> Any:
@@ -78,9 +82,10 @@ class AvroSchema:
         fastavro: Any = require("fastavro", "avro")
         named: dict[str, Any] = {}
         try:
-            loaded = _schema(source)
-            for reference in references:
-                fastavro.parse_schema(json.loads(reference), named_schemas=named)
+            *others, loaded = (*map(json.loads, references), _schema(source))
+            check_depth([*others, loaded], _MOST_NESTED)  # native code reads them, whose stack ends somewhere
+            for other in others:
+                fastavro.parse_schema(other, named_schemas=named)
             parsed = fastavro.parse_schema(loaded, named_schemas=named)
         except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error

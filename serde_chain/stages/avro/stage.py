@@ -522,8 +522,9 @@ def _shown(value: Any) -> str:
 
 
 def _unresolved(problems: tuple[str, ...]) -> DecodeError:
+    what = "; ".join(problems[:_TOLD]) or "a type of the one has no match in the other"
     return DecodeError(
-        f"the writer's schema does not resolve into the reader's: {'; '.join(problems[:_TOLD])}",
+        f"the writer's schema does not resolve into the reader's: {what}",
         hint="Give new fields a default, and change types only as Avro's schema resolution allows",
     )
 
