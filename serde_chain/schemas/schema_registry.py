@@ -71,12 +71,9 @@ AUTO_REGISTER: Final = Option("auto.register.schemas", boolean, True, doc="regis
 USE_LATEST: Final = Option("use.latest.version", boolean, False, doc="write with the subject's latest schema")
 NORMALIZE: Final = Option("normalize.schemas", boolean, False, doc="normalize schemas when registering")
 STRATEGY: Final = Option("subject.name.strategy", _strategy, _STRATEGIES["topic"], doc="how subjects are named")
-VALUE_STRATEGY: Final = Option("value.subject.name.strategy", _strategy, None, doc="the same, for values")
-KEY_STRATEGY: Final = Option("key.subject.name.strategy", _strategy, None, doc="the same, for keys")
 
 OPTIONS: Final[tuple[Option[Any], ...]] = (
-    URL, CLIENT, USER_INFO, USER_INFO_SOURCE, AUTO_REGISTER, USE_LATEST, NORMALIZE,
-    STRATEGY, VALUE_STRATEGY, KEY_STRATEGY,
+    URL, CLIENT, USER_INFO, USER_INFO_SOURCE, AUTO_REGISTER, USE_LATEST, NORMALIZE, STRATEGY,
 )  # fmt: skip
 
 
@@ -114,7 +111,7 @@ class SchemaRegistry:
         """
         self._library: Any = require("confluent_kafka.schema_registry", "registry")
         self._field = "key" if is_key else "value"
-        self._strategy = (KEY_STRATEGY if is_key else VALUE_STRATEGY).read(config) or STRATEGY.read(config)
+        self._strategy = STRATEGY.read(config)
         self._auto_register = AUTO_REGISTER.read(config)
         self.use_latest = USE_LATEST.read(config)
         self._normalize = NORMALIZE.read(config)
