@@ -199,7 +199,8 @@ class _Rewriter:
         """Rewrite a writer's schema together with the reader's that its values are resolved into."""
         writer, reader = bare(writer, self._writer_named), bare(reader, self._reader_named)
         if isinstance(writer, list):
-            pairs = [self._branch_pair(branch, reader) for branch in writer]
+            several = sum(kind(bare(branch, self._writer_named)) != "null" for branch in writer) > 1
+            pairs = [self._branch_pair(branch, reader, several=several) for branch in writer]
             matching = _distinct(pair[1] for pair in pairs if pair[1] is not None)
             # An empty union would not be resolved at all; nothing matches a type without a name of the writer's.
             return [pair[0] for pair in pairs], matching or [_record(self._fresh("nothing"), [])]
@@ -207,16 +208,20 @@ class _Rewriter:
         # If the reader's schema cannot match, fastavro raises the error, when such a record comes.
         return plain_writer, self.alone(reader, self._reader_named) if plain_reader is None else plain_reader
 
-    def _branch_pair(self, writer: Any, reader: Any) -> tuple[Any, Any | None]:
+    def _branch_pair(self, writer: Any, reader: Any, *, several: bool = False) -> tuple[Any, Any | None]:
         """Rewrite what is not a union on the writer's side; without a reader where the two do not match."""
         writer = bare(writer, self._writer_named)
         if not isinstance(reader, list):
-            return (self._same(writer, reader)) if self._rank(writer, reader) else self._no_match(writer, reader)
+            return (
+                self._same(writer, reader, several=several)
+                if self._rank(writer, reader)
+                else self._no_match(writer, reader)
+            )
         ranked = [(rank, -at) for at, branch in enumerate(reader) if (rank := self._rank(writer, branch))]
         if not ranked:
             return self._no_match(writer, reader)
         chosen = reader[-max(ranked)[1]]
-        inner_writer, inner_reader = self._same(writer, bare(chosen, self._reader_named))
+        inner_writer, inner_reader = self._same(writer, bare(chosen, self._reader_named), several=several)
         wrapped = branches(reader, self._reader_named)
         if wrapped is None or kind(writer) == "null":
             return inner_writer, inner_reader
@@ -252,19 +257,15 @@ class _Rewriter:
             return 3
         return 2 * (_short(writer["name"]) in {_short(reader["name"]), *map(_short, aliases)})
 
-    def _same(self, writer: Any, reader: Any) -> Pair:
-        """Rewrite two types that match."""
+    def _same(self, writer: Any, reader: Any, *, several: bool) -> Pair:
+        """Rewrite two types that match; ``several`` where the writer's is one of a union."""
         which = kind(writer)
         if which in {"array", "map"}:
             item = "items" if which == "array" else "values"
             inner_writer, inner_reader = self.pair(writer[item], reader[item])
             return {"type": which, item: inner_writer}, {"type": which, item: inner_reader}
         if which not in _NAMED:
-            # The reader's idea of a decimal counts, as for all logical types; it is fastavro's writer that decodes it.
-            target = self._leaf(reader)
-            return (
-                target if which == kind(reader) else {"type": which, "logicalType": _PROMOTED, _FOR: target}
-            ), target
+            return self._same_leaf(which, reader, several=several)
         known = self._done.get((writer["name"], reader["name"]))
         if known is not None:
             return known, known
@@ -277,6 +278,15 @@ class _Rewriter:
                 self._problem(f"{reader['name']} has neither the symbol {missing[0]} nor a default")
             return self._leaf(writer, name), self._leaf(reader, name)
         return self._record_pair(name, writer, reader)
+
+    def _same_leaf(self, which: str, reader: Any, *, several: bool) -> Pair:
+        # The reader's idea of a decimal counts, as for all logical types; it is fastavro's writer that decodes it.
+        target = self._leaf(reader)
+        if which == kind(reader):
+            return target, target
+        # fastavro promotes most values as they should be, but those of a union into the first type that takes them.
+        is_plain = not several and isinstance(target, str) and target != "float"
+        return which if is_plain else {"type": which, "logicalType": _PROMOTED, _FOR: target}, target
 
     def _record_pair(self, name: str, writer: Any, reader: Any) -> Pair:
         targets = {alias: field for field in reader["fields"] for alias in field.get("aliases", ())}
