@@ -19,6 +19,7 @@ from serde_chain import config as configuration
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
 from serde_chain.cli.config_tree import config_tree
+from serde_chain.cli.delivery_time import short_delivery_times
 from serde_chain.cli.mistakes import Mistake, checked
 from serde_chain.cli.output import Screen, plain
 from serde_chain.cli.routed import large_message_config, threshold_of
@@ -57,7 +58,7 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
         config, wrong = checked(path)
     if wrong:
         return sorted(wrong, key=lambda mistake: mistake.line or sys.maxsize)
-    for message, change in shared_schemas(config):
+    for message, change in (*shared_schemas(config), *short_delivery_times(config)):
         _warn(f"{message}. {change}")
     client = {key: _shown(key, value, ()) for key, value in configuration.client_config(config).items()}
     consumer = {name: config[name] for name in (option.name for option in CLIENT_OPTIONS) if name in config}

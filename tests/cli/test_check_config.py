@@ -262,3 +262,22 @@ def test_a_record_schema_of_keys_and_values_is_warned_of(tmp_path: Path) -> None
         assert "Warning" not in done.stderr
     path.write_text(f"{chains}\"avro.schema\" = 'long'\n\"key.avro.schema.file\" = 'nowhere.avsc'\n")
     assert "Error: line 4: " in run("check-config", path, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "warns"),
+    [
+        ("enable.idempotence=true\nmessage.timeout.ms=30000", True),
+        ("enable.idempotence=true\nmessage.timeout.ms=300000", False),
+        ("enable.idempotence=true\nmessage.timeout.ms=0", False),
+        ("enable.idempotence=true", False),
+        ("message.timeout.ms=30000", False),
+        ("transactional.id=t\nenable.idempotence=true\nmessage.timeout.ms=30000", False),
+    ],
+)
+def test_an_idempotent_producer_that_gives_up_soon(tmp_path: Path, settings: str, *, warns: bool) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(f"bootstrap.servers=localhost:9092\nvalue.serializers=json\n{settings}\n")
+    result = run("check-config", path)
+    assert result.returncode == 0
+    assert ("message.timeout.ms (30 s)" in result.stderr) is warns

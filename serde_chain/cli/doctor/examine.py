@@ -10,7 +10,7 @@ from serde_chain import config as configuration
 from serde_chain.cli.doctor.base import TIMEOUT_S, Check, Checks, Level, Look
 from serde_chain.cli.doctor.records import readers, registry, schemas
 from serde_chain.cli.doctor.stores import journal, stores
-from serde_chain.cli.doctor.topics import cleanup, clocks, dead_letters, permissions, sizes, topics
+from serde_chain.cli.doctor.topics import cleanup, clocks, dead_letters, deliveries, permissions, sizes, topics
 from serde_chain.cli.mistakes import Mistake, checked
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, ContextualError, MissingDependencyError
@@ -20,6 +20,7 @@ __all__ = ["FAMILIES", "examine"]
 FAMILIES: Final[tuple[Checks, ...]] = (
     permissions,
     sizes,
+    deliveries,
     cleanup,
     dead_letters,
     schemas,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from payload_stores.options import Option, integer
+from serde_chain.cli.delivery_time import short_delivery_times
 from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, UnknownError, number
 from serde_chain.cli.records import batches
 from serde_chain.cli.routed import MESSAGE_MAX, threshold_of
@@ -17,7 +18,7 @@ from serde_chain.clients.limits import largest_value
 from serde_chain.config import DEAD_LETTER_TOPIC
 from serde_chain.stages.large_message.options import AUTO, ID, THRESHOLD
 
-__all__ = ["cleanup", "clocks", "dead_letters", "newest", "permissions", "sizes", "topics"]
+__all__ = ["cleanup", "clocks", "dead_letters", "deliveries", "newest", "permissions", "sizes", "topics"]
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _RECEIVE_MAX: Final = Option("receive.message.max.bytes", integer(1), 100_000_000)
@@ -86,6 +87,13 @@ def sizes(look: Look) -> Iterator[Check]:
             continue
         wrong = [*_threshold(look, topic, facts), *_batches(look, topic, facts), *_fetches(look, topic, facts)]
         yield from wrong or [Check("limits", Level.OK, f"records fit into {facts.max_bytes:,} bytes", topic=topic)]
+
+
+def deliveries(look: Look) -> Iterator[Check]:
+    """Whether the producer waits for a broker that is away, or gives up and writes records twice."""
+    if look.writes:
+        for message, change in short_delivery_times(look.config.settings):
+            yield Check("delivery", Level.WARNING, message, change)
 
 
 def _threshold(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:

@@ -187,6 +187,10 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
          "value.serializers": "avro, zstd, large-message"},
         {}, "schemas", Level.WARNING, "avro.schema names one record schema for the deserializers of keys and of values",
     ),
+    "an idempotent producer that gives up soon": (
+        {"enable.idempotence": "true", "delivery.timeout.ms": "30000"},
+        {}, "delivery", Level.WARNING, "an outage of more than delivery.timeout.ms (30 s) writes",
+    ),
     "deserializers that do not undo the serializers": (
         {"value.deserializers": "large-message, json"},
         {}, "deserializers", Level.ERROR, "json, compress, large-message",
