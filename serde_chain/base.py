@@ -15,6 +15,7 @@ SupportsFetch               reads such placeholders
 SupportsReferences          says what a placeholder refers to, without fetching it
 SupportsConfigure           classes that are not stages, and are configured like one
 SupportsClose, …AsyncClose  foreign callables that hold resources
+SupportsBuild               builders of foreign callables: refused, with what to write
 SupportsClusterId, …Async…  foreign callables that need the cluster's id
 ==========================  ======================================================================================
 """
@@ -64,6 +65,7 @@ __all__ = [
     "SupportsArrowType",
     "SupportsAsyncClose",
     "SupportsAsyncClusterId",
+    "SupportsBuild",
     "SupportsClose",
     "SupportsClusterId",
     "SupportsConfigure",
@@ -538,6 +540,14 @@ class SupportsClose(Protocol):
 
     def close(self) -> object:
         """Release them."""
+
+
+@runtime_checkable
+class SupportsBuild(Protocol):
+    """A builder of Confluent's, which makes a serializer for their clients. A chain takes what it builds."""
+
+    def build(self, conf: Mapping[str, object], is_key: bool, /) -> tuple[Any, Mapping[str, object]]:
+        """Build a serializer; returns it, and what is left of the configuration."""
 
 
 @runtime_checkable

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain
+from serde_chain.clients.limits import KEY_ROOM, MESSAGE_MAX, ClientLimits
+from serde_chain.clients.setup import limited_chain
 
 __all__ = ["DeserializerChainBuilder", "SerializerChainBuilder"]
 
@@ -27,7 +29,9 @@ class SerializerChainBuilder:
     """Builds the chain of ``key.serializers`` or ``value.serializers`` out of a client's configuration."""
 
     def build(self, conf: Mapping[str, object], is_key: bool) -> tuple[SerializerChain, dict[str, Any]]:
-        """Build the chain.
+        """Build the chain, which offloads what the client would refuse to send.
+
+        A value is not told how large its key is: for keys, 4 KiB are kept free. The topic's own limit is not asked for.
 
         Args:
             conf: The client's configuration.
@@ -37,10 +41,22 @@ class SerializerChainBuilder:
             The chain, and what is left for the client.
 
         Raises:
-            ConfigError: The configuration of chains, stages or stores is wrong.
+            ConfigError: The configuration of chains, stages or stores is wrong, or a threshold is above what the client
+                sends.
             MissingDependencyError: An extra is not installed.
         """
-        return _build(SerializerChain, conf, is_key=is_key)
+        chain, rest = _build(SerializerChain, conf, is_key=is_key)
+        try:
+            max_bytes, room = MESSAGE_MAX.read(configuration.resolve(conf).settings), 0 if is_key else KEY_ROOM
+            limited = limited_chain(
+                chain,
+                lambda _, overhead, for_key: ClientLimits(max_bytes, overhead + room, None, is_key=for_key),
+                is_key=is_key,
+            )
+        except BaseException:
+            chain.close()
+            raise
+        return limited, rest
 
 
 class DeserializerChainBuilder:

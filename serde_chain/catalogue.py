@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from payload_stores.plugins import Catalogue, Item
 from serde_chain import bakdata_config
-from serde_chain.base import Deserializer, Serializer, Stage, SupportsConfigure
+from serde_chain.base import Deserializer, Serializer, Stage, SupportsBuild, SupportsConfigure
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, VALUE, Context
 
@@ -264,9 +264,10 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
     elif item.options:
         raise ConfigError(f"{item.label} is made already, so it takes no options", hint="Pass its class instead")
     if not callable(stage):
-        raise ConfigError(
-            f"{item.label} is not a {side.word}", hint="Give a name, a class, or a callable that takes (data, ctx)"
-        )
+        hint = "Give a name, a class, or a callable that takes (data, ctx)"
+        if isinstance(stage, SupportsBuild):
+            hint = f"It is a builder: give the {side.word} that it builds, builder.build({{}}, is_key)[0]"
+        raise ConfigError(f"{item.label} is not a {side.word}", hint=hint)
     return stage
 
 

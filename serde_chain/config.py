@@ -106,6 +106,7 @@ CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPI
 _NEAR: Final = 0.9
 _MOST_BYTES: Final = 16 << 20
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
+_BUILDER: Final = "serializer.builder"
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
 # Keys whose value is one stage or store, which may be a mapping with its own options.
 _ROUTES: Final = "large.message.route."
@@ -376,7 +377,11 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
             continue
         near = _nearest(bare, side, names)
         near_miss = prefix in _CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
-        if prefix in owned or near_miss:
+        if key.endswith(_BUILDER):
+            stages = f"{key.removesuffix('.builder')}s"
+            hint = f"It is a key of SerializingProducer and DeserializingConsumer; here, {stages} names the stages"
+            yield ConfigError(f"{key!r} is not a configuration key here", hint=hint, key=key)
+        elif prefix in owned or near_miss:
             yield ConfigError(
                 f"{key!r} is not a configuration key",
                 hint=f"Did you mean {near}?" if near else _known(key, prefix, names),

@@ -6,12 +6,17 @@ from typing import Any
 import pytest
 from confluent_kafka import DeserializingConsumer, SerializingProducer
 from confluent_kafka.schema_registry import Rule, RuleKind, RuleMode, RuleSet, Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.avro import (
+    AvroDeserializer,
+    AvroDeserializerBuilder,
+    AvroSerializer,
+    AvroSerializerBuilder,
+)
 from confluent_kafka.schema_registry.rule_registry import RuleRegistry
 from confluent_kafka.schema_registry.serde import RuleContext, RuleExecutor
 
 from payload_stores.memory import MemoryStore
-from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain
+from serde_chain import ConfigError, DeserializerChain, Producer, RecordContext, SerializerChain
 from serde_chain.builders import DeserializerChainBuilder, SerializerChainBuilder
 from serde_chain.testing.services import KafkaBroker
 from tests.conftest import NewTopic
@@ -108,3 +113,59 @@ def test_confluents_serializers_are_stages_with_their_rules() -> None:
 
 def _keys() -> dict[str, Any]:
     return {"encryption.keys": SETTINGS["encryption.keys"]}
+
+
+@pytest.mark.parametrize("threshold", [{}, {"large.message.threshold.bytes": "auto"}])
+def test_a_builder_knows_the_clients_limit(broker: KafkaBroker, topic: str, threshold: dict[str, Any]) -> None:
+    """Values between the client's limit and the KIP's threshold were refused."""
+    producer = SerializingProducer(
+        {
+            **broker.client_config(),
+            "value.serializer.builder": SerializerChainBuilder(),
+            "value.serializers": "bytes, large-message",
+            "large.message.payload.store.class": "memory",
+            **threshold,
+        }
+    )
+    told: list[Any] = []
+    sizes = [990_000, 995_000, 999_000, 999_965, 1_000_000, 1_048_000, 1_048_576, 1_048_577]
+    for size in sizes:
+        producer.produce(
+            topic,
+            value=bytes(size),
+            key=b"k" * 1000,
+            headers=[],
+            on_delivery=lambda error, _message: told.append(error),
+        )
+    assert producer.flush(30) == 0
+    producer.close()
+    MemoryStore.clear()
+    assert told == [None] * len(sizes)
+
+
+def test_a_threshold_above_the_clients_limit_is_refused() -> None:
+    settings = {"value.serializers": "bytes, large-message", "large.message.payload.store.class": "memory"}
+    with pytest.raises(ConfigError, match="above what the client sends"):
+        SerializerChainBuilder().build({**settings, "large.message.threshold.bytes": 2_000_000}, False)
+    chain, _ = SerializerChainBuilder().build({**settings, "large.message.threshold.bytes": 999_000}, False)
+    chain.close()
+
+
+def test_builders_in_other_places_say_what_to_write() -> None:
+    builder = AvroSerializerBuilder()
+    with pytest.raises(ConfigError, match=r"builder\.build\(") as caught:
+        SerializerChain.from_config({"value.serializers": [builder, "zstd"]})
+    assert "AvroSerializerBuilder" in str(caught.value)
+    with pytest.raises(ConfigError, match=r"value\.serializers"):
+        Producer({"bootstrap.servers": "localhost:1", "value.serializer.builder": builder})
+
+
+def test_confluents_builder_as_a_stage() -> None:
+    registry = SchemaRegistryClient.new_client({"url": "mock://built"})
+    schema = '{"type": "record", "name": "Star", "fields": [{"name": "name", "type": "string"}]}'
+    write, _ = AvroSerializerBuilder(schema_registry_client=registry, schema=schema).build({}, False)
+    read, _ = AvroDeserializerBuilder(schema_registry_client=registry).build({}, False)
+    ctx = RecordContext("stars", "value", [])
+    chain = SerializerChain.from_config({"value.serializers": [write, "zstd"]})
+    back = DeserializerChain.from_config({"value.deserializers": ["zstd", read]})
+    assert back(chain({"name": "Deneb"}, ctx), ctx) == {"name": "Deneb"}

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
-from payload_stores.options import Option, integer
 from serde_chain import config as configuration
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, find_format, stage_type
-from serde_chain.clients.limits import MESSAGE_MAX_BYTES, largest_value
+from serde_chain.clients.limits import MESSAGE_MAX, largest_value
 from serde_chain.config import Config
 from serde_chain.stages.large_message.options import AUTO, FORMAT, KIP_THRESHOLD_BYTES, THRESHOLD
 from serde_chain.stages.large_message.routes import routes_of
 from serde_chain.stages.large_message.stores import LargeMessage
 
 __all__ = ["MESSAGE_MAX", "config_of", "large_message_config", "threshold_of"]
-
-MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
 
 
 def large_message_config(config: Config) -> dict[str, object] | None:

@@ -7,12 +7,13 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
+from payload_stores.options import Option, integer
 from serde_chain.record import Context, Headers, key_of
 from serde_chain.transfer import Transfer
 
 __all__ = [
     "KEY_ROOM",
-    "MESSAGE_MAX_BYTES",
+    "MESSAGE_MAX",
     "ClientLimits",
     "TopicLimit",
     "Topics",
@@ -23,7 +24,7 @@ __all__ = [
 
 _log = logging.getLogger("serde_chain")
 
-MESSAGE_MAX_BYTES: Final = 1_000_000  # librdkafka's default for message.max.bytes
+MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), 1_000_000)  # librdkafka's, with its default
 RECORD_OVERHEAD: Final = 36
 BATCH_OVERHEAD: Final = 61  # of a batch as the broker measures it
 _BODY_OVERHEAD: Final = 3

@@ -15,7 +15,6 @@ from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, Config, Resolved
 from serde_chain.errors import ConfigError
-from serde_chain.record import KEY, VALUE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +29,7 @@ __all__ = [
     "delete_payload",
     "error_policy",
     "for_producer",
+    "limited_chain",
     "warn_of_other_side",
 ]
 
@@ -175,16 +175,11 @@ class ClientSetup(Generic[ChainT]):
         Args:
             limits: Makes the limits for a stage, from the bytes that later stages add, and whether it is for keys.
         """
-        limited: dict[str, SerializerChain] = {}
-        for field_, chain in ((KEY, self.key), (VALUE, self.value)):
-            stages = chain.stages if chain is not None else ()
-            for at, stage in enumerate(stages):
-                if chain is None or not isinstance(stage, SupportsOffload):
-                    continue
-                later = [other for other in stages[at + 1 :] if isinstance(other, Serializer)]
-                overhead = sum(other.max_overhead or 0 for other in later)
-                limited[field_] = chain.with_limits(limits(stage, overhead, field_ == KEY))
-        return replace(self, key=limited.get(KEY, self.key), value=limited.get(VALUE, self.value))
+        key, value = (
+            chain and limited_chain(chain, limits, is_key=is_key)
+            for chain, is_key in ((self.key, True), (self.value, False))
+        )
+        return replace(self, key=key, value=value)
 
     @property
     def joins_transactions(self) -> bool:
@@ -247,6 +242,17 @@ class ClientSetup(Generic[ChainT]):
         for chain in (self.key, self.value):
             if chain is not None:
                 chain.close()
+
+
+def limited_chain(
+    chain: SerializerChain, limits: Callable[[SupportsOffload, int, bool], RecordLimits], *, is_key: bool
+) -> SerializerChain:
+    """A chain with a client's limits; see :meth:`ClientSetup.with_limits`."""
+    for at, stage in enumerate(chain.stages):
+        if isinstance(stage, SupportsOffload):
+            later = [other for other in chain.stages[at + 1 :] if isinstance(other, Serializer)]
+            chain = chain.with_limits(limits(stage, sum(other.max_overhead or 0 for other in later), is_key))
+    return chain
 
 
 def warn_of_other_side(setup: ClientSetup[Any], side: Side) -> None:

@@ -20,7 +20,7 @@ from serde_chain.chain import SerializerChain
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
 from serde_chain.clients.confluent.transactions import NO_PAYLOADS, Fatal, TransactionPayloads, Transactions
-from serde_chain.clients.limits import MESSAGE_MAX_BYTES, ClientLimits
+from serde_chain.clients.limits import MESSAGE_MAX, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.sender import Outgoing, Sender, frozen
 from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, warn_of_other_side
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer", "limited"]
 
-_MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), MESSAGE_MAX_BYTES)
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _QUEUE_MESSAGES: Final = Option("queue.buffering.max.messages", integer(0), 100_000)
 _TRANSACTIONAL_ID: Final = "transactional.id"
@@ -441,7 +440,7 @@ def _with_payloads(
         )
     from serde_chain.clients.confluent.payload_writer import PayloadWriter
 
-    writer = PayloadWriter(producer, _MESSAGE_MAX.read(setup.config), _TRANSACTION_MS.read(setup.config) / 1000)
+    writer = PayloadWriter(producer, MESSAGE_MAX.read(setup.config), _TRANSACTION_MS.read(setup.config) / 1000)
     return setup.within(writer), writer
 
 
@@ -452,7 +451,7 @@ def _shielded(client: Mapping[str, Any]) -> dict[str, Any]:
 
 def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:
     last = setup.value.stages[-1] if setup.value is not None else None
-    max_bytes = _MESSAGE_MAX.read(setup.config)
+    max_bytes = MESSAGE_MAX.read(setup.config)
     return Negotiation(
         topics,
         last if isinstance(last, SupportsOffload) else None,
@@ -470,7 +469,7 @@ def limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[Serializer
     Raises:
         ConfigError: A threshold is above what the client sends.
     """
-    limit = _MESSAGE_MAX.read(setup.config)
+    limit = MESSAGE_MAX.read(setup.config)
     topics: TopicLimits | None = None
 
     def limits(stage: SupportsOffload, overhead: int, is_key: bool) -> ClientLimits:
