@@ -55,7 +55,8 @@ class Outgoing:
         partition: Partition, or -1.
         timestamp: Timestamp in ms, or 0.
         headers: Headers; a list of the record's own, which transfers add to.
-        on_delivery: The user's callback, if there is one.
+        on_delivery: The user's callback, if there is one; until it was called, or given to the client. The last
+            record of each topic is kept, and what the callback holds is not.
         size: Bytes that it holds until it is sent.
         until: When it is too late to send it, on the monotonic clock.
         made: References of payloads that belong to this record alone.
@@ -613,7 +614,7 @@ class Sender:
             report = None
         if report is not None:
             self._reports[record.number] = report
-        record.step = None
+        record.step = record.on_delivery = None
         self._leave(record)
 
     def _drop_all(self, last: int, error: Exception) -> None:

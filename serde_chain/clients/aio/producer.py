@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -91,18 +92,19 @@ class AsyncProducer:
         self._fatal: confluent_kafka.KafkaException | None = None
         self._has_raised_fatal = False
         self._is_closed = False
-        run_elsewhere(self._serve)
+        run_elsewhere(partial(_serve, weakref.ref(self), self._producer))
 
-    def _serve(self) -> None:
-        """Serve the client's reports and callbacks, in a daemon thread."""
-        while not (self._is_closed or self._loop.is_closed()):
-            try:
-                self._producer.poll(_POLL_SECONDS)
-            except Exception as error:  # noqa: BLE001  of a callback, or since it was closed
-                if isinstance(error, confluent_kafka.KafkaException) and error.args[0].fatal():
-                    self._fatal = error
-                elif not self._is_closed:
-                    _log.exception("a callback of the producer failed")
+    @property
+    def is_served(self) -> bool:
+        """Whether reports are of use still."""
+        return not (self._is_closed or self._loop.is_closed())
+
+    def note_failure(self, error: Exception) -> None:
+        """Note what serving the client has raised: of a callback, or since the client has ended its work."""
+        if isinstance(error, confluent_kafka.KafkaException) and error.args[0].fatal():
+            self._fatal = error
+        elif not self._is_closed:
+            _log.error("a callback of the producer failed", exc_info=error)
 
     def _delivered(self, delivery: Delivery, error: confluent_kafka.KafkaError | None, message: Message) -> None:
         self._reports.append((delivery, error, message))
@@ -319,6 +321,18 @@ class AsyncProducer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _serve(owner: weakref.ref[AsyncProducer], producer: Producer) -> None:
+    """Serve a client's reports and callbacks, in a daemon thread, until its owner is closed or dropped."""
+    while (there := owner()) is not None and there.is_served:
+        del there
+        try:
+            producer.poll(_POLL_SECONDS)
+        except Exception as error:  # noqa: BLE001  its owner knows what it means
+            if (there := owner()) is not None:
+                there.note_failure(error)
+                del there
 
 
 def _log_failure(topic: str, task: asyncio.Task[None]) -> None:

@@ -236,6 +236,7 @@ class Outbox:
         )
         if attempt is None:
             record.context.run(self._produce, *arguments)
+            record.on_delivery = None
             return
         # For map, which calls produce once, in C: see Window.fetch.
         once = [(argument,) for argument in arguments]
@@ -371,7 +372,8 @@ class Outbox:
             attempt.is_told = True
             callback(error, message)
         if not attempt.is_refused:
-            record.state = None  # both would keep each other, and the report's message, until they are collected
+            # They would keep each other, the report's message, and what the callback holds.
+            record.state = record.on_delivery = None
         self._sent.pop(id(attempt), None)
 
 

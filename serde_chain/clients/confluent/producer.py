@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import confluent_kafka
 
 from payload_stores.callbacks import shielded
+from payload_stores.elsewhere import run_elsewhere
 from payload_stores.options import Option, boolean, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
@@ -67,12 +70,18 @@ class Producer:
     With ``large.message.threshold.bytes = auto``, and in hop's format, the broker is asked for the topic's limit. A
     record that it refuses nevertheless, because the limit was lowered meanwhile, is sent again.
 
+    A producer that is dropped without :meth:`close` is closed in a daemon thread, with a ``ResourceWarning``. Its
+    callbacks are called there. What it has not sent by the end of the process is lost.
+
     Example:
         >>> config = {"bootstrap.servers": "localhost:9092", "value.serializers": "json, zstd"}
         >>> with Producer(config) as producer:  # doctest: +SKIP
         ...     producer.produce("images", {"name": "M 51"}, key=b"M 51")
         ...     producer.flush(30)
     """
+
+    # Of the process in which it was made, at the end of that.
+    _pid: int | None = None
 
     def __init__(
         self,
@@ -146,6 +155,26 @@ class Producer:
         if type(self).produce is Producer.produce and self._topics is None:
             # A closure over local names; subclasses that override produce are left alone.
             vars(self)["produce"] = plain_produce(self._send, setup.key, setup.value, self.produce, self._sender.last)
+        self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        # Records under way hold callbacks that hold the client, which the collector cannot see: it would never end.
+        if sys.is_finalizing() or self._pid != os.getpid() or self._is_closed:
+            return
+        left = len(self)
+        if left:  # the client counts events of other kinds as well
+            _log.warning("a producer was dropped with at most %d records on their way: call close() before", left)
+        try:
+            run_elsewhere(self._close_dropped)
+        finally:
+            told = f"{self!r} was dropped without close(), with at most {left} records on their way"
+            warnings.warn(told, ResourceWarning, stacklevel=2, source=self)
+
+    def _close_dropped(self) -> None:
+        try:
+            self.close()
+        except Exception as error:  # noqa: BLE001  there is no caller left
+            _log.warning("a producer that was dropped could not be closed: %s", error)
 
     def produce(  # noqa: PLR0917, the original's signature
         self,

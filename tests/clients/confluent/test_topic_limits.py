@@ -299,6 +299,8 @@ def test_reported_records_are_not_left_to_the_collector(topic: str, new_producer
     try:
         producer.produce(topic, b"value")
         assert producer.flush(30) == 0
-        assert not [each for each in gc.get_objects() if isinstance(each, Attempt)]
+        # Of this topic: confluent_kafka keeps for ever what callbacks in other tests have raised, with its frames.
+        attempts = [each for each in gc.get_objects() if isinstance(each, Attempt)]
+        assert not [each for each in attempts if each.record.topic == topic]
     finally:
         gc.enable()
