@@ -79,8 +79,9 @@ class MemoryStore(references.RootedStore):
         with self._lock:
             listed = [(path, stored) for path, stored in self._payloads.items() if path[0] == topic]
         for path, (data, modified) in listed:
-            if "/".join(path[1:]).startswith(prefix) and (before is None or modified < before):
-                yield PayloadInfo(self.roots.url(path), len(data), modified)
+            is_wanted = "/".join(path[1:]).startswith(prefix) and (before is None or modified < before)
+            if is_wanted and (reference := self.roots.listed(path)) is not None:
+                yield PayloadInfo(reference, len(data), modified)
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Store what a reader returns; it ends up in memory like any other payload."""

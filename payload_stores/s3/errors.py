@@ -38,7 +38,7 @@ FORBIDDEN: Final = frozenset(
     {
         "403", "401", "AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken",
         "ExpiredTokenException", "Forbidden", "InvalidAccessKeyId", "InvalidSecurity", "InvalidToken",
-        "InvalidObjectState", "SignatureDoesNotMatch", "TokenRefreshRequired", "Unauthorized",
+        "SignatureDoesNotMatch", "TokenRefreshRequired", "Unauthorized",
     }
 )  # fmt: skip
 THROTTLED: Final = frozenset(
@@ -121,6 +121,11 @@ _Meaning = tuple[type[PayloadStoreError], str, str | None]
 _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None], ...]] = (
     (frozenset({"NoSuchBucket"}), PayloadStoreError, "Check s3.bucket and s3.endpoint.url"),
     (MISSING, PayloadNotFoundError, "It was deleted, or the bucket's lifecycle expired it before the record"),
+    (
+        frozenset({"InvalidObjectState"}),
+        PayloadAccessDeniedError,
+        "The object is archived: restore it, and keep the bucket's lifecycle from moving payloads to an archive",
+    ),
     (
         FORBIDDEN,
         PayloadAccessDeniedError,

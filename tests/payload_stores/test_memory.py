@@ -1,6 +1,7 @@
 """The store in memory."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 
 import pytest
 
@@ -21,6 +22,10 @@ class TestMemoryStore(PayloadStoreTests):
 
     def raw_read(self, reference: str) -> bytes:
         return MemoryStore._payloads[tuple(reference.removeprefix("memory:///").split("/"))][0]
+
+    def raw_write(self, reference: str, name: str, data: bytes) -> None:
+        path = (*reference.removeprefix("memory:///").split("/")[:-1], *name.split("/"))
+        MemoryStore._payloads[path] = data, datetime.now(UTC)
 
 
 def test_bytes_are_not_copied() -> None:

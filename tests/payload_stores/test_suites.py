@@ -1,11 +1,18 @@
 """Every store runs the conformance suite."""
 
 import importlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
+from payload_stores import PayloadInfo, PayloadStoreError, PublishContext
+from payload_stores.base import Buffer
+from payload_stores.memory import MemoryStore
+from payload_stores.references import object_path
 from payload_stores.registry import STORES, store_class
 from payload_stores.testing import PayloadStoreTests
+from tests.payload_stores import test_memory
 from tests.payload_stores.cases import CASES
 
 
@@ -21,5 +28,59 @@ def test_the_suite_is_run(name: str) -> None:
     assert store_class(suite.store_class) is store_class(name)
     # hop's server keeps records in its own way, which tests/hop reads with hop's own client.
     assert (suite.raw_read is not PayloadStoreTests.raw_read) == (name != "hop")
+    # What cannot be listed or deleted has nothing to compare.
+    assert (suite.raw_write is not PayloadStoreTests.raw_write) == (name != "hop")
     tests = [name for name in dir(PayloadStoreTests) if name.startswith("test_")]
     assert [name for name in tests if not callable(getattr(suite, name))] == []
+
+
+class Overwriting(MemoryStore):
+    """Writes over what is there, as into a file that is not truncated."""
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        path = object_path(self, topic, data, context)
+        before = self._payloads.get(path, (b"",))[0]
+        self._payloads[path] = bytes(data) + before[len(data) :], datetime.now(UTC)
+        return self.roots.url(path)
+
+
+class Relying(MemoryStore):
+    """Relies on whatever has the content's id."""
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        path = object_path(self, topic, data, context)
+        return self.roots.url(path) if path in self._payloads else super().publish(topic, data, context)
+
+
+class Misplacing(MemoryStore):
+    """Says another reference than it gives."""
+
+    def reference(self, topic: str, payload_id: str) -> str | None:
+        return f"memory:///{topic}/other/{payload_id}"
+
+
+class ListingAll(MemoryStore):
+    """Lists under whatever names there are."""
+
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
+        for path, (data, modified) in [*self._payloads.items()]:
+            yield PayloadInfo("memory:///" + "/".join(path), len(data), modified)
+
+
+@pytest.mark.parametrize(
+    ("store", "test"),
+    [
+        (Overwriting, "test_nothing_is_left_of_a_longer_payload"),
+        (Relying, "test_content_that_was_damaged_is_not_relied_on"),
+        (Misplacing, "test_a_reference_that_is_known_before"),
+        (ListingAll, "test_what_is_listed_can_be_deleted"),
+    ],
+)
+def test_a_fault_is_found(store: type[MemoryStore], test: str) -> None:
+    MemoryStore.clear()
+    arguments = (b"junk",) if test.startswith("test_content") else ()
+    getattr(test_memory.TestMemoryStore(), test)(MemoryStore(), *arguments)
+    MemoryStore.clear()
+    with pytest.raises((AssertionError, PayloadStoreError)):
+        getattr(test_memory.TestMemoryStore(), test)(store(), *arguments)
+    MemoryStore.clear()
