@@ -3,13 +3,15 @@
 A signal handler may raise at any call that Python code makes (Ctrl-C in a notebook, a deadline in a service), and the
 process may go on afterwards. So a record leaves this window only after it was handed over: what a call returns is
 noted by its last statement, and taken out by the next call. What is fetched gets in without a step of Python between
-the client's call and the list. Whatever is raised meanwhile, the next call hands the same records over.
+the client's call and the list. Whatever is raised meanwhile, the next call hands the same records over. Only what is
+raised within the client's own call drops messages: ``torn`` notes that, and ``Rewind`` asks for them again.
 """
 
 from __future__ import annotations
 
 import itertools
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -54,6 +56,9 @@ class Window:
         is_in_use: Whether a call that hands records over is under way. Set and unset without a call of Python's in
             between, so that no interrupt leaves it set.
         drops: How often messages were dropped or paused, to notice it in the middle of a call that serves callbacks.
+        taken: The offset of the last message that has left after it was handed over or reported, by topic, then by
+            partition: each message's topic is another string, whose hash would cost most. Always the same dictionaries.
+        torn: How many messages calls of the client that were interrupted may have taken and dropped; see Rewind.
     """
 
     def __init__(self) -> None:
@@ -66,16 +71,27 @@ class Window:
         self.drops = 0
         self.is_in_use = False
         self.paused: set[Place] = set()
+        self.taken: defaultdict[str | None, dict[int | None, int]] = defaultdict(dict)
+        self.torn = 0
+        self._last: tuple[Sequence[Any], Sequence[Any]] = ((), ())
 
     def fetch(self, poll: Callable[[float], Any], timeout: float) -> None:
         """Add what the client's ``poll`` returns, if it is a message."""
         # extend, filter and map call each other in C, where no signal handler runs: an assignment in between could be
         # interrupted with the message in no list.
-        self.messages.extend(filter(_IS_THERE, map(poll, (timeout,))))
+        try:
+            self.messages.extend(filter(_IS_THERE, map(poll, (timeout,))))
+        except BaseException:
+            self.torn += 1
+            raise
 
     def fetch_several(self, consume: Callable[[int, float], Iterable[Any]], most: int, timeout: float) -> None:
         """Add what the client's ``consume`` returns."""
-        self.messages.extend(itertools.chain.from_iterable(map(consume, (most,), (timeout,))))
+        try:
+            self.messages.extend(itertools.chain.from_iterable(map(consume, (most,), (timeout,))))
+        except BaseException:
+            self.torn += most
+            raise
 
     def waiting(self) -> Iterator[Any]:
         """The messages that may be handed over, in order."""
@@ -99,17 +115,48 @@ class Window:
             del self.messages[-1]
         if len(self.given) == len(self.messages) and all(map(operator.is_, self.given, self.messages)):
             # Most calls by far return everything in the window.
+            self._take(self.last_given())
             self.messages.clear()
             self.decoded.clear()
             self.under_way.clear()
             self.aside.clear()
             self.given = self.passed = ()
         elif gone := self._gone():
+            self._take([message for message in self.messages if id(message) in gone and message.error() is None])
             self.messages[:] = [message for message in self.messages if id(message) not in gone]
             for identity in gone:
                 for noted in (self.decoded, self.under_way, self.aside):
                     noted.pop(identity, None)
             self.given = self.passed = ()
+
+    def last_given(self) -> Sequence[Any]:
+        """The last record of each partition among those that the last call has handed over."""
+        given, last = self._last
+        if given is not self.given:
+            given = self.given
+            last = [message for message in given if message.error() is None]
+            if len(last) > 1:
+                kind = type(last[0])  # whose methods cost a third of calls by name
+                places = zip(map(kind.topic, last), map(kind.partition, last), strict=True)
+                last = [*dict(zip(places, last, strict=True)).values()]
+            self._last = given, last
+        return last
+
+    def _take(self, records: Iterable[Any]) -> None:
+        for record in records:
+            self.taken[record.topic()][record.partition()] = record.offset()
+
+    def ends(self) -> dict[Place, int]:
+        """For each partition, the offset behind its last record that came."""
+        ends = {
+            (topic, partition): offset + 1
+            for topic, offsets in self.taken.items()
+            for partition, offset in offsets.items()
+        }
+        for message in self.messages:
+            if message is not None and message.error() is None:
+                ends[place(message)] = message.offset() + 1
+        return ends
 
     def pause(self, places: Collection[Place]) -> None:
         """Let the messages of some partitions wait; what is fetched for them is dropped, and fetched again then."""
@@ -129,6 +176,10 @@ class Window:
         )
         if places is None:
             self.given = self.passed = ()
+        for topic, offsets in self.taken.items():
+            for partition in [*offsets]:
+                if places is None or (topic, partition) in places:
+                    del offsets[partition]
         self.drops += 1
         # In one step, also for a fetch during which a rebalance calls this.
         self.messages[:] = kept

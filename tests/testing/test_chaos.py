@@ -10,7 +10,14 @@ from serde_chain.testing.chaos import ROUNDS, ChaosError, Cluster
 from serde_chain.testing.chaos.cluster import payload, payload_number
 from serde_chain.testing.services import KafkaBroker
 
-QUICK = ["killed producer", "killed transactions", "interrupted producer", "interrupted consumer", "changing limit"]
+QUICK = [
+    "killed producer",
+    "killed transactions",
+    "interrupted producer",
+    "interrupted consumer",
+    "signalled consumer",
+    "changing limit",
+]
 SERVICES = ["killed relay", "killed offload server"]
 GROUPS = ["member leaves", "member killed"]
 

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import confluent_kafka
-from confluent_kafka import Message as Msg
 from confluent_kafka import TopicPartition
 
 from payload_stores.options import Option, boolean
@@ -23,6 +22,7 @@ from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken, plain_poll
+from serde_chain.clients.confluent.rewind import Rewind
 from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy, warn_of_other_side
 from serde_chain.clients.stall import Stall
@@ -55,6 +55,7 @@ _UNASKED: Final = 100
 # Longest wait for further records while those that came can be looked at.
 _SLICE: Final = 0.1
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
+_TELLS_ENDS: Final = Option("enable.partition.eof", boolean, False)
 
 
 class Consumer:
@@ -76,7 +77,7 @@ class Consumer:
 
     Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
     ``assign``, ``unsubscribe``, ``close``), never that of a record that was not: a process that stops at it meets it
-    again. If a signal handler raises during a call, the next call hands the same records over.
+    again. If a signal handler or a callback raises during a call, the next call hands the same records over.
 
     Not thread-safe, unlike the original: of threads that poll or consume at the same time, all but one get a
     RuntimeError. Give each a consumer of its own, or put a lock around the calls.
@@ -126,6 +127,12 @@ class Consumer:
         self._key, self._value = setup.key, setup.value
         self._window = Window()
         self._stall = Stall(self._consumer, self._window)
+        self._rewind = Rewind(
+            self._consumer,
+            self._window,
+            reset=setup.client.get("auto.offset.reset"),
+            tells_ends=_TELLS_ENDS.read(setup.client),
+        )
         self._decoding_seconds = setup.limit_ms / 2000
         # How many records are decoded between two looks at the clock: few, until it is known how long they take.
         self._at_once = 1
@@ -461,6 +468,7 @@ class Consumer:
             Whether the first message may be read; not if that has failed, and it is not yet time to try again.
         """
         self._settle()
+        self._rewind.go_back()
         if self._stall.lasts():
             return self._stall.wait(timeout)
         if self._stall.held and len(self._window.messages) < _UNASKED:
@@ -608,11 +616,7 @@ class Consumer:
         """Store the offsets of what was handed over: now, since a call that was interrupted has handed over nothing."""
         if not self._stores_offsets:
             return
-        given: Iterable[Message] = [message for message in self._window.given if message.error() is None]
-        if len(self._window.given) > 1:  # the last one of each partition
-            places = zip(map(Msg.topic, given), map(Msg.partition, given), strict=True)
-            given = dict(zip(places, given, strict=True)).values()
-        for message in given:
+        for message in self._window.last_given():
             try:
                 self._consumer.store_offsets(message)
             except confluent_kafka.KafkaException as error:
@@ -626,6 +630,7 @@ class Consumer:
         self._window.drop(places)
         self._window.paused = set() if places is None else self._window.paused - places
         self._stall.forget(places)
+        self._rewind.forget(places)
 
     def subscribe(
         self,
@@ -668,6 +673,7 @@ class Consumer:
         self._stall.let_go()
         self._consumer.assign(partitions)
         self._drop()
+        self._rewind.begin(partitions)
 
     def unassign(self) -> None:
         """Give all partitions back."""
@@ -679,6 +685,7 @@ class Consumer:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Take further partitions."""
         self._consumer.incremental_assign(partitions)
+        self._rewind.begin(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Give some partitions back."""
@@ -695,6 +702,7 @@ class Consumer:
         """Go on at another offset."""
         self._consumer.seek(partition)
         self._window.drop({_place(partition)})
+        self._rewind.begin((partition,))
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop handing over records of partitions."""
@@ -711,11 +719,15 @@ class Consumer:
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The offsets behind the last records that were handed over."""
-        first = self._window.first_offsets()
+        self._rewind.go_back()
+        first, ends = self._window.first_offsets(), self._window.ends()
         positions = self._consumer.position(partitions)
         for position in positions:
             waiting = first.get(_place(position))
-            position.offset = position.offset if waiting is None else waiting
+            if waiting is not None:
+                position.offset = waiting
+            elif position.offset < 0:  # which librdkafka says of a partition that has gone back
+                position.offset = ends.get(_place(position), position.offset)
         return positions
 
     def commit(

@@ -78,7 +78,7 @@ def is_transient(error: Any) -> bool:
     Args:
         error: A ``confluent_kafka.KafkaError``.
     """
-    return bool(error.retriable()) or error.name() in _LATER
+    return bool(error.retriable()) or error.name() in _LATER | _SOON
 
 
 class PartitionReader:

@@ -16,9 +16,17 @@ from serde_chain.clients.confluent.consumer import Consumer
 from serde_chain.clients.confluent.producer import Producer
 from serde_chain.stamp import stamp
 from serde_chain.testing.chaos.cluster import payload, payload_number
-from serde_chain.testing.chaos.points import interrupted, kill_at
+from serde_chain.testing.chaos.points import interrupted, kill_at, signalled
 
-__all__ = ["consume_interrupted", "member", "produce", "produce_in_transactions", "produce_interrupted", "relay"]
+__all__ = [
+    "consume_interrupted",
+    "consume_signalled",
+    "member",
+    "produce",
+    "produce_in_transactions",
+    "produce_interrupted",
+    "relay",
+]
 
 
 def produce(  # noqa: PLR0917  by position, as processes are started
@@ -130,6 +138,32 @@ def consume_interrupted(connection: Connection, config: dict[str, Any], topic: s
                 consumer.commit(asynchronous=False)
             (committed,) = consumer.committed([place], 30)
             connection.send(("committed", committed.offset))
+    consumer.close()
+
+
+def consume_signalled(connection: Connection, config: dict[str, Any], topic: str, seed: int, count: int) -> None:
+    """Read a topic in a group while real signals come, most of them while the client waits for records.
+
+    Tells ``("ready",)``, ``("got", partition, offset, number)`` and ``("committed", offset, ...)``.
+    """
+    source = random.Random(seed)
+    several = source.random() < 0.5
+    consumer = Consumer(config)
+    consumer.subscribe([topic])
+    connection.send(("ready",))
+    got = 0
+    with signalled(random.Random(seed)):
+        while got < count:
+            messages: list[Any] = []
+            with suppress(KeyboardInterrupt):
+                messages = consumer.consume(source.randrange(1, 8), 0.5) if several else [consumer.poll(0.5)]
+            for message in messages:
+                if message is not None:
+                    connection.send(("got", message.partition(), message.offset(), payload_number(message.value())))
+                    got += 1
+    consumer.poll(0)
+    committed = consumer.commit(asynchronous=False) or []
+    connection.send(("committed", *(place.offset for place in committed)))
     consumer.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["interrupted", "kill_at"]
+__all__ = ["interrupted", "kill_at", "signalled"]
 
 _PACKAGES: Final = tuple(str(Path(__file__).parents[3] / name) + os.sep for name in ("serde_chain", "payload_stores"))
 _TESTING: Final = str(Path(__file__).parents[1]) + os.sep
@@ -65,3 +66,32 @@ def interrupted(point: int) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(before)
+
+
+@contextmanager
+def signalled(source: random.Random, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
+    """Send this process, whose main thread this is, real signals at random moments, many of them during waits.
+
+    Their handler raises KeyboardInterrupt where the main thread is in code of this project, or in the C code of a
+    client that it has called.
+    """
+
+    def handle(_number: int, frame: FrameType | None) -> None:
+        if frame is not None and _is_ours(frame):
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        while not done.wait(source.uniform(0.001, 0.6)):
+            signal.pthread_kill(main, number)
+
+    done = threading.Event()
+    main = threading.get_ident()
+    before = signal.signal(number, handle)
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        signal.signal(number, before)

@@ -169,6 +169,30 @@ def _interrupted_consumer(cluster: Cluster, seed: int) -> Outcome:
     return Outcome(records=_RECORDS, acknowledged=len(handed_over))
 
 
+def _signalled_consumer(cluster: Cluster, seed: int) -> Outcome:
+    """A consumer gets real signals while it waits for records that come one by one, and goes on."""
+    source = random.Random(seed)
+    topic = cluster.new_topic(2)
+    config = cluster.config(topic, **{"group.id": topic, "enable.auto.commit": False})
+    child = Child(children.consume_signalled, config, topic, seed, _RECORDS)
+    with Producer(cluster.config(topic)) as producer:
+        for number in range(_RECORDS):
+            value = payload(seed, number, large=source.random() < 0.3)
+            producer.produce(topic, value, partition=number % 2)
+            producer.flush(SECONDS)
+            child.listen(source.random() / 5)
+    told = child.end()
+    _check_ended(child)
+    got = [tuple(facts) for kind, *facts in told if kind == "got"]
+    for partition in range(2):
+        numbers = [number for place, _, number in got if place == partition]
+        if numbers != list(range(partition, _RECORDS, 2)):
+            raise ChaosError(f"the records of partition {partition} came as {numbers}")
+    if told[-1] != ("committed", _RECORDS // 2, _RECORDS // 2):
+        raise ChaosError(f"at the end was committed: {told[-1]}")
+    return Outcome(records=_RECORDS, acknowledged=len(got))
+
+
 def _killed_relay(cluster: Cluster, seed: int) -> Outcome:
     """A relay is killed; the next one goes on where its last transaction ended."""
     source = random.Random(seed)
@@ -344,6 +368,7 @@ ROUNDS: Final[Mapping[str, Round]] = {
         "killed transactions": _killed_transactions,
         "interrupted producer": _interrupted_producer,
         "interrupted consumer": _interrupted_consumer,
+        "signalled consumer": _signalled_consumer,
         "changing limit": _changing_limit,
         "killed broker": _killed_broker,
         "killed relay": _killed_relay,

@@ -1,0 +1,120 @@
+"""Asks again for what confluent_kafka's own call had taken from librdkafka when it was interrupted.
+
+A signal handler or a callback that raises ends ``poll`` and ``consume`` in C code, which drops the messages in hand;
+librdkafka counts them as handed over. Before a consumer asks for more, it goes back to the end of what it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
+
+from serde_chain.clients.confluent.partitions import is_transient
+from serde_chain.clients.window import Place, Window
+
+__all__ = ["Rewind"]
+
+# Longest wait in seconds for the broker, which is asked about partitions without a record so far.
+_PATIENCE: Final = 10.0
+_TICK: Final = 0.1
+_EARLIEST: Final = frozenset({"smallest", "earliest", "beginning"})
+# The partition is being given back, or its topic was deleted.
+_GONE: Final = frozenset({"_STATE", "_PREV_IN_PROGRESS", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
+
+
+class Rewind:
+    """The way back of a consumer.
+
+    Each of its calls can be interrupted and made again.
+
+    Args:
+        client: confluent_kafka's consumer.
+        window: What was fetched; its ``torn`` says what calls that were interrupted may have dropped.
+        reset: ``auto.offset.reset`` of the client.
+        tells_ends: ``enable.partition.eof`` of the client: events that were dropped come again, too.
+    """
+
+    def __init__(self, client: Any, window: Window, *, reset: object, tells_ends: bool) -> None:
+        self._client = client
+        self._window = window
+        self._resets_to_first = reset in _EARLIEST
+        self._tells_ends = tells_ends
+        # Where the caller has let partitions begin.
+        self._starts: dict[Place, int] = {}
+
+    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note where the caller lets partitions begin."""
+        for partition in partitions:
+            if partition.offset not in {OFFSET_INVALID, OFFSET_STORED}:
+                self._starts[partition.topic, partition.partition] = partition.offset
+
+    def forget(self, places: Collection[Place] | None = None) -> None:
+        """Forget where partitions began that were given back; all where none are named."""
+        for place in [*self._starts] if places is None else places:
+            self._starts.pop(place, None)
+
+    def go_back(self) -> None:
+        """Let each partition go on behind the last of its records that came, if a call was interrupted.
+
+        Raises:
+            confluent_kafka.KafkaException: The broker does not answer; the next call tries again.
+        """
+        window = self._window
+        if not window.torn:
+            return
+        assigned = self._client.assignment()
+        # The callback of a rebalance may have been interrupted, too.
+        if gone := window.ends().keys() - {(each.topic, each.partition) for each in assigned}:
+            window.drop(gone)
+            self.forget(gone)
+        ends = window.ends()
+        for position in self._client.position(assigned):
+            place = position.topic, position.partition
+            end = ends.get(place)
+            if end is None and position.offset >= 0:
+                end = self._start(position)
+            elif end is None and self._tells_ends:
+                end = self._starts.get(place)
+            # What has gone back before has no position, and goes back once more.
+            if end is not None and (end != position.offset or self._tells_ends):
+                self._seek(TopicPartition(*place, end))
+        window.torn = 0
+
+    def _seek(self, target: TopicPartition) -> None:
+        try:
+            self._client.seek(target)
+        except KafkaException as error:
+            if error.args[0].name() not in _GONE:
+                raise
+
+    def _start(self, position: TopicPartition) -> int:
+        """Where a partition began, of which librdkafka has handed records over, but none that came."""
+        if self._window.torn == 1:
+            return int(position.offset) - 1  # at most one record was dropped: this one
+        place = TopicPartition(position.topic, position.partition)
+        first: int = _ask(partial(self._client.get_watermark_offsets, place))[0]
+        start = self._starts.get((position.topic, position.partition))
+        if start is None:
+            start = _ask(partial(self._client.committed, [place]))[0].offset
+        if start >= first:
+            return min(start, position.offset)
+        if start == OFFSET_BEGINNING or (self._resets_to_first and (start >= 0 or start == OFFSET_INVALID)):
+            return first
+        # At what was the end then. No more records were dropped than asked for, each with the mark of a transaction.
+        return max(first, position.offset - 2 * self._window.torn)
+
+
+def _ask(question: Callable[..., Any]) -> Any:
+    """Ask the broker, again if a leader or coordinator has moved."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return question(timeout=_PATIENCE)
+        except KafkaException as error:
+            if not is_transient(error.args[0]) or time.monotonic() >= until:
+                raise
+            time.sleep(_TICK)
