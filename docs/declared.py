@@ -17,8 +17,9 @@ from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL
 from serde_chain.config import CLIENT_OPTIONS, DESCRIBE
 from serde_chain.schemas.schema_registry import OPTIONS as REGISTRY
 from serde_chain.self_describing import ALLOW, DEFAULT
+from tests.clients.confluent.differences import rows
 
-__all__ = ["CLIENTS", "EVERY_STORE", "REGISTRY", "SELF_DESCRIBING", "stage", "store", "table"]
+__all__ = ["CLIENTS", "EVERY_STORE", "REGISTRY", "SELF_DESCRIBING", "differences", "stage", "store", "table"]
 
 CLIENTS = (MAX_BLOCK, MAX_POLL_INTERVAL, *CLIENT_OPTIONS)
 EVERY_STORE = PayloadStore.options
@@ -40,6 +41,12 @@ def stage(name: str) -> None:
 def store(name: str) -> None:
     """Print the options of a store, beside those that every store has."""
     _declared((STORES.builtins[name],), EVERY_STORE)
+
+
+def differences() -> None:
+    """Print the table of differences to confluent_kafka's clients."""
+    print("| | confluent_kafka | here |\n|---|---|---|")
+    print(rows())
 
 
 def _declared(paths: Iterable[str], apart: Sequence[Option[Any]]) -> None:

@@ -640,6 +640,9 @@ class Consumer:
         on_lost: OnRebalance | None = None,
     ) -> None:
         """Subscribe to topics; callbacks are called with this consumer and the partitions."""
+        for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+            if not (callback is None or callable(callback)):
+                raise TypeError(f"{name} expects a callable")
 
         def revoke(_consumer: object, partitions: list[TopicPartition]) -> None:
             self._stall.let_go(set(map(_place, partitions)))
@@ -749,7 +752,14 @@ class Consumer:
         return self._consumer.committed(partitions, timeout=timeout)
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Store offsets for the next commit."""
+        """Store offsets for the next commit, where ``enable.auto.offset.store`` is off."""
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        if self._stores_offsets:
+            # The client's own setting is off, so it would store them, and the next call would store others.
+            code = confluent_kafka.KafkaError._INVALID_ARG  # noqa: SLF001, its documented name
+            said = f"{_STORE.name} must be set to false to store offsets"
+            raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(code, said))
         what: dict[str, Any] = {"message": message} if message is not None else {"offsets": offsets}
         self._consumer.store_offsets(**what)
 

@@ -136,7 +136,7 @@ def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        callback = callback if on_delivery is None else on_delivery
+        callback = on_delivery if callback is None else callback
         produce(topic, value, key=key, partition=partition, callback=callback, timestamp=timestamp, headers=headers)
 
     return by_name
@@ -219,7 +219,7 @@ class Outbox:
         headers: Any = None,
     ) -> None:
         """Send a record that has no sender, as confluent_kafka's ``produce`` does; its report is looked at."""
-        callback = callback if on_delivery is None else on_delivery
+        callback = on_delivery if callback is None else callback
         self.send(Outgoing(topic, key, value, partition, timestamp, headers, callback))
 
     def send(self, record: Outgoing) -> None:

@@ -170,8 +170,8 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
     messages, decoded, decode_one = window.messages, window.decoded, decoder.one()
     client_poll, store = client.poll, client.store_offsets
     handed: Sequence[Any] = _NOTHING  # the only record in the window, which was handed over last
-    fetched: Iterator[Any] = iter(())  # what the client returns when it is polled with this timeout
-    fetched_within: float | None = None
+    fetched_within = -1.0
+    fetched: Iterator[Any] = map(client_poll, itertools.repeat(fetched_within))
     topic: str | None = None  # that of the record before, and what was taken of it
     offsets: dict[int | None, int] = {}
 

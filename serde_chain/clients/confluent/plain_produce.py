@@ -72,7 +72,7 @@ def plain_produce(
                         encoded,
                         encoded_key,
                         partition,
-                        callback if on_delivery is None else on_delivery,
+                        on_delivery if callback is None else callback,
                         None,
                         timestamp,
                     )

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import confluent_kafka
@@ -194,7 +194,7 @@ class Producer:
             value: Object for the value chain; None makes a tombstone.
             key: Object for the key chain.
             partition: Partition; -1 lets the client choose by the encoded key.
-            callback: Alias of ``on_delivery``.
+            callback: Alias of ``on_delivery``; comes before it.
             on_delivery: Called with ``(error, message)`` from :meth:`poll` or :meth:`flush`.
             timestamp: Record timestamp in ms since the epoch; 0 for now.
             headers: Headers; the caller's object is not changed.
@@ -209,7 +209,7 @@ class Producer:
         Example:
             >>> producer.produce("images", {"name": "M 51"}, key=b"M 51", headers=[("band", b"g")])  # doctest: +SKIP
         """
-        callback = callback if on_delivery is None else on_delivery
+        callback = on_delivery if callback is None else callback
         if self._key is None and self._value is None and self._topics is None:
             self._send(topic, value, key, partition, callback, None, timestamp, headers or None)
             return
@@ -274,11 +274,16 @@ class Producer:
         Returns:
             How many were queued.
 
+        Raises:
+            TypeError: An argument, a message or its partition has a wrong type; as for keys and values without a chain.
+            RuntimeError: The producer is closed.
+
         Example:
             >>> messages = [{"value": {"name": "M 51"}}, {"value": {"name": "M 87"}, "key": b"M 87"}]
             >>> producer.produce_batch("images", messages)  # doctest: +SKIP
             2
         """
+        self._check_batch(topic, messages, partition)
         queued = 0
         for message in messages:
             try:
@@ -287,7 +292,7 @@ class Producer:
                     message.get("value"),
                     message.get("key"),
                     message.get("partition", partition),
-                    on_delivery=message.get("callback", callback if on_delivery is None else on_delivery),
+                    on_delivery=message.get("callback", on_delivery if callback is None else callback),
                     timestamp=message.get("timestamp", 0),
                     headers=message.get("headers"),
                 )
@@ -296,6 +301,23 @@ class Producer:
             else:
                 queued += 1
         return queued
+
+    def _check_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> None:
+        """Refuse what the original refuses before it sends any of the messages."""
+        if not isinstance(messages, list):
+            raise TypeError(f"messages are a list, not {type(messages).__name__}")
+        check_arguments(topic, None, partition, 0, [])
+        if messages and self._is_closed:
+            raise RuntimeError("Producer has been closed")
+        unchained = [name for name, chain in ((VALUE, self._value), (KEY, self._key)) if chain is None]
+        for at, message in enumerate(messages):
+            if not isinstance(message, dict):
+                raise TypeError(f"message {at} is {type(message).__name__}, not a dict")
+            if not isinstance(message.get("partition", -1), int):
+                raise TypeError(f"the partition of message {at} is no int")
+            for name in unchained:
+                if not isinstance(message.get(name), (bytes, str, NoneType)):
+                    raise TypeError(f"the {name} of message {at} is {type(message[name]).__name__}, not bytes or str")
 
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks, for up to a number of seconds; -1 waits forever. Returns how many were served."""
@@ -515,6 +537,8 @@ def limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[Serializer
 
 def _copy(headers: Headers | None) -> list[Header]:
     """A list of our own: stages add headers to it, and the caller may use theirs again."""
+    if not isinstance(headers, (dict, list, NoneType)):
+        raise TypeError(f"headers are a dict, or a list of tuples of name and value, not {type(headers).__name__}")
     return list(headers.items() if isinstance(headers, dict) else headers or ())
 
 
