@@ -57,6 +57,7 @@ from serde_chain.errors import (
     is_about_record,
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext
+from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
@@ -289,8 +290,8 @@ class _Chain(Stage):
         if plain is not None and (not ctx.headers if ctx is not None else not self.moves_payloads):
             try:
                 result = plain(data)
-            except Exception:  # noqa: BLE001, S110  raised again below if it is an error, with its place
-                pass
+            except Exception as error:  # noqa: BLE001  raised again below if it is an error, with its place
+                let_through(error)
             else:
                 if type(result) is bytes or not self._ending:
                     return result
@@ -353,7 +354,12 @@ class _Chain(Stage):
         return None
 
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
-        """The error to raise for a stage's exception, with the place filled in."""
+        """The error to raise for a stage's exception, with the place filled in.
+
+        Raises:
+            Exception: What a signal handler has raised meanwhile.
+        """
+        let_through(error)
         if isinstance(error, PayloadStoreError) and not isinstance(error, SerializationError):
             failure: ContextualError = in_chain(error)
         elif isinstance(error, ContextualError):

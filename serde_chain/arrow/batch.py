@@ -17,6 +17,7 @@ from payload_stores.plugins import require
 from serde_chain.arrow.columns import Headers, binary_column, cuts, replaced
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.signals import let_through
 
 __all__ = ["Batch", "BatchForm", "BatchResult", "Untouched", "wrong_rows"]
 
@@ -196,6 +197,7 @@ class Batch:
             row: Its position.
             error: Why; the place is filled in where it is missing. It is kept, and so must not hold the record's data.
         """
+        let_through(error)
         release(error)
         if isinstance(error, ForeignFormatError):
             error.data = None

@@ -12,6 +12,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window import UnderWay, Window, place
 from serde_chain.errors import ContextualError, PayloadStoreUnavailableError, in_chain
 from serde_chain.prefetch import Prefetch
+from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish
 
 __all__ = ["Reader", "marker_headers", "prefetch_for"]
@@ -153,7 +154,8 @@ class Reader:
             return None
         try:
             step = self._begin(record)
-        except Exception:  # noqa: BLE001  raised again at its turn
+        except Exception as error:  # noqa: BLE001  raised again at its turn
+            let_through(error)
             return None
         if isinstance(step, Transfer):
             return step

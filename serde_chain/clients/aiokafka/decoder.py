@@ -21,6 +21,7 @@ from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
 from serde_chain.prefetch import Ahead, Prefetch
 from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish, then
 
 __all__ = ["Batches", "Record", "RecordDecoder"]
@@ -198,6 +199,7 @@ class Batches:
         try:
             return work()
         except Exception as error:  # noqa: BLE001  raised when all records before it were returned
+            let_through(error)
             return self._at(record, error)
 
     def _at(self, record: Record, error: Exception) -> Exception:

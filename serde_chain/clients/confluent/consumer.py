@@ -29,6 +29,7 @@ from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, in_use, place
 from serde_chain.config import DEAD_LETTER, RAISE, load
 from serde_chain.errors import DeadLetterError, SerializationError
+from serde_chain.signals import let_through
 from serde_chain.telemetry import client_telemetry
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ class Consumer:
                 try:
                     message = self._read(record)
                 except Exception as error:
+                    let_through(error)
                     if not self._passes(record, error):
                         raise
                     self._window.given = (record,)
@@ -314,6 +316,7 @@ class Consumer:
             try:
                 message = self._read(record)
             except Exception as error:
+                let_through(error)
                 if not (self._passes_behind(record, error) if taken else self._passes(record, error)):
                     if taken:
                         return False
@@ -336,7 +339,8 @@ class Consumer:
                 continue
             try:
                 message = self._read(record)
-            except Exception:  # noqa: BLE001  raised when it is the first
+            except Exception as error:  # noqa: BLE001  raised when it is the first
+                let_through(error)
                 message = None
             if message is None:
                 blocked.add(place(record))
@@ -412,7 +416,8 @@ class Consumer:
             if not records:
                 raise
             return failure
-        except Exception:
+        except Exception as failure:
+            let_through(failure)
             if records:
                 self._stall.note(records[0])
             raise

@@ -21,6 +21,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.messages import Decoded
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Window, in_use
+from serde_chain.signals import let_through
 
 __all__ = ["PlainDecoder", "Taken", "plain_poll"]
 
@@ -85,7 +86,8 @@ class PlainDecoder:
         keys, values = [*map(Message.key, messages)], [*map(Message.value, messages)]
         try:
             decoded_keys, decoded_values = _map(self._key, keys), _map(self._value, values)
-        except Exception:  # noqa: BLE001  raised again by the full way if it is an error, with its place
+        except Exception as error:  # noqa: BLE001  raised again by the full way if it is an error, with its place
+            let_through(error)
             return False
         if not (all(map(is_, decoded_keys, keys)) and all(map(is_, decoded_values, values))):
             for message, *parts in zip(messages, keys, values, decoded_keys, decoded_values, strict=True):
@@ -113,7 +115,8 @@ class PlainDecoder:
                     decoded = value(came)
                 if key is not None and (came_key := message.key()) is not None:
                     decoded_key = key(came_key)
-            except Exception:  # noqa: BLE001  as above
+            except Exception as error:  # noqa: BLE001  as above
+                let_through(error)
                 return False
             if decoded is not came or decoded_key is not came_key:
                 if value is None:

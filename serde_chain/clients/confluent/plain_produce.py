@@ -15,6 +15,7 @@ from serde_chain.base import untouched
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import KEY_ROOM
 from serde_chain.clients.sender import Outgoing
+from serde_chain.signals import let_through
 
 __all__ = ["plain_produce"]
 
@@ -62,8 +63,8 @@ def plain_produce(
                 encoded = None if value is None else encode_value(value)
                 encoded_key = encode_key(key) if has_key and key is not None else key
                 is_plain = encoded_key is None or len(encoded_key) <= _SHORT_KEY
-            except Exception:  # noqa: BLE001, S110  raised below if it is an error, with its place
-                pass
+            except Exception as error:  # noqa: BLE001  raised below if it is an error, with its place
+                let_through(error)
             else:
                 if is_plain and (encoded is None or type(encoded) is bytes):
                     # By position: keywords would cost as much again as the chain of a small record.

@@ -30,6 +30,7 @@ from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, warn_of_other_side
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
+from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
@@ -297,6 +298,7 @@ class Producer:
                     headers=message.get("headers"),
                 )
             except Exception as error:  # noqa: BLE001, as in the original: the batch goes on, the message carries it
+                let_through(error)
                 message["_error"] = error
             else:
                 queued += 1

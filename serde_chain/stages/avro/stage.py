@@ -31,6 +31,7 @@ from serde_chain.schemas.schema_registry import (
     frame_of,
     framing_of,
 )
+from serde_chain.signals import let_through
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
 from serde_chain.stages.avro.decimal import readable
@@ -489,6 +490,7 @@ def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
     try:
         invalid = _invalid(data, schema)
     except Exception as stumble:  # noqa: BLE001, validation may stumble over what cannot be written
+        let_through(stumble)
         error.add_note(f"validation failed too: {stumble!r}")
         invalid = None
     return invalid or EncodeError(f"the value does not fit the schema {schema.name}: {error}")

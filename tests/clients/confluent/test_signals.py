@@ -2,14 +2,17 @@
 
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaException, TopicPartition
 
 from serde_chain import Consumer, Producer
+from tests.interrupts import interrupted_at
 from tests.signals import SECONDS, Signals
 
 if TYPE_CHECKING:
@@ -172,3 +175,51 @@ def test_a_signal_during_the_first_contact_with_a_partition(
         # No one knows what was the end then: some from before come too.
         numbers = numbers[numbers.index(COUNT) :]
     assert numbers == list(range(first, COUNT + 3))
+
+
+SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}'
+
+
+@contextmanager
+def soft_limit() -> Iterator[list[str]]:
+    """A handler of SIGALRM as task queues have it; yields where it has raised."""
+    raised: list[str] = []
+
+    def handle(_number: int, frame: FrameType | None) -> None:
+        raised.append(str(frame and frame.f_back and frame.f_back.f_back))
+        raise SoftTimeLimitExceededError("the task takes too long")
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        yield raised
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("headers", [True, False])
+@pytest.mark.parametrize("how", WAYS)
+def test_what_a_handler_raises_is_no_verdict_on_a_record_and_comes_out_unchanged(
+    topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer", how: str, *, headers: bool
+) -> None:
+    producer = new_producer()
+    for number in range(6):
+        producer.produce(topic, bytes([number * 2]), headers=[("n", b"1")] if headers else None)
+    assert producer.flush(SECONDS) == 0
+    config = {"value.deserializer": "avro", "avro.schema": SCHEMA, "serde.error.policy": "skip"}
+    consumer = new_consumer(config)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[Any] = []
+    point = seen = 0
+    with soft_limit() as raised:
+        while len(found) < 6:
+            try:
+                with interrupted_at(point, act=lambda: signal.raise_signal(signal.SIGALRM)):
+                    found += take(consumer, how, 5)
+                point = 0
+            except SoftTimeLimitExceededError:
+                seen += 1
+                point += 1
+            assert len(raised) == seen, raised[-1]
+    assert [(offset, value["n"]) for offset, value in found] == [(n, n) for n in range(6)]
+    assert seen > 6
+    assert consumer.skipped == 0

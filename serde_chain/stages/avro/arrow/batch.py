@@ -23,6 +23,7 @@ from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import Context, get_header
 from serde_chain.schemas.parts import FREE_PARTS, MOST_FIELDS
 from serde_chain.stages.avro import bounds as avro_bounds
+from serde_chain.signals import let_through
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
 from serde_chain.stages.avro.arrow.types import ArrowColumn
@@ -203,6 +204,7 @@ class AvroBatch(BatchForm):
             try:
                 place = _Place(*self.located(data, ctx))
             except SerializationError as error:
+                let_through(error)
                 place = error
             known[key] = place
         return place
@@ -371,6 +373,7 @@ class _Grouping:
         try:
             reader, start = self._form.located(values[0].as_py(), self._batch.context(first))
         except SerializationError as error:
+            let_through(error)
             for row in range(len(values)) if rows is None else rows.to_pylist():
                 self._batch.fail(row, copy.copy(error))
             return

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import views
+from serde_chain.signals import let_through
 from serde_chain.stages.avro.container import encode_long
 
 __all__ = ["VALUE", "NotReadError", "is_usable", "null_field", "read"]
@@ -111,6 +112,7 @@ def read(schema: Any, kind: Any, values: Any, start: int) -> Any:
         batch = _decode(schema, kind, _marked(values, start, mark, arrow, compute), len(values))
         marks = batch.column(1)
     except Exception as error:
+        let_through(error)
         raise NotReadError(str(error)) from error
     except BaseException as error:
         # A panic in native code comes as a BaseException of its own.
