@@ -58,6 +58,14 @@ class PayloadHandle(ABC):
             SerializationError: As in :meth:`read`; so does reading the file.
         """
 
+    def __len__(self) -> int:
+        """The size in bytes (``if message:`` asks for it); the payload is fetched where the record does not tell."""
+        return len(self.read()) if self.size is None else self.size
+
+    def __bool__(self) -> bool:
+        """Whether there is a value: a handle is one, and nothing is fetched to say so."""
+        return True
+
     def __repr__(self) -> str:
         size = "unknown size" if self.size is None else f"{self.size} bytes"
         place = "in the record" if self.reference is None else "in a payload store"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from payload_stores import PayloadStore, PublishContext, open_store
 from payload_stores.base import Buffer
@@ -93,6 +94,18 @@ def test_what_is_in_the_record_is_a_handle_too(store: FaultyStore, stages: str, 
         assert file.read() == b"small"
     assert read(None, context()) is None
     assert store.calls == []
+
+
+@pytest.mark.parametrize("payload", [PAYLOAD, b"small", b""])
+def test_a_message_with_a_handle_has_its_length_and_truth(store: FaultyStore, payload: bytes) -> None:
+    handle = handle_of(*chains(store), payload)
+    assert handle
+    assert len(handle) == len(payload)
+    message: Any = Message(topic="images", value=b"placeholder")
+    message.set_value(handle)
+    assert len(message) == len(payload)
+    assert bool(message) == bool(payload)  # as confluent_kafka says of bytes
+    assert "download" not in store.calls
 
 
 def test_eager_is_the_default(store: FaultyStore) -> None:
@@ -254,6 +267,9 @@ def test_formats_without_size_and_digest(store: FaultyStore, name: str, codec: s
     handle = handle_of(*chains(store, **formats))
     assert (handle.size, handle.digest) == (None, None)
     assert repr(handle) == "<PayloadHandle of unknown size, in a payload store>"
+    assert handle
+    assert store.calls == ["publish"]
+    assert len(handle) == len(handle.read())
     assert handle.read() == PAYLOAD
     with handle.open() as file:
         assert file.read() == PAYLOAD
