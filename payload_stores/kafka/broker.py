@@ -132,6 +132,16 @@ class Broker:
         """Ask again when it is needed next."""
         self._topics.pop(name, None)
 
+    def is_missing(self, name: str) -> bool:
+        """Whether the cluster says, within a second, that it has no such topic."""
+        errors = require("confluent_kafka", "kafka").KafkaError
+        with suppress(PayloadStoreError), self._reader() as consumer, self.errors(f"describe the topic {name}"):
+            described = consumer.list_topics(name, timeout=min(self.timeout_s, _PATIENCE_S)).topics[name]
+            if described.error is not None and described.error.code() == errors.UNKNOWN_TOPIC_OR_PART:
+                self.forget(name)
+                return True
+        return False
+
     def topics(self) -> list[str]:
         """The names of all topics that this user may see."""
         with self._reader(committed=True) as consumer, self.errors("list its topics"):

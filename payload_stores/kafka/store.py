@@ -331,9 +331,10 @@ class KafkaStore(PayloadStore):
         try:
             offsets = self._writer.write(target.name, partition, publication.records(blocks(block_bytes), size, digest))
         except PayloadStoreUnavailableError as error:
-            # librdkafka waits without a word for a topic that was deleted. The next payload asks, and makes it again.
-            self._topics.forget()
-            error.hint = f"{error.hint}. If the topic {target.name} was deleted, the next payload makes it again"
+            # librdkafka waits without a word for a topic that was deleted.
+            if self._broker.is_missing(target.name):
+                self._topics.forget()
+                error.hint = f"The payload topic {target.name} was deleted; the next payload makes it again"
             raise
         except BaseException:
             self._topics.forget()  # its limit may have changed, or the topic be gone

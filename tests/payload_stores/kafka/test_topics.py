@@ -256,7 +256,7 @@ def test_a_topic_that_is_deleted_while_a_producer_lives_is_made_again(
     admin = broker.admin()  # held until the answer is there
     for _ in range(2):
         admin.delete_topics([f"{topic}.payloads"])[f"{topic}.payloads"].result(30)
-        with pytest.raises(PayloadStoreError, match=rf"{topic}\.payloads was deleted, the next payload") as caught:
+        with pytest.raises(PayloadStoreError, match=rf"{topic}\.payloads was deleted; the next payload") as caught:
             store.publish(topic, b"lost")
         assert caught.value.transient
         second = store.publish(topic, b"second")
