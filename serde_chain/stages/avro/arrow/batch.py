@@ -22,8 +22,8 @@ from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import Context, get_header
 from serde_chain.schemas.parts import FREE_PARTS, MOST_FIELDS
-from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.signals import let_through
+from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
 from serde_chain.stages.avro.arrow.types import ArrowColumn
