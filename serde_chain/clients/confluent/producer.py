@@ -22,7 +22,13 @@ from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
-from serde_chain.clients.confluent.transactions import NO_PAYLOADS, Fatal, TransactionPayloads, Transactions
+from serde_chain.clients.confluent.transactions import (
+    NO_PAYLOADS,
+    Fatal,
+    TransactionPayloads,
+    Transactions,
+    reraise,
+)
 from serde_chain.clients.limits import MESSAGE_MAX, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.sender import Outgoing, Sender, frozen
@@ -323,10 +329,17 @@ class Producer:
 
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks, for up to a number of seconds; -1 waits forever. Returns how many were served."""
-        if self._sender.is_idle and self._topics is None:
-            served = self._sender.serve() or self._producer.poll(timeout)
-            self._outbox.recover()
-            return served
+        try:
+            if self._sender.is_idle and self._topics is None:
+                served = self._sender.serve() or self._producer.poll(timeout)
+                self._outbox.recover()
+                return served
+            return self._poll_and_send(timeout)
+        except confluent_kafka.KafkaException as error:
+            reraise(error)
+
+    def _poll_and_send(self, timeout: float) -> int:
+        """Serve callbacks while records wait in the sender."""
         until = math.inf if timeout < 0 else time.monotonic() + timeout
         while True:
             left = max(0.0, until - time.monotonic())
@@ -344,11 +357,14 @@ class Producer:
         until = math.inf if timeout < 0 else time.monotonic() + timeout
         while True:
             left = max(0.0, until - time.monotonic())
-            if self._sender.is_idle:
-                self._producer.flush(_seconds(left))
-            else:
-                self._sender.wake()
-                self._wait(left)
+            try:
+                if self._sender.is_idle:
+                    self._producer.flush(_seconds(left))
+                else:
+                    self._sender.wake()
+                    self._wait(left)
+            except confluent_kafka.KafkaException as error:
+                reraise(error)
             self._outbox.recover()
             self._sender.serve()
             if (self._sender.is_idle and not len(self._producer)) or time.monotonic() >= until:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, NoReturn, Protocol, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -14,7 +14,7 @@ from serde_chain.clients.confluent.outbox import NotSentError, Outbox, purged
 from serde_chain.clients.confluent.outcome import was_aborted
 from serde_chain.clients.sender import Sender
 
-__all__ = ["NO_PAYLOADS", "Fatal", "TransactionPayloads", "Transactions"]
+__all__ = ["NO_PAYLOADS", "Fatal", "TransactionPayloads", "Transactions", "reraise"]
 
 # How long the log is looked into after a commit by a producer that was fenced.
 _LOOK_SECONDS: Final = 10.0
@@ -77,7 +77,23 @@ class Fatal:
     def __exit__(self, kind: object, error: object, trace: object) -> bool:
         reason = error.args[0] if isinstance(error, KafkaException) else error
         self.error = reason if isinstance(reason, KafkaError) and reason.fatal() else None
+        if self.error is not None and isinstance(error, KafkaException):
+            error.__traceback__ = None  # see reraise
         return self.error is not None
+
+
+def reraise(error: KafkaException) -> NoReturn:
+    """Raise what a call of the client has raised.
+
+    The client keeps for ever what a callback has raised, with all frames that the exception has passed, and what is in
+    them. A callback raises the error with which it ends its work, too (:func:`payload_stores.callbacks.shielded`). So
+    another one is raised in its place.
+    """
+    reason = error.args[0] if error.args else None
+    if isinstance(reason, KafkaError) and reason.fatal():
+        error.__traceback__ = None
+        raise KafkaException(reason) from None
+    raise error
 
 
 class Transactions:
@@ -151,7 +167,7 @@ class Transactions:
                 # Without a record that was delivered, there is none that refers to a payload.
                 is_over = position is not None and was_aborted(self._client, position, _LOOK_SECONDS)
                 self._sender.end(delete=is_over)
-            raise
+            reraise(error)
         self._payloads.end()
         self._sender.end(delete=False)
 
@@ -169,7 +185,7 @@ class Transactions:
             if error.args[0].fatal():
                 self.has_ended = True
                 self._sender.end(delete=not self._may_be_committed)
-            raise
+            reraise(error)
         self._sender.end(delete=not self._may_be_committed)
 
     def _settle_payloads(self, until: float) -> None:

@@ -1,8 +1,10 @@
 """A transactional producer that another one of its id has fenced: what its calls raise, and what its callbacks get."""
 
+import gc
 import json
 import time
 import uuid
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -134,3 +136,23 @@ def test_a_commit_says_so_as_well_where_a_payload_came_too_late(broker: KafkaBro
     assert producer.close() is True
     assert told.counts[b"late"] == 1
     assert not list(MemoryStore().list(topic)), "the one that fences has aborted the transaction"
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_nothing_is_kept_of_it(broker: KafkaBroker, topic: str, call: str) -> None:
+    """confluent_kafka keeps for ever what a callback has raised: without the frames that it has passed."""
+
+    class Batch:
+        pass
+
+    def use() -> list[weakref.ref[Any]]:
+        batch = Batch()
+        producer = fenced(broker, topic, "inline", Told())
+        with suppress(KafkaException):
+            CALLS[call](producer)
+        producer.close()
+        return [weakref.ref(batch), weakref.ref(producer)]
+
+    kept = use()
+    gc.collect()
+    assert [each() for each in kept] == [None, None]
