@@ -36,6 +36,12 @@ def test_nothing_is_lost(cluster: Cluster, kind: str, seed: int) -> None:
     assert outcome.leftovers == 0 or outcome.killed
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_producer_that_is_fenced(cluster: Cluster, seed: int) -> None:
+    outcome = ROUNDS["fenced producer"](cluster, seed)
+    assert outcome.acknowledged < outcome.records
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", SERVICES)
 def test_services_come_back(cluster: Cluster, kind: str, seed: int) -> None:
@@ -60,7 +66,7 @@ def test_a_broker_that_cannot_be_killed(cluster: Cluster) -> None:
 
 
 def test_every_round_is_tried() -> None:
-    assert {*QUICK, *SERVICES, *GROUPS, "killed broker"} == ROUNDS.keys()
+    assert {*QUICK, *SERVICES, *GROUPS, "fenced producer", "killed broker"} == ROUNDS.keys()
 
 
 def test_values_tell_whether_they_are_whole() -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "produce",
     "produce_in_transactions",
     "produce_interrupted",
+    "produce_until_fenced",
     "relay",
 ]
 
@@ -84,6 +85,41 @@ def produce_in_transactions(  # noqa: PLR0917  as above
             producer.commit_transaction(30)
             connection.send(("committed", *numbers))
         number = numbers.stop
+    producer.close()
+
+
+def produce_until_fenced(  # noqa: PLR0917  as above
+    connection: Connection, config: dict[str, Any], topic: str, seed: int, count: int, at_once: int
+) -> None:
+    """Produce in transactions until another producer of the same id has fenced this one.
+
+    Tells ``("ready",)``, ``("begun" or "committed", numbers)``, ``("delivered" or "failed", number)`` for reports, and
+    ``("fenced", name, numbers)`` with the error's name and the numbers of the last transaction.
+    """
+    source = random.Random(seed)
+    producer = Producer(config)
+    producer.init_transactions(30)
+    connection.send(("ready",))
+    numbers = range(0)
+    try:
+        while numbers.stop < count:
+            numbers = range(numbers.stop, numbers.stop + source.randrange(1, at_once))
+            producer.begin_transaction()
+            for each in numbers:
+                value = payload(seed, each, large=source.random() < 0.4)
+                connection.send(("begun", each))
+                report = partial(_delivered, connection, each)
+                producer.produce(topic, value, b"%d" % (each % 3), on_delivery=report)
+                if source.random() < 0.2:
+                    producer.poll(0)
+            if source.random() < 0.3:
+                producer.flush(30)
+            producer.commit_transaction(30)
+            connection.send(("committed", *numbers))
+    except KafkaException as error:
+        if not error.args[0].fatal():
+            raise
+        connection.send(("fenced", error.args[0].name(), *numbers))
     producer.close()
 
 

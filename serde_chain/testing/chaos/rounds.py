@@ -25,6 +25,8 @@ _MEMBER_POINTS: Final = 6_000
 _RELAY_POINTS: Final = 6_000
 _NEVER: Final = 1 << 62
 _RECORDS: Final = 40
+# More records than a producer writes before it is fenced; the number of the one that the other producer writes.
+_UNFENCED: Final = 100_000
 
 
 def _killed_producer(cluster: Cluster, seed: int) -> Outcome:
@@ -121,6 +123,46 @@ def _killed_transactions(cluster: Cluster, seed: int) -> Outcome:
         raise ChaosError(f"aborted records are in the topic: {sorted(extra)}")
     _count_payloads(cluster, topic, before, outcome)
     outcome.records = len(records)
+    return outcome
+
+
+def _fenced_producer(cluster: Cluster, seed: int) -> Outcome:
+    """A producer is fenced by another one of its transactional id, wherever it is just then."""
+    source = random.Random(seed)
+    topic = cluster.new_topic()
+    config = cluster.config(topic, **{"transactional.id": topic, "linger.ms": source.choice([0, 50])})
+    child = Child(children.produce_until_fenced, config, topic, seed, _UNFENCED, source.randrange(2, 12))
+    while not child.told and child.listen(0.1):
+        pass
+    child.listen(source.random())
+    with Producer(config) as second:
+        second.init_transactions(SECONDS)
+        second.begin_transaction()
+        second.produce(topic, payload(seed, _UNFENCED, large=True), b"second")
+        second.commit_transaction(SECONDS)
+    told = child.end()
+    _check_ended(child)
+    [(name, *last)] = [facts for kind, *facts in told if kind == "fenced"]
+    if name != "_FENCED":
+        raise ChaosError(f"the producer was told {name}")
+    begun = {numbers[0] for kind, *numbers in told if kind == "begun"}
+    reports = Counter(numbers[0] for kind, *numbers in told if kind in {"delivered", "failed"})
+    unclear = {number for number in begun if reports[number] != 1}
+    # The record whose `produce` raised, if one did, has no report.
+    if unclear and (unclear != {max(begun)} or reports[max(begun)]):
+        raise ChaosError(f"records were not reported once: {sorted(unclear)}")
+    committed = {number for kind, *numbers in told if kind == "committed" for number in numbers}
+    records = cluster.read(topic)
+    _check_once_and_in_order(records)
+    visible = {record.number for record in records} - {_UNFENCED}
+    if len(visible) == len(records):
+        raise ChaosError("the second producer's record is not in the topic")
+    if missing := committed - visible:
+        raise ChaosError(f"committed records are not in the topic: {sorted(missing)}")
+    if (extra := visible - committed) and extra != set(last):
+        raise ChaosError(f"a transaction is visible in part: {sorted(extra)} of {last}")
+    outcome = Outcome(records=len(records), acknowledged=len(committed))
+    _count_payloads(cluster, topic, len(cluster.stored(topic)), outcome)
     return outcome
 
 
@@ -366,6 +408,7 @@ ROUNDS: Final[Mapping[str, Round]] = {
     for kind, play in {
         "killed producer": _killed_producer,
         "killed transactions": _killed_transactions,
+        "fenced producer": _fenced_producer,
         "interrupted producer": _interrupted_producer,
         "interrupted consumer": _interrupted_consumer,
         "signalled consumer": _signalled_consumer,
