@@ -57,6 +57,11 @@ class Ahead:
         """Why there is no result, once that is known."""
         return None if self.job is None else self.job.error
 
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of its result; 0 while there is none."""
+        return self.job.measure() if self.job is not None and self.job.is_done else 0
+
     def take(self) -> Any:
         """The result, once it is there.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from operator import methodcaller
 from typing import Any
@@ -49,6 +50,9 @@ class Reader:
         begin: Begins a record: returns its decoded parts, or a transfer that leads to them. Changes nothing.
         is_marked: Whether a record may have a payload to fetch.
         prefetch: Runs the transfers; None for chains that fetch nothing.
+
+    Attributes:
+        taken_bytes: The bytes of all payloads that were put into records so far.
     """
 
     def __init__(
@@ -64,11 +68,17 @@ class Reader:
         self._prefetch = prefetch
         # The last record that was looked at ahead of its turn.
         self._last: Any = None
+        self.taken_bytes = 0
 
     @property
     def fetches_ahead(self) -> bool:
         """Whether there is anything to fetch ahead."""
         return self._prefetch is not None
+
+    @property
+    def most_bytes(self) -> float:
+        """The most bytes of payloads that are held."""
+        return math.inf if self._prefetch is None or self._prefetch.max_bytes is None else self._prefetch.max_bytes
 
     @property
     def wants_more(self) -> bool:
@@ -100,6 +110,7 @@ class Reader:
             # What the world did not give ahead of its turn, it may give now.
             step = self._begin(record)
         else:
+            self.taken_bytes += waiting.ahead.held_bytes
             step = waiting.ahead.transfer.resume(waiting.ahead.take())
         if waiting is not None and self._prefetch is not None:
             waiting = None

@@ -237,7 +237,8 @@ class Consumer:
         """Fetch several records.
 
         When reading them takes long, fewer are handed over, so that the next call comes within
-        ``max.poll.interval.ms``; the others follow then.
+        ``max.poll.interval.ms``; likewise once their payloads have ``large.message.downloads.max.bytes``. The others
+        follow then.
 
         Args:
             num_messages: The most to return, up to a million.
@@ -291,13 +292,16 @@ class Consumer:
         ready: list[Message] = []
         now = time.monotonic()
         stop = now + self._decoding_seconds
-        while len(taken) < len(waiting) and not (taken and now >= stop):
+        full = self._reader.taken_bytes + self._reader.most_bytes
+        while len(taken) < len(waiting) and not (taken and (now >= stop or self._reader.taken_bytes >= full)):
             some = waiting[len(taken) : len(taken) + self._at_once]
             if self._plain is not None and self._plain.decode(some):
                 ready += some
                 taken += some
-            elif not self._read_one_by_one(some, taken, ready, stop):
-                if not self._wait_for(waiting[len(taken)], until if not taken else min(until, stop)):
+            elif not self._read_one_by_one(some, taken, ready, stop, full):
+                if self._reader.taken_bytes >= full or not self._wait_for(
+                    waiting[len(taken)], until if not taken else min(until, stop)
+                ):
                     break
                 if self._window.drops != drops:
                     return self._gather(most, until)
@@ -305,13 +309,15 @@ class Consumer:
             is_slow = now - before > self._decoding_seconds / 10
             self._at_once = max(1, self._at_once // 2) if is_slow else min(2 * self._at_once, _AT_ONCE)
         if self._window.under_way:
-            self._read_others(waiting[len(taken) :], taken, ready, stop)
+            self._read_others(waiting[len(taken) :], taken, ready, stop, full)
         return taken, ready
 
-    def _read_one_by_one(self, records: list[Message], taken: list[Message], ready: list[Message], stop: float) -> bool:
-        """Read records for as long as there is time, and up to the first that cannot be read, or not yet."""
+    def _read_one_by_one(
+        self, records: list[Message], taken: list[Message], ready: list[Message], stop: float, full: float
+    ) -> bool:
+        """Read records for as long as there is time and room, and up to the first that cannot be read, or not yet."""
         for record in records:
-            if taken and time.monotonic() >= stop:
+            if taken and (time.monotonic() >= stop or self._reader.taken_bytes >= full):
                 return False
             try:
                 message = self._read(record)
@@ -329,11 +335,13 @@ class Consumer:
             ready.append(message)
         return True
 
-    def _read_others(self, records: list[Message], taken: list[Message], ready: list[Message], stop: float) -> None:
+    def _read_others(
+        self, records: list[Message], taken: list[Message], ready: list[Message], stop: float, full: float
+    ) -> None:
         """Read records of partitions other than those whose next record has to be waited for."""
         blocked = set()
         for record in records:
-            if time.monotonic() >= stop:
+            if time.monotonic() >= stop or self._reader.taken_bytes >= full:
                 return
             if place(record) in blocked:
                 continue

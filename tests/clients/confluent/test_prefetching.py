@@ -18,7 +18,7 @@ from serde_chain.testing.services import KafkaBroker
 from tests.interrupts import interrupted_at
 
 if TYPE_CHECKING:
-    from tests.clients.conftest import NewConsumer
+    from tests.clients.conftest import NewConsumer, NewProducer
     from tests.conftest import NewTopic
 
 COUNT = 24
@@ -479,3 +479,24 @@ def test_a_window_that_is_full_grows_no_more_while_the_group_is_served(
         assert consumer._window.count() <= count + 1 <= 20
     assert everything(consumer, "poll", 200) == values
     assert not consumer._stall.held
+
+
+def test_a_batch_ends_where_its_payloads_fill_the_bound(
+    topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer"
+) -> None:
+    config: dict[str, Any] = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 100}
+    with new_producer({**config, "value.serializers": "large-message"}) as producer:
+        for number in range(40):
+            producer.produce(topic, bytes([number]) * 1_000)
+    consumer = new_consumer({
+        **config, "value.deserializers": "large-message", "large.message.downloads.max.bytes": 5_500
+    })  # fmt: skip
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    sizes: list[int] = []
+    found: list[int] = []
+    while len(found) < 40:
+        batch = consumer.consume(40, 2)
+        sizes.append(len(batch))
+        found += [bytes(message.value() or b"")[0] for message in batch]
+    assert found == list(range(40))
+    assert max(sizes) == 6  # up to the one that passes the bound
