@@ -41,10 +41,18 @@ class Signals:
         signal.signal(self.number, self._before)
 
     def _handle(self, _number: int, frame: FrameType | None) -> None:
-        self._handled.set()
         if is_ours(frame):
             self.raised += 1
             raise self.kind("a signal")
+        self.caught()
+
+    def caught(self) -> None:
+        """Let the next one come; called where what the handler raised has come out of the call.
+
+        Not before: the client's C code runs the handler of a second signal with the first's exception set, which is a
+        SystemError.
+        """
+        self._handled.set()
 
     def send(self) -> None:
         """Send one, once the main thread is within this project's code; if it is in C code there, it waits."""
