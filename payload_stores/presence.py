@@ -11,7 +11,7 @@ from typing import Final
 from payload_stores.base import PayloadStore, SupportsInfo, SupportsList, SupportsRanges
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError
 
-__all__ = ["see", "see_others"]
+__all__ = ["is_refused", "see", "see_others"]
 
 _MOST_OTHERS: Final = 3
 
@@ -81,6 +81,29 @@ def see_others(store: PayloadStore, topic: str, reference: str, known: Iterable[
             with suppress(PayloadStoreError):
                 if see(store, other):
                     return True
+    return False
+
+
+def is_refused(store: PayloadStore, reference: str) -> bool:
+    """Whether a payload that was refused is refused again: a moment ago, all may have been, say for credentials.
+
+    Args:
+        store: The store.
+        reference: The payload.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> is_refused(store, store.publish("alerts", b"payload"))
+        False
+    """
+    try:
+        if isinstance(store, SupportsRanges):
+            store.read_range(reference, 0, 1)
+        else:
+            store.download(reference)
+    except PayloadStoreError as error:
+        return not error.transient
     return False
 
 

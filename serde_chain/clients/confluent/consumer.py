@@ -766,8 +766,12 @@ class Consumer:
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """Store offsets for the next commit, where ``enable.auto.offset.store`` is off."""
-        if message is not None and offsets is not None:
-            raise ValueError("message and offsets are mutually exclusive")
+        if (message is None) == (offsets is None):
+            raise ValueError("store_offsets takes either message or offsets")
+        if not (message is None or isinstance(message, confluent_kafka.Message)):
+            raise TypeError(f"message is {type(message).__name__}, not a Message")
+        if not (offsets is None or isinstance(offsets, list)):
+            raise TypeError(f"offsets are {type(offsets).__name__}, not a list")
         if self._stores_offsets:
             # The client's own setting is off, so it would store them, and the next call would store others.
             code = confluent_kafka.KafkaError._INVALID_ARG  # noqa: SLF001, its documented name

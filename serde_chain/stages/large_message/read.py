@@ -20,7 +20,7 @@ from payload_stores.errors import (
     PayloadTooLargeError,
     UntrustedReferenceError,
 )
-from payload_stores.presence import see_others
+from payload_stores.presence import is_refused, see_others
 from serde_chain.base import Buffer, Data, Deserializer, untouched
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError
@@ -271,7 +271,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         if error.about_topic:
             return reference_topic(store, url) != topic
         known = self._fetched.get(topic)
-        if not see_others(store, topic, url, () if known is None or not store.owns(known) else (known,)):
+        others = () if known is None or not store.owns(known) else (known,)
+        if not (see_others(store, topic, url, others) and is_refused(store, url)):
             return False
         error.hint = "Other payloads of the topic can be read, so it is about this one alone"
         return True

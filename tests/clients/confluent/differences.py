@@ -6,7 +6,7 @@ An outcome is the name of an error's type, that of a KafkaError, ``int`` for any
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["ELSEWHERE", "OF_PRODUCERS", "PLACE", "TOPIC", "Behaviour", "Difference", "Step", "rows"]
@@ -20,7 +20,7 @@ PLACE = "<partition>"
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference.
+    """A difference of clients with chains; those without have none.
 
     Attributes:
         said: What the page calls it.
@@ -28,7 +28,6 @@ class Difference:
         ours: What we do.
         steps: A script, whose last step shows it.
         outcomes: That of the original, and ours.
-        chain: Whether it takes a chain to show it.
     """
 
     said: str
@@ -36,7 +35,6 @@ class Difference:
     ours: str
     steps: tuple[Step, ...]
     outcomes: tuple[str, str]
-    chain: bool = field(default=True, kw_only=True)
 
 
 def _step(name: str, *arguments: Any, **keywords: Any) -> Step:

@@ -34,6 +34,7 @@ CHAIN = pytest.mark.parametrize("chain", CHAINS)
 RECORDS = 12
 SECONDS = 30
 CALLBACK, ON_DELIVERY = "<callback>", "<on_delivery>"
+LARGE = "<large>"
 UNHURRIED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
@@ -66,7 +67,7 @@ def shown(result: Any) -> str:
 def filled(given: Any, topic: str) -> Any:
     """Arguments with the topic in place of what stands for it."""
     if isinstance(given, str):
-        return topic if given == TOPIC else TopicPartition(topic, 0) if given == PLACE else given
+        return {TOPIC: topic, PLACE: TopicPartition(topic, 0), LARGE: bytes(1_100_000)}.get(given, given)
     if isinstance(given, TopicPartition):
         return TopicPartition(topic, given.partition, given.offset)
     if type(given) is dict:
@@ -104,7 +105,7 @@ def kinds(outcomes: tuple[str, str]) -> tuple[str, str]:
 
 # Producers
 
-VALUES = st.sampled_from([b"", b"x", None, "text", bytearray(b"x"), 5, bytes(1_100_000)])
+VALUES = st.sampled_from([b"", b"x", None, "text", bytearray(b"x"), 5, LARGE])
 HEADERS = st.sampled_from([
     None, [], {}, (), {"a": b"1"}, [("a", b"1"), ("a", None)], [("a", "text")], (("a", b"1"),), 5, "ab",
     [["a", b"1"]], [("a", 1)], [(1, b"1")], [("a", b"1", 2)],
@@ -143,28 +144,29 @@ BATCH = st.builds(
     ),
     st.fixed_dictionaries({}, optional={"partition": st.sampled_from([-1, 0])}),
 )
+PRODUCER_CALLS: list[Step] = [
+    ("flush", (SECONDS,), {}),
+    ("poll", (None,), {}),
+    ("poll", ("1",), {}),
+    ("__bool__", (), {}),
+    ("close", (), {}),
+    ("purge", (), {}),
+    ("begin_transaction", (), {}),
+    ("commit_transaction", (1,), {}),
+    ("abort_transaction", (1,), {}),
+    ("init_transactions", (1,), {}),
+    ("list_topics", (5,), {}),
+    ("list_topics", (TOPIC, SECONDS), {}),
+    ("set_sasl_credentials", (None, "b"), {}),
+    ("set_sasl_credentials", ("a",), {}),
+]
 OF_A_PRODUCER: st.SearchStrategy[Step] = st.one_of(
     PRODUCE,
     PRODUCE,
     BATCH,
     st.builds(lambda timeout: ("flush", (timeout,), {}), TIMEOUTS),
-    st.sampled_from([
-        ("flush", (SECONDS,), {}),
-        ("poll", (None,), {}),
-        ("poll", ("1",), {}),
-        ("__bool__", (), {}),
-        ("close", (), {}),
-        ("purge", (), {}),
-        ("begin_transaction", (), {}),
-        ("commit_transaction", (1,), {}),
-        ("abort_transaction", (1,), {}),
-        ("init_transactions", (1,), {}),
-        ("list_topics", (5,), {}),
-        ("list_topics", (TOPIC, SECONDS), {}),
-        ("set_sasl_credentials", (None, "b"), {}),
-        ("set_sasl_credentials", ("a",), {}),
-    ]),
-)  # fmt: skip
+    st.sampled_from(PRODUCER_CALLS),
+)
 
 
 class Reports:
@@ -205,15 +207,20 @@ def produced(make: Callable[[dict[str, Any]], Any], steps: list[Step], topic: st
 def test_producers_do_the_same(broker: KafkaBroker, topic: str, chain: str) -> None:
     base = broker.client_config()
 
+    def check(steps: list[Step]) -> None:
+        theirs, their_reports = produced(lambda more: confluent_kafka.Producer({**base, **more}), steps, topic)
+        ours, our_reports = produced(lambda more: Producer({**base, **CHAINS[chain], **more}), steps, topic)
+        compare(steps, list(zip(theirs, ours, strict=True)), OF_PRODUCERS if chain == "bytes" else ())
+        if theirs == ours:
+            assert our_reports == their_reports, steps
+
+    for call in PRODUCER_CALLS:
+        check([call])
+
     @settings(max_examples=150, suppress_health_check=UNHURRIED)
     @given(st.lists(OF_A_PRODUCER, min_size=1, max_size=8))
     def scripts(steps: list[Step]) -> None:
-        theirs, their_reports = produced(lambda more: confluent_kafka.Producer({**base, **more}), steps, topic)
-        ours, our_reports = produced(lambda more: Producer({**base, **CHAINS[chain], **more}), steps, topic)
-        allowed = OF_PRODUCERS if chain == "bytes" else tuple(each for each in OF_PRODUCERS if not each.chain)
-        compare(steps, list(zip(theirs, ours, strict=True)), allowed)
-        if theirs == ours:
-            assert our_reports == their_reports, steps
+        check(steps)
 
     scripts()
 
@@ -243,6 +250,48 @@ def test_what_no_script_shows_has_a_test() -> None:
 HERE = TopicPartition(TOPIC, 0)
 OFFSETS = st.integers(0, RECORDS + 2)
 PLACES = st.builds(lambda offset: TopicPartition(TOPIC, 0, offset), OFFSETS)
+CONSUMER_CALLS: list[Step] = [
+    ("commit", (), {"asynchronous": False}),
+    ("commit", ("x",), {}),
+    ("commit", (), {"offsets": "x"}),
+    ("committed", ([HERE], SECONDS), {}),
+    ("committed", (5,), {}),
+    ("position", ([HERE],), {}),
+    ("position", (5,), {}),
+    ("pause", ([HERE],), {}),
+    ("pause", (5,), {}),
+    ("resume", ([HERE],), {}),
+    ("assignment", (), {}),
+    ("assign", ([],), {}),
+    ("assign", (5,), {}),
+    ("assign", ([5],), {}),
+    ("unassign", (), {}),
+    ("incremental_assign", ([HERE],), {}),
+    ("incremental_unassign", ([HERE],), {}),
+    ("subscribe", ("x",), {}),
+    ("subscribe", ([TOPIC],), {"on_assign": 5}),
+    ("subscribe", ([TOPIC],), {"on_revoke": 5}),
+    ("subscribe", ([TOPIC],), {"on_lost": 5}),
+    ("subscribe", (None,), {}),
+    ("unsubscribe", (), {}),
+    ("store_offsets", (), {}),
+    ("store_offsets", ("x",), {}),
+    ("store_offsets", (), {"message": 5, "offsets": [HERE]}),
+    ("seek", ("x",), {}),
+    ("consume", ("5", 0.1), {}),
+    ("consume", (None,), {}),
+    ("consume", (-1, 0.1), {}),
+    ("consume", (0, 0.1), {}),
+    ("consume", (1_000_001, 0.1), {}),
+    ("consume", (1, None), {}),
+    ("poll", (None,), {}),
+    ("poll", ("1",), {}),
+    ("get_watermark_offsets", (HERE, SECONDS), {}),
+    ("get_watermark_offsets", (5,), {}),
+    ("offsets_for_times", ([HERE], SECONDS), {}),
+    ("list_topics", (5,), {}),
+    ("close", (), {}),
+]
 OF_A_CONSUMER: st.SearchStrategy[Step] = st.one_of(
     # Waits as long as it takes where a record will come, and not at all for others.
     st.sampled_from([("poll", (1.0,), {}), ("consume", (2, 1.0), {}), ("poll", (1.0,), {})]),
@@ -250,49 +299,8 @@ OF_A_CONSUMER: st.SearchStrategy[Step] = st.one_of(
     st.builds(lambda place: ("seek", (place,), {}), PLACES),
     st.builds(lambda place: ("commit", (), {"offsets": [place], "asynchronous": False}), PLACES),
     st.builds(lambda place: ("store_offsets", (), {"offsets": [place]}), PLACES),
-    st.sampled_from([
-        ("commit", (), {"asynchronous": False}),
-        ("commit", ("x",), {}),
-        ("commit", (), {"offsets": "x"}),
-        ("committed", ([HERE], SECONDS), {}),
-        ("committed", (5,), {}),
-        ("position", ([HERE],), {}),
-        ("position", (5,), {}),
-        ("pause", ([HERE],), {}),
-        ("pause", (5,), {}),
-        ("resume", ([HERE],), {}),
-        ("assignment", (), {}),
-        ("assign", ([],), {}),
-        ("assign", (5,), {}),
-        ("assign", ([5],), {}),
-        ("unassign", (), {}),
-        ("incremental_assign", ([HERE],), {}),
-        ("incremental_unassign", ([HERE],), {}),
-        ("subscribe", ("x",), {}),
-        ("subscribe", ([TOPIC],), {"on_assign": 5}),
-        ("subscribe", ([TOPIC],), {"on_revoke": 5}),
-        ("subscribe", ([TOPIC],), {"on_lost": 5}),
-        ("subscribe", (None,), {}),
-        ("unsubscribe", (), {}),
-        ("store_offsets", (), {}),
-        ("store_offsets", ("x",), {}),
-        ("store_offsets", (), {"message": 5, "offsets": [HERE]}),
-        ("seek", ("x",), {}),
-        ("consume", ("5", 0.1), {}),
-        ("consume", (None,), {}),
-        ("consume", (-1, 0.1), {}),
-        ("consume", (0, 0.1), {}),
-        ("consume", (1_000_001, 0.1), {}),
-        ("consume", (1, None), {}),
-        ("poll", (None,), {}),
-        ("poll", ("1",), {}),
-        ("get_watermark_offsets", (HERE, SECONDS), {}),
-        ("get_watermark_offsets", (5,), {}),
-        ("offsets_for_times", ([HERE], SECONDS), {}),
-        ("list_topics", (5,), {}),
-        ("close", (), {}),
-    ]),
-)  # fmt: skip
+    st.sampled_from(CONSUMER_CALLS),
+)
 
 
 @pytest.fixture
@@ -319,9 +327,7 @@ def test_consumers_do_the_same(*, broker: KafkaBroker, full_topic: str, chain: s
         "enable.auto.offset.store": stores,
     }
 
-    @settings(max_examples=60, suppress_health_check=UNHURRIED)
-    @given(st.lists(OF_A_CONSUMER, min_size=1, max_size=8))
-    def scripts(steps: list[Step]) -> None:
+    def check(steps: list[Step]) -> None:
         steps = [("assign", ([TopicPartition(TOPIC, 0, 0)],), {}), *steps]
         found = []
         makers: list[Callable[..., Any]] = [confluent_kafka.Consumer, Consumer]
@@ -332,5 +338,13 @@ def test_consumers_do_the_same(*, broker: KafkaBroker, full_topic: str, chain: s
             finally:
                 consumer.close()
         compare(steps, list(zip(*found, strict=True)), ())
+
+    for call in CONSUMER_CALLS:
+        check([call])
+
+    @settings(max_examples=60, suppress_health_check=UNHURRIED)
+    @given(st.lists(OF_A_CONSUMER, min_size=1, max_size=8))
+    def scripts(steps: list[Step]) -> None:
+        check(steps)
 
     scripts()
