@@ -83,9 +83,9 @@ def run(client: Any, steps: list[Step], topic: str) -> list[str]:
         values = [filled(each, topic) for each in arguments]
         named = {key: filled(each, topic) for key, each in keywords.items()}
         found = outcome(partial(call, *values, **named))
-        until = time.monotonic() + SECONDS
+        until = time.monotonic() + 1
         # The original refuses it for a moment after `assign`.
-        while name == "seek" and found == "_STATE" and outcomes[-1:] == ["None"] and time.monotonic() < until:
+        while name == "seek" and found == "_STATE" and time.monotonic() < until:
             found = outcome(partial(call, *values, **named))
         outcomes.append(found)
     return outcomes
@@ -342,7 +342,7 @@ def test_consumers_do_the_same(*, broker: KafkaBroker, full_topic: str, chain: s
     for call in CONSUMER_CALLS:
         check([call])
 
-    @settings(max_examples=60, suppress_health_check=UNHURRIED)
+    @settings(max_examples=30, suppress_health_check=UNHURRIED)
     @given(st.lists(OF_A_CONSUMER, min_size=1, max_size=8))
     def scripts(steps: list[Step]) -> None:
         check(steps)
