@@ -123,13 +123,13 @@ def test_another_topic_is_called_into_question(broker: KafkaBroker, new_topic: "
 
 
 def letter(broker: KafkaBroker, dead: str, to: str, value: bytes, **more: str) -> None:
-    """A dead letter by somebody else."""
+    """A dead letter of another writer."""
     said = {"topic": to, "partition": "0", "offset": "1", **more}
     send(broker, dead, value, headers=[(f"serde-chain-error-{name}", text) for name, text in said.items()])
 
 
 def test_the_operator_names_the_topics(broker: KafkaBroker, new_topic: "NewTopic", file: Path) -> None:
-    """Whoever may write dead letters would otherwise write to every topic to which the operator may."""
+    """Otherwise a writer of dead letters would write wherever the operator may."""
     topic, other, payments, dead = new_topic(1), new_topic(1), new_topic(1), new_topic(1)
     for number, to in enumerate((topic, payments, other, topic)):
         letter(broker, dead, to, b"%d" % number)

@@ -1,6 +1,6 @@
 """Puts dead letters back into the topics that they came from, of those that the operator names.
 
-Whoever may write to a dead-letter topic would otherwise write to all topics to which the operator may.
+Otherwise a writer of the dead-letter topic would write, by its letters, to each topic that the operator may write to.
 """
 
 from __future__ import annotations
