@@ -137,6 +137,17 @@ class Reader:
         except PayloadStoreUnavailableError as error:
             raise in_chain(error) from error
 
+    def payload_bytes(self, record: Any) -> int:
+        """The bytes of a marked record's payload, or what is assumed where the record does not tell."""
+        if self._prefetch is None or not self._is_marked(record):
+            return 0
+        try:
+            step = self._begin(record)
+        except Exception as error:  # noqa: BLE001  raised again at its turn
+            let_through(error)
+            return 0
+        return self._prefetch.size_of(step) if isinstance(step, Transfer) else 0
+
     def look_ahead(self) -> bool:
         """Begin the records that came since the last look, as far as they are marked.
 

@@ -138,12 +138,14 @@ class Consumer:
         # How many records are decoded between two looks at the clock: few, until it is known how long they take.
         self._at_once = 1
         self._arrow = ArrowReader(setup.key, setup.value)
+        markers = marker_headers(setup.key, setup.value)
         self._reader = Reader(
             self._window,
             partial(begin, key=setup.key, value=setup.value),
-            _marks(marker_headers(setup.key, setup.value)),
+            _marks(markers),
             prefetch_for(setup.key, setup.value),
         )
+        self._has_marks = markers is not None
         self._served = -math.inf
         self._unasked = 0
         self._passes_over = policy != RAISE
@@ -359,7 +361,8 @@ class Consumer:
     def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
         """Fetch several records as an Arrow table, for pandas, Polars, DuckDB and the like.
 
-        When reading them takes long, fewer are handed over, as in :meth:`consume`.
+        When reading them takes long, or their payloads fill ``large.message.downloads.max.bytes``, fewer are handed
+        over, as in :meth:`consume`. Placeholders without headers (bakdata-flag) do not count.
 
         Args:
             num_messages: The most to return, up to a million.
@@ -401,7 +404,7 @@ class Consumer:
         # At once: a record that cannot be read for now is waited for while it is the first of the window.
         self._window.passed = ends
         self._window.settle()
-        ready = ready[: min(num_messages, failed)]
+        ready = self._within_bound(ready[: min(num_messages, failed)])
         for record in ready:
             self._window.under_way.pop(id(record), None)
             # Records that an interrupted call had decoded go through the chains once more, as a column.
@@ -415,6 +418,14 @@ class Consumer:
             self._settle()
             table = self._read_table(ready)
         return ready[: len(table)], table
+
+    def _within_bound(self, records: list[Message]) -> list[Message]:
+        """The records up to the one whose payload passes the bound of downloads."""
+        most = self._reader.most_bytes
+        if most == math.inf or not self._has_marks:
+            return records  # without marks, only decoding tells which of them have payloads
+        held = itertools.accumulate(map(self._reader.payload_bytes, records))
+        return records[: next((at for at, size in enumerate(held, 1) if size >= most), len(records))]
 
     def _read_table(self, records: list[Message]) -> Any:
         """Records as a table, up to the first that cannot be read; its error if that is the first of all."""

@@ -481,8 +481,9 @@ def test_a_window_that_is_full_grows_no_more_while_the_group_is_served(
     assert not consumer._stall.held
 
 
+@pytest.mark.parametrize("how", ["consume", "arrow"])
 def test_a_batch_ends_where_its_payloads_fill_the_bound(
-    topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer"
+    topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer", how: str
 ) -> None:
     config: dict[str, Any] = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 100}
     with new_producer({**config, "value.serializers": "large-message"}) as producer:
@@ -495,8 +496,11 @@ def test_a_batch_ends_where_its_payloads_fill_the_bound(
     sizes: list[int] = []
     found: list[int] = []
     while len(found) < 40:
-        batch = consumer.consume(40, 2)
-        sizes.append(len(batch))
-        found += [bytes(message.value() or b"")[0] for message in batch]
+        if how == "arrow":
+            values: list[Any] = consumer.consume_arrow(40, 2).column("value").to_pylist()
+        else:
+            values = [message.value() for message in consumer.consume(40, 2)]
+        sizes.append(len(values))
+        found += [value[0] for value in values]
     assert found == list(range(40))
     assert max(sizes) == 6  # up to the one that passes the bound
