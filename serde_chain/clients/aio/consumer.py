@@ -137,7 +137,9 @@ class AsyncConsumer:
             while True:
                 left = max(0.0, until - time.monotonic())
                 messages = self._consumer.consume(num_messages, min(left, _SLICE_SECONDS))
-                if len(messages) == num_messages or call.is_abandoned or time.monotonic() >= until:
+                if len(messages) == num_messages or self._consumer.is_cut:
+                    return messages
+                if call.is_abandoned or time.monotonic() >= until:
                     return messages
                 self._consumer.take_back()  # the next slice hands them over, with others
 

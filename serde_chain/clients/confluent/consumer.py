@@ -146,6 +146,7 @@ class Consumer:
             prefetch_for(setup.key, setup.value),
         )
         self._has_marks = markers is not None
+        self._is_cut = False
         self._served = -math.inf
         self._unasked = 0
         self._passes_over = policy != RAISE
@@ -264,6 +265,7 @@ class Consumer:
             raise in_use()
         self._window.is_in_use = True
         try:
+            self._is_cut = False
             if not self._fetch_several(num_messages, timeout):
                 return []
             taken, ready = self._gather(num_messages, until)
@@ -312,6 +314,7 @@ class Consumer:
             self._at_once = max(1, self._at_once // 2) if is_slow else min(2 * self._at_once, _AT_ONCE)
         if self._window.under_way:
             self._read_others(waiting[len(taken) :], taken, ready, stop, full)
+        self._is_cut = len(taken) < len(waiting) and (now >= stop or self._reader.taken_bytes >= full)
         return taken, ready
 
     def _read_one_by_one(
@@ -441,6 +444,17 @@ class Consumer:
                 self._stall.note(records[0])
             raise
         return error if error is not None and not len(table) else table
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the last batch of :meth:`consume` left out records that are there, for their time or payloads.
+
+        Example:
+            >>> messages = consumer.consume(500, 1)  # doctest: +SKIP
+            >>> consumer.is_cut  # doctest: +SKIP
+            True
+        """
+        return self._is_cut
 
     def take_back(self) -> None:
         """Count what the last call has returned or raised as not handed over: the next call hands it over again.

@@ -67,6 +67,19 @@ def test_records_come_with_headers_and_in_order(config: dict[str, Any], filled: 
     run(main())
 
 
+def test_a_batch_ends_where_its_payloads_fill_the_bound(config: dict[str, Any], filled: str) -> None:
+    async def main() -> None:
+        batches: list[list[bytes]] = []
+        async with AsyncConsumer({**config, "large.message.downloads.max.bytes": 4_000}) as consumer:
+            await consumer.subscribe([filled])
+            while sum(map(len, batches)) < COUNT:
+                batches.append([found_in(message) for message in await consumer.consume(COUNT, SECONDS)])
+        assert [value for batch in batches for value in batch] == VALUES
+        assert max(sum(len(value) for value in batch if len(value) > 100) for batch in batches) < 4_000 + 3_000
+
+    run(main())
+
+
 def test_consume_waits_for_as_many_as_were_asked_for(config: dict[str, Any], filled: str) -> None:
     async def main() -> None:
         async with AsyncConsumer(config) as consumer:
