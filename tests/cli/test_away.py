@@ -83,7 +83,7 @@ def test_a_store_that_is_not_there(
         ("consume", []),
         ("inspect", []),
         ("browse", []),
-        ("replay", []),
+        ("replay", ["--to", "images"]),
         ("stamp", ["--check", "images"]),
         ("stamp", ["--from", "images", "--to", "copies", "--until-end"]),
     ],
@@ -119,7 +119,9 @@ def test_ctrl_c_while_the_broker_is_waited_for(command: str, tmp_path: Path) -> 
         assert (process.returncode, errors) == (130, "Interrupted\n")
 
 
-@pytest.mark.parametrize(("command", "more"), [("replay", ["images"]), ("stamp", ["--from", "a", "--to", "b"])])
+@pytest.mark.parametrize(
+    ("command", "more"), [("replay", ["images", "--to", "a"]), ("stamp", ["--from", "a", "--to", "b"])]
+)
 def test_a_second_ctrl_c_ends_what_would_end_in_order(command: str, more: list[str], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(60)

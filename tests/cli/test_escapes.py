@@ -75,7 +75,7 @@ def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(
-    ("command", "more"), [("consume", []), ("produce", []), ("stamp", ["--check"]), ("replay", [])]
+    ("command", "more"), [("consume", []), ("produce", []), ("stamp", ["--check"]), ("replay", ["--to", "images"])]
 )
 def test_progress_about_a_topic_that_cannot_be(command: str, more: list[str], tmp_path: Path) -> None:
     path = tmp_path / "client.properties"

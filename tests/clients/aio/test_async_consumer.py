@@ -286,7 +286,8 @@ def test_closing_ends_the_calls_of_other_tasks(config: dict[str, Any], topic: st
 def test_positions_pause_and_seek(config: dict[str, Any], filled: str) -> None:
     async def main() -> None:
         place = TopicPartition(filled, 0)
-        async with AsyncConsumer({**config, "enable.auto.commit": False}) as consumer:
+        by_hand = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+        async with AsyncConsumer({**config, **by_hand}) as consumer:
             await consumer.assign([TopicPartition(filled, 0, 5)])
             assert [partition.topic for partition in await consumer.assignment()] == [filled]
             message = await consumer.poll(SECONDS)

@@ -235,7 +235,7 @@ def test_files_that_are_no_index(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         Index(tmp_path)
     newer = Index(tmp_path / "newer")
-    newer._connection.execute("PRAGMA user_version = 2")
+    newer._connection.execute("PRAGMA user_version = 3")
     newer.close()
-    with pytest.raises(ConfigError, match="version 2"):
+    with pytest.raises(ConfigError, match="version 3"):
         Index(tmp_path / "newer")
