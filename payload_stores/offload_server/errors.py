@@ -37,7 +37,7 @@ class ForbiddenError(RefusedError):
 
 
 class NoRoomError(RefusedError):
-    """There is no room for the upload (RFC 4918, section 11.5)."""
+    """The upload exceeds a quota or the free disk (RFC 4918, section 11.5)."""
 
     def __init__(self, message: str, **more: object) -> None:
         super().__init__(message, **{"status": 507, **more})  # type: ignore[arg-type]

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import mmap
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -28,7 +27,7 @@ from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import Metrics
 from payload_stores.offload_server.pipe import Pipe, PipeClosedError
 from payload_stores.offload_server.requests import GoneError, Limits, Sender
-from payload_stores.offload_server.room import Room
+from payload_stores.offload_server.room import Room, now_ms
 from payload_stores.offload_server.shares import Pace, Shares
 
 __all__ = ["Transfers"]
@@ -189,8 +188,7 @@ class Transfers:
 
     async def _enter(self, topic: str, reference: str, upload: uploads.Upload) -> Entry:
         headers = answers.stored_headers(upload.headers)
-        now = time.time_ns() // 1_000_000
-        entry = Entry(upload.id, topic, reference, upload.size, headers, upload.key, now)
+        entry = Entry(upload.id, topic, reference, upload.size, headers, upload.key, now_ms())
         try:
             added = await self.call(self._index.add, entry)
         except PayloadStoreError:

@@ -138,7 +138,7 @@ class Reader:
             raise in_chain(error) from error
 
     def payload_bytes(self, record: Any) -> int:
-        """The bytes of a marked record's payload, or what is assumed where the record does not tell."""
+        """Size of a marked record's payload in bytes; an assumed one where the record has none."""
         if self._prefetch is None or not self._is_marked(record):
             return 0
         try:
