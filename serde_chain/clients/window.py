@@ -10,7 +10,9 @@ raised within the client's own call drops messages: ``torn`` notes that, and ``R
 from __future__ import annotations
 
 import itertools
+import math
 import operator
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,12 @@ from serde_chain.prefetch import Ahead
 __all__ = ["Place", "UnderWay", "Window", "in_use", "place"]
 
 _IS_THERE: Final = partial(operator.is_not, None)
+_IS_NOT_THERE: Final = partial(operator.is_, None)
+_BEHIND: Final = partial(operator.add, 1)
+
+# How long calls are short after one was interrupted, and the pause between them, in seconds.
+_WARY: Final = 1.0
+_TICK: Final = 0.005
 
 Place: TypeAlias = tuple[str | None, int | None]
 
@@ -73,25 +81,48 @@ class Window:
         self.paused: set[Place] = set()
         self.taken: defaultdict[str | None, dict[int | None, int]] = defaultdict(dict)
         self.torn = 0
+        self._wary_until = 0.0
         self._last: tuple[Sequence[Any], Sequence[Any]] = ((), ())
 
     def fetch(self, poll: Callable[[float], Any], timeout: float) -> None:
         """Add what the client's ``poll`` returns, if it is a message."""
-        # extend, filter and map call each other in C, where no signal handler runs: an assignment in between could be
-        # interrupted with the message in no list.
-        try:
-            self.messages.extend(filter(_IS_THERE, map(poll, (timeout,))))
-        except BaseException:
-            self.torn += 1
-            raise
+        self._fetch(lambda seconds: filter(_IS_THERE, map(poll, (seconds,))), 1, timeout)
 
     def fetch_several(self, consume: Callable[[int, float], Iterable[Any]], most: int, timeout: float) -> None:
         """Add what the client's ``consume`` returns."""
-        try:
-            self.messages.extend(itertools.chain.from_iterable(map(consume, (most,), (timeout,))))
-        except BaseException:
-            self.torn += most
-            raise
+        self._fetch(lambda seconds: itertools.chain.from_iterable(map(consume, (most,), (seconds,))), most, timeout)
+
+    def _fetch(self, call: Callable[[float], Iterable[Any]], most: int, timeout: float) -> None:
+        """Add what a call of the client returns, of up to ``most`` messages."""
+        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        count = len(self.messages)
+        while True:
+            is_wary = self.is_wary()
+            # extend, filter and map call each other in C, where no signal handler runs: an assignment in between could
+            # be interrupted with the message in no list.
+            try:
+                self.messages.extend(call(0 if is_wary else timeout))
+            except BaseException:
+                self.torn += most
+                self.be_wary()
+                raise
+            left = until - time.monotonic()
+            if not is_wary or len(self.messages) > count or left <= 0:
+                return
+            timeout = -1 if left == math.inf else left
+            time.sleep(min(left, _TICK))
+
+    def be_wary(self) -> None:
+        """Note that a call of the client was interrupted."""
+        self._wary_until = time.monotonic() + _WARY
+
+    def is_wary(self) -> bool:
+        """Whether a call of the client was interrupted a short while ago, so that others may be.
+
+        What such a call drops takes up to ``fetch.wait.max.ms`` to come again, and longer than that if calls are
+        interrupted more often. So the client is not called to wait then, but only for what it has.
+        """
+        return self.torn > 0 or (self._wary_until > 0 and time.monotonic() < self._wary_until)
 
     def waiting(self) -> Iterator[Any]:
         """The messages that may be handed over, in order."""
@@ -153,9 +184,14 @@ class Window:
             for topic, offsets in self.taken.items()
             for partition, offset in offsets.items()
         }
-        for message in self.messages:
-            if message is not None and message.error() is None:
-                ends[place(message)] = message.offset() + 1
+        # A signal handler can run at few points here, however many messages there are: a consumer that goes back gets
+        # there under signals that come fast, too.
+        if messages := [message for message in self.messages if message is not None]:
+            kind = type(messages[0])
+            is_record = map(_IS_NOT_THERE, map(kind.error, messages))
+            records = [*itertools.compress(messages, is_record)]
+            places = zip(map(kind.topic, records), map(kind.partition, records), strict=True)
+            ends.update(zip(places, map(_BEHIND, map(kind.offset, records)), strict=True))
         return ends
 
     def pause(self, places: Collection[Place]) -> None:

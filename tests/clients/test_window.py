@@ -1,5 +1,6 @@
 """What a consumer holds between its calls."""
 
+import pytest
 from confluent_kafka import Message
 
 from serde_chain.clients.window import Window
@@ -44,3 +45,47 @@ def test_paused_partitions_wait() -> None:
     assert window.front() is None
     window.paused = set()
     assert window.front() is first
+
+
+def test_after_an_interrupt_the_client_is_asked_only_for_what_it_has() -> None:
+    window = Window()
+    record = message(0, 0)
+    asked: list[float] = []
+
+    def poll(seconds: float) -> object:
+        asked.append(seconds)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return record if len(asked) == 4 else None
+
+    with pytest.raises(KeyboardInterrupt):
+        window.fetch(poll, 20)
+    assert (window.torn, window.is_wary()) == (1, True)
+    window.torn = 0  # the consumer has gone back
+    window.fetch(poll, 20)
+    assert window.front() is record
+    assert asked == [20, 0, 0, 0]
+    assert window.is_wary()
+
+
+def test_without_an_interrupt_the_client_waits_by_itself() -> None:
+    window = Window()
+    asked: list[float] = []
+    window.fetch(asked.append, 20)
+    window.fetch_several(lambda most, seconds: [asked.extend((most, seconds))][:0], 5, -1)  # type: ignore[func-returns-value]
+    assert asked == [20, 5, -1]
+    assert not window.is_wary()
+
+
+def test_time_left_is_waited_for_by_the_client_once_it_is_trusted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serde_chain.clients.window._WARY", 0.02)
+    window = Window()
+    asked: list[float] = []
+    window.be_wary()
+    window.fetch(asked.append, 20)
+    assert asked[0] == 0
+    assert 19 < asked[-1] < 20
+    assert len(asked) > 1
+    window.be_wary()
+    window.fetch(asked.append, -1)
+    assert asked[-1] == -1

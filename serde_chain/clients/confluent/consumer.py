@@ -841,6 +841,7 @@ class Consumer:
         try:
             self._store_given()
             self._count_given()
+            self._rewind.close()
             self._consumer.close()
         finally:
             self._drop()

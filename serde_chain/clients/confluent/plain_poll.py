@@ -188,7 +188,7 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
             # Between two calls of this function, others may have changed what was given, or dropped the record.
             is_usual = is_next = window.given is handed and len(messages) == 1 and messages[0] is handed[0]
             if not is_usual:
-                is_usual = stall.record is None and not stall.held and not window.torn
+                is_usual = stall.record is None and not stall.held and not window.is_wary()
                 # After a seek, a record that was handed over is not in the window, but its offset must still be stored.
                 if is_usual and (messages or window.given):
                     handed = _record_of(window.given) or _NOTHING  # its own object, unlike ()
@@ -224,6 +224,7 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
                         break
                 except BaseException:
                     window.torn += 1
+                    window.be_wary()
                     handed = _NOTHING  # so that the next call looks at what was torn
                     raise
                 if message is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
@@ -45,17 +46,26 @@ class Rewind:
         self._tells_ends = tells_ends
         # Where the caller has let partitions begin.
         self._starts: dict[Place, int] = {}
+        # Answers take as long as a fetch that waits at the broker, and may be interrupted before.
+        self._thread = ThreadPoolExecutor(1, "serde-chain-rewind")
+        self._found: dict[Place, Future[int]] = {}
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Note where the caller lets partitions begin."""
         for partition in partitions:
             if partition.offset not in {OFFSET_INVALID, OFFSET_STORED}:
+                self._found.pop((partition.topic, partition.partition), None)
                 self._starts[partition.topic, partition.partition] = partition.offset
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Forget where partitions began that were given back; all where none are named."""
-        for place in [*self._starts] if places is None else places:
+        for place in [*self._starts, *self._found] if places is None else places:
+            self._found.pop(place, None)
             self._starts.pop(place, None)
+
+    def close(self) -> None:
+        """Wait for questions to the broker that are under way; before the client is closed."""
+        self._thread.shutdown(cancel_futures=True)
 
     def go_back(self) -> None:
         """Let each partition go on behind the last of its records that came, if a call was interrupted.
@@ -67,11 +77,11 @@ class Rewind:
         if not window.torn:
             return
         assigned = self._client.assignment()
+        ends = window.ends()
         # The callback of a rebalance may have been interrupted, too.
-        if gone := window.ends().keys() - {(each.topic, each.partition) for each in assigned}:
+        if gone := ends.keys() - {(each.topic, each.partition) for each in assigned}:
             window.drop(gone)
             self.forget(gone)
-        ends = window.ends()
         for position in self._client.position(assigned):
             place = position.topic, position.partition
             end = ends.get(place)
@@ -82,6 +92,7 @@ class Rewind:
             # What has gone back before has no position, and goes back once more.
             if end is not None and (end != position.offset or self._tells_ends):
                 self._seek(TopicPartition(*place, end))
+        self._found.clear()
         window.torn = 0
 
     def _seek(self, target: TopicPartition) -> None:
@@ -95,9 +106,20 @@ class Rewind:
         """Where a partition began, of which librdkafka has handed records over, but none that came."""
         if self._window.torn == 1:
             return int(position.offset) - 1  # at most one record was dropped: this one
+        place = position.topic, position.partition
+        found = self._found.get(place)
+        if found is None:
+            found = self._found[place] = self._thread.submit(self._find, position, self._starts.get(place))
+        try:
+            return found.result()
+        except KafkaException:
+            self._found.pop(place, None)
+            raise
+
+    def _find(self, position: TopicPartition, start: int | None) -> int:
+        """Ask the broker where a partition began."""
         place = TopicPartition(position.topic, position.partition)
         first: int = _ask(partial(self._client.get_watermark_offsets, place))[0]
-        start = self._starts.get((position.topic, position.partition))
         if start is None:
             start = _ask(partial(self._client.committed, [place]))[0].offset
         if start >= first:

@@ -74,14 +74,19 @@ def signalled(source: random.Random, number: signal.Signals = signal.SIGINT) -> 
 
     Their handler raises KeyboardInterrupt where the main thread is in code of this project, or in the C code of a
     client that it has called.
+
+    Args:
+        source: Randomness: some of these come every few milliseconds, some now and then.
+        number: The signal.
     """
+    longest = source.choice([0.02, 0.1, 0.6])
 
     def handle(_number: int, frame: FrameType | None) -> None:
         if frame is not None and _is_ours(frame):
             raise KeyboardInterrupt
 
     def send() -> None:
-        while not done.wait(source.uniform(0.001, 0.6)):
+        while not done.wait(source.uniform(0.001, longest)):
             signal.pthread_kill(main, number)
 
     done = threading.Event()

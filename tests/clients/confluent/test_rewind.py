@@ -1,5 +1,7 @@
 """What a call of the client had taken when it was interrupted is asked for again, whatever comes in between."""
 
+import signal
+import threading
 from collections.abc import Collection
 from typing import Any
 
@@ -9,6 +11,7 @@ from confluent_kafka import TopicPartition as Place
 
 from serde_chain.clients.confluent.rewind import Rewind
 from serde_chain.clients.window import Window
+from serde_chain.testing.chaos.points import interrupted
 from tests.interrupts import interrupted_at
 
 Messages = list["Message[bytes, bytes]"]
@@ -82,6 +85,22 @@ def test_each_partition_goes_on_behind_its_last_record_also_after_further_interr
     assert client.sought == {0: 13, 2: 5}
 
 
+def test_the_way_back_has_no_more_points_for_more_records() -> None:
+    points = []
+    for count in (3, 300):
+        client, window = Client({0: 400}), torn(*(message(0, offset) for offset in range(count)), handed=1)
+        reached = 1
+        while window.torn:
+            try:
+                with interrupted(reached):
+                    rewind(client, window).go_back()
+            except KeyboardInterrupt:
+                reached += 1
+        assert client.sought == {0: count}
+        points.append(reached)
+    assert points[0] == points[1] > 5
+
+
 def test_records_that_wait_are_not_asked_for_again() -> None:
     client = Client({0: 15})
     window = torn(message(0, 10), message(0, 11), handed=1, by=5)
@@ -123,6 +142,66 @@ def test_where_a_partition_begins_of_which_nothing_came(  # noqa: PLR0917, a tab
     back.begin([Place("t", 0, start)])
     back.go_back()
     assert client.sought == {0: found}
+
+
+def test_what_the_broker_is_asked_is_not_asked_again_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client({0: 50}, committed=30)
+    asked, answers = [], threading.Event()
+
+    def slowly(place: Place, timeout: float) -> tuple[int, int]:
+        asked.append(place.partition)
+        assert answers.wait(timeout)
+        return 0, 100
+
+    monkeypatch.setattr(client, "get_watermark_offsets", slowly)
+    back = rewind(client, torn(by=5), "latest")
+    for _ in range(3):
+        timer = threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            back.go_back()
+    assert client.sought == {}
+    answers.set()
+    back.go_back()
+    assert client.sought == {0: 30}
+    assert asked == [0]
+    back.close()
+
+
+def test_an_answer_counts_only_until_the_caller_seeks(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client({0: 50}, committed=30)
+    back = rewind(client, torn(by=5), "latest")
+
+    def interrupt(_place: Place) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as during:
+        during.setattr(client, "seek", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            back.go_back()
+    back.begin([Place("t", 0, 20)])
+    back.go_back()
+    assert client.sought == {0: 20}
+
+
+def test_a_question_that_failed_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client({0: 50}, committed=30)
+    failures = [KafkaException(KafkaError(KafkaError._TRANSPORT))]
+
+    def answer(_place: Place, *, timeout: float) -> tuple[int, int]:
+        assert timeout >= 0
+        for failure in failures:
+            failures.clear()
+            raise failure
+        return 0, 100
+
+    monkeypatch.setattr("serde_chain.clients.confluent.rewind._PATIENCE", 0)
+    monkeypatch.setattr(client, "get_watermark_offsets", answer)
+    back = rewind(client, torn(by=5), "latest")
+    with pytest.raises(KafkaException):
+        back.go_back()
+    back.go_back()
+    assert client.sought == {0: 30}
 
 
 def test_events_at_the_ends_of_partitions_come_again() -> None:
