@@ -27,6 +27,9 @@ T = TypeVar("T")
 # What is larger is encoded in a thread; so is what takes longer, from the next record of its topic on.
 _LARGE_BYTES: Final = 1 << 18
 _LONG_SECONDS: Final = 0.005
+# For how long one task holds the loop. A coroutine that sleeps goes on two or three turns of the loop later, in each of
+# which a task that produces and one that reports may hold it, and wait for the lock of Python's interpreter.
+_HOLD_SECONDS: Final = 0.001
 # A value with more members than that, on all levels together, is large.
 _MEMBERS: Final = 2000
 _MEMBER_BYTES: Final = 8
@@ -241,7 +244,7 @@ class Pace:
         if self._since is None:
             self._since = now
             asyncio.get_running_loop().call_soon(self._begin)
-        is_over = now - self._since >= _LONG_SECONDS
+        is_over = now - self._since >= _HOLD_SECONDS
         if is_over:
             self._begin()
         return is_over

@@ -208,6 +208,38 @@ def test_many_small_records_leave_the_loop_to_others(
     assert max(after - before for before, after in itertools.pairwise([0, *turns, 200])) <= 10
 
 
+def test_a_coroutine_that_sleeps_goes_on_within_ten_milliseconds_of_small_records(
+    config: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it costs is several turns of the loop: its timer ends in one, and it goes on in the next."""
+    clock = itertools.count()
+    # A tenth of a millisecond each time that it is looked at.
+    monkeypatch.setattr("serde_chain.clients.event_loop._now", lambda: next(clock) / 10_000)
+    pauses = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with AsyncProducer(config) as producer:
+            await (await producer.produce(topic, b"first"))
+            monkeypatch.setattr(loop, "time", lambda: next(clock) / 10_000)
+
+            async def other() -> None:
+                while True:
+                    began = loop.time()
+                    await asyncio.sleep(0.001)
+                    pauses.append(loop.time() - began - 0.001)
+
+            task = asyncio.create_task(other())
+            deliveries = [await producer.produce(topic, b"small") for _ in range(2000)]
+            task.cancel()
+            await asyncio.gather(*deliveries)
+            monkeypatch.undo()
+
+    asyncio.run(main())
+    assert len(pauses) > 10
+    assert max(pauses) <= 0.01
+
+
 def test_a_slow_stage_does_not_hold_up_the_loop(config: dict[str, Any], topic: str) -> None:
     """The first record of a topic, which may have to ask a registry, and those after one that took long."""
     is_looped = threading.Event()
