@@ -32,12 +32,14 @@ class PublicService:
         messages: Documents by id, as they are handed out.
         requests: Method, status, and user of each request; the user is None where no user was looked at.
         may_read: Users who may read what is not public.
+        secret: Topics that nobody may read.
     """
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self.messages: dict[uuid.UUID, dict[str, Any]] = {}
         self.requests: list[tuple[str, int, str | None]] = []
         self.may_read = set(users)
+        self.secret: set[str] = set()
         self._keys = {
             (user, mechanism): derive(password, mechanism, 4096)
             for user, password in users.items()
@@ -96,8 +98,8 @@ class PublicService:
         status, content = 201, b""
         if handler.command == "POST":
             assert name.endswith(SUFFIX)
-            self.put(name, bson.decode(body))
-        elif outcome.user in self.may_read:
+            self.put(name.removesuffix(SUFFIX), bson.decode(body))
+        elif outcome.user in self.may_read and document["metadata"]["topic"] not in self.secret:
             status, content = 200, bson.encode(document)
         else:
             status, content = 403, b"Operation not permitted"

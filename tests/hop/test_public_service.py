@@ -73,3 +73,20 @@ def test_no_permission(service: PublicService, new_topic: NewTopic, client: Clie
         read(topic)
     assert not caught.value.about_record
     assert uuid.UUID(str(caught.value.reference).rpartition("/")[2]) in service.messages
+
+
+def test_a_first_record_that_names_a_message_of_another_topic(
+    service: PublicService, new_topic: NewTopic, client: Clients, read: Any
+) -> None:
+    """It is not known whether the user may read any, until a record behind it has been read ahead."""
+    topic, secret = new_topic(), new_topic()
+    service.secret.add(secret)
+    with client(Producer) as producer:
+        producer.produce(secret, b"1" * LARGE)
+    (theirs,) = read(secret, fetch_external=False)
+    with client(Producer, automatic_offload=False) as producer:
+        producer.produce(topic, theirs.value(), headers=theirs.headers())
+    with client(Producer) as producer:
+        producer.produce(topic, b"2" * LARGE)
+    (found,) = read(topic, **{"serde.error.policy": "skip"})
+    assert found.value() == b"2" * LARGE
