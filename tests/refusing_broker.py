@@ -1,4 +1,4 @@
-"""A proxy of a broker that refuses the first records of a topic, as one that does not lead the partition yet."""
+"""A proxy of a broker that refuses the first records of a topic: as one that does not lead the partition yet, say."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
-__all__ = ["refusing"]
+__all__ = ["NOT_LEADER", "refusing"]
+
+NOT_LEADER = 6
+"""Kafka's number of ``NOT_LEADER_OR_FOLLOWER``."""
 
 _PRODUCE = 0
-_NOT_LEADER = 6
 _HOST = "127.0.0.1"
 
 
 @contextmanager
-def refusing(servers: str, topic: str) -> Iterator[str]:
+def refusing(servers: str, topic: str, code: int = NOT_LEADER) -> Iterator[str]:
     """Stand in front of a broker, and refuse the first batch of a topic's only partition once the second one has come.
 
     Args:
         servers: Where the broker is, ``127.0.0.1:port``.
         topic: The topic.
+        code: Kafka's number of the error.
 
     Yields:
         Where the proxy is.
     """
     with closing(socket.create_server((_HOST, 0))) as listener:
-        proxy = _Proxy(listener, int(servers.rpartition(":")[2]), topic)
+        proxy = _Proxy(listener, int(servers.rpartition(":")[2]), topic, code)
         thread = threading.Thread(target=proxy.accept)
         thread.start()
         try:
@@ -40,9 +43,9 @@ def refusing(servers: str, topic: str) -> Iterator[str]:
 
 
 class _Proxy:
-    def __init__(self, listener: socket.socket, broker: int, topic: str) -> None:
+    def __init__(self, listener: socket.socket, broker: int, topic: str, code: int) -> None:
         self.port: int = listener.getsockname()[1]
-        self._listener, self._broker, self._topic = listener, broker, topic
+        self._listener, self._broker, self._topic, self._code = listener, broker, topic, code
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._batches = 0
@@ -95,7 +98,7 @@ class _Proxy:
     def _refusal(self, number: int) -> bytes:
         """The answer to a request to produce (versions 9 to 12): a header, topics, their partitions, throttling."""
         name = self._topic.encode()
-        partition = struct.pack(">ihqqqbbb", 0, _NOT_LEADER, -1, -1, -1, 1, 0, 0)
+        partition = struct.pack(">ihqqqbbb", 0, self._code, -1, -1, -1, 1, 0, 0)
         topics = bytes([2, len(name) + 1]) + name + bytes([2]) + partition + bytes([0])
         return struct.pack(">ib", number, 0) + topics + struct.pack(">ib", 0, 0)
 

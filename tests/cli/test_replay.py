@@ -198,6 +198,22 @@ def test_one_that_the_broker_refuses_at_first(broker: KafkaBroker, new_topic: "N
     assert {each.value() for each in records(broker, topic, 5)} == set(VALUES)
 
 
+def test_a_fatal_error_of_the_client_names_the_letter(broker: KafkaBroker, new_topic: "NewTopic") -> None:
+    """The client reports records while its exception is set already; no call of Python's may meet that."""
+    topic, dead = new_topic(1), new_topic(1)
+    names = {"topic": topic, "partition": "0", "offset": "1"}
+    send(broker, dead, *VALUES, headers=[(f"serde-chain-error-{name}", said) for name, said in names.items()])
+    client = broker.client_config()
+    code = confluent_kafka.KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+    with refusing(str(client["bootstrap.servers"]), topic, code) as servers:
+        config = {**client, "bootstrap.servers": servers, "linger.ms": 0}
+        with pytest.raises(ReplayError, match="sequence desynchronization") as caught:
+            replay(config, dead, to=[topic])
+        assert caught.value.offset == 0
+        replay(config, dead, to=[topic])
+    assert {each.value() for each in records(broker, topic, 5)} == set(VALUES)
+
+
 def test_the_present_time_may_be_given(broker: KafkaBroker, new_topic: "NewTopic", file: Path) -> None:
     topic, dead = new_topic(1), new_topic(1)
     send(broker, topic, VALUES[0])

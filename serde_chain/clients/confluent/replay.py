@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
+from payload_stores.callbacks import shielded
 from serde_chain.clients.confluent.acknowledgements import failure_of
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
 from serde_chain.clients.dead_letters import DeadLetter, read_dead_letter
@@ -221,6 +222,7 @@ class _Replay:
                 continue
             waiting[at] = f"the broker did not answer within {self._timeout_s:g} s"
 
+            @shielded
             def delivered(error: Any, message: Any, at: int = at) -> None:
                 failure = failure_of(error, message)
                 if failure is None:
