@@ -3,7 +3,8 @@
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,6 +43,21 @@ class StoreCase:
     odd_objects: Callable[[pytest.FixtureRequest, str], list[str]]
 
 
+@contextmanager
+def s3_client(server: S3Server, bucket: str) -> Iterator[Any]:
+    """boto3's own client, for objects that no store of ours writes."""
+    settings = server.store_config(bucket)
+    client = boto3.client(
+        "s3",
+        endpoint_url=settings["s3.endpoint.url"],
+        aws_access_key_id=settings["s3.access.key"],
+        aws_secret_access_key=settings["s3.secret.key"],
+        region_name="us-east-1",
+    )
+    with closing(client):
+        yield client
+
+
 def _s3(request: pytest.FixtureRequest) -> S3Server:
     server: S3Server = request.getfixturevalue("s3_server")
     return server
@@ -70,19 +86,11 @@ def _odd_files(_request: pytest.FixtureRequest, reference: str) -> list[str]:
 
 def _odd_s3_objects(request: pytest.FixtureRequest, reference: str) -> list[str]:
     bucket, _, key = reference.removeprefix("s3://").partition("/")
-    settings = _s3(request).store_config(bucket)
-    client = boto3.client(
-        "s3",
-        endpoint_url=settings["s3.endpoint.url"],
-        aws_access_key_id=settings["s3.access.key"],
-        aws_secret_access_key=settings["s3.secret.key"],
-        region_name="us-east-1",
-    )
     folder = key.rpartition("/")[0]
-    client.put_object(Bucket=bucket, Key=f"{folder}/archived", Body=b"archived", StorageClass="GLACIER")
-    client.put_object(Bucket=bucket, Key=f"{folder}/packed", Body=b"x", ContentEncoding="gzip")
-    client.put_object(Bucket=bucket, Key=f"{folder}/folder/", Body=b"")
-    client.close()
+    with s3_client(_s3(request), bucket) as client:
+        client.put_object(Bucket=bucket, Key=f"{folder}/archived", Body=b"archived", StorageClass="GLACIER")
+        client.put_object(Bucket=bucket, Key=f"{folder}/packed", Body=b"x", ContentEncoding="gzip")
+        client.put_object(Bucket=bucket, Key=f"{folder}/folder/", Body=b"")
     return [f"s3://{bucket}/{folder}/{name}" for name in ("archived", "packed", "folder", "folder/")]
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
 from payload_stores import PayloadAccessDeniedError, PayloadStore, open_store
@@ -15,6 +14,7 @@ from payload_stores.s3 import S3Store
 from payload_stores.testing import FaultyStore
 from serde_chain import DeserializerChain, RecordContext, SerializationError
 from serde_chain.testing.services import S3Server
+from tests.payload_stores.cases import s3_client
 from tests.payload_stores.s3.test_s3_faults import answers
 
 
@@ -91,17 +91,9 @@ def test_an_archived_object(s3_server: S3Server, bucket: str, name: str) -> None
     config = s3_server.store_config(bucket) if name == "s3" else s3_server.objects_config(bucket)
     reader = open_store(name, config)
     good = reader.publish("topic", b"good")
-    settings = s3_server.store_config(bucket)
-    client = boto3.client(
-        "s3",
-        endpoint_url=settings["s3.endpoint.url"],
-        aws_access_key_id=settings["s3.access.key"],
-        aws_secret_access_key=settings["s3.secret.key"],
-        region_name="us-east-1",
-    )
     folder = good.removeprefix(f"s3://{bucket}/").rpartition("/")[0]
-    client.put_object(Bucket=bucket, Key=f"{folder}/archived", Body=b"archived", StorageClass="GLACIER")
-    client.close()
+    with s3_client(s3_server, bucket) as client:
+        client.put_object(Bucket=bucket, Key=f"{folder}/archived", Body=b"archived", StorageClass="GLACIER")
     assert about_record(reader, f"{good.rpartition('/')[0]}/archived")
     reader.close()
 
