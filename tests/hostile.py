@@ -10,9 +10,12 @@ from payload_stores.ids import sha256_digest
 from serde_chain import Consumer, RecordContext
 from serde_chain.catalogue import find_format
 from serde_chain.config import DEAD_LETTER, ERROR_POLICY, RAISE
-from serde_chain.record import header_pairs
+from serde_chain.record import KEY, VALUE, header_pairs
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.reference_format import Reference
+
+# A call that finds fewer records than it asks for waits for as long: the last one always does.
+_WAIT_S = 0.05
 
 Headers = list[tuple[str, bytes | str | None]]
 Record = tuple[bytes, Headers]
@@ -55,7 +58,9 @@ def urls(good: str, topic: str) -> Iterator[str]:
         yield f"{folder}/{ABSENT}".replace(topic, other)
 
 
-def placeholders(name: str, good: str, topic: str, references: Iterable[str]) -> Iterator[Record]:
+def placeholders(
+    name: str, good: str, topic: str, references: Iterable[str], *, is_key: bool = False
+) -> Iterator[Record]:
     """Placeholders of one format.
 
     Args:
@@ -63,7 +68,9 @@ def placeholders(name: str, good: str, topic: str, references: Iterable[str]) ->
         good: A reference that can be read, to a payload of :data:`GOOD`.
         topic: Its topic.
         references: Further references, such as to objects that other writers have put into the store.
+        is_key: Whether they are keys.
     """
+    field = KEY if is_key else VALUE
     reference_format = find_format(name)
     digest = sha256_digest(GOOD)
     lies = (
@@ -76,14 +83,14 @@ def placeholders(name: str, good: str, topic: str, references: Iterable[str]) ->
     wrong = [Reference(url) for url in (*urls(good, topic), *references)]
     wrong += [Reference(good, size, said) for size, said in lies]
     for reference in wrong:
-        ctx = RecordContext(topic, "value", [])
+        ctx = RecordContext(topic, field, [])
         try:
-            value = reference_format.write_reference(reference, ctx, is_key=False)
+            value = reference_format.write_reference(reference, ctx, is_key=is_key)
         except (UnicodeError, ValueError):  # what no text can be: no writer can make it
             continue
         yield value, [*header_pairs(ctx)]
-    ctx = RecordContext(topic, "value", [])
-    value = reference_format.write_reference(Reference(good, len(GOOD), digest), ctx, is_key=False)
+    ctx = RecordContext(topic, field, [])
+    value = reference_format.write_reference(Reference(good, len(GOOD), digest), ctx, is_key=is_key)
     yield from mutated(bytes(value), [*header_pairs(ctx)])
 
 
@@ -112,11 +119,12 @@ def mutated(value: bytes, headers: Headers) -> Iterator[Record]:
         yield value[:at] + bytes([value[at] ^ 0x55]) + value[at + 1 :], headers
 
 
-def write(config: dict[str, Any], topic: str, records: Iterable[Record]) -> None:
-    """Write records by a plain client."""
+def write(config: dict[str, Any], topic: str, records: Iterable[Record], *, as_keys: bool = False) -> None:
+    """Write records by a plain client; as keys of records whose values are good, where that is asked for."""
     producer = confluent_kafka.Producer(config)
-    for value, headers in records:
-        producer.produce(topic, value, headers=headers)
+    for content, headers in records:
+        value, key = (b"value", content) if as_keys else (content, None)
+        producer.produce(topic, value, key, headers=headers)
     assert producer.flush(30) == 0
 
 
@@ -150,9 +158,9 @@ def assert_the_last_is_delivered(
     while not found or found[-1] != value:
         assert time.monotonic() < until, f"{len(found)} records came, {consumer.skipped} were passed over"
         if in_columns:
-            found += consumer.consume_arrow(100, 0.5).column("value").to_pylist()
+            found += consumer.consume_arrow(100, _WAIT_S).column("value").to_pylist()
         else:
-            found += [message.value() for message in consumer.consume(100, 0.5)]
+            found += [message.value() for message in consumer.consume(100, _WAIT_S)]
     assert consumer.skipped > 0
     if dead is not None:
         reader = confluent_kafka.Consumer({**broker.client_config(), "group.id": "letters"})

@@ -12,8 +12,9 @@ import pytest
 
 from payload_stores import PayloadStore, PublishContext, SupportsDelete, SupportsRecords, open_store
 from payload_stores.registry import store_class
-from serde_chain import Producer
+from serde_chain import ConfigError, Producer, RecordContext, SerializerChain
 from serde_chain.catalogue import FORMATS, find_format
+from serde_chain.record import header_pairs
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 from tests.hostile import (
     GOOD,
@@ -141,3 +142,76 @@ def test_no_value_stops_a_consumer(  # noqa: PLR0917, fixtures
     consumer = new_consumer({**config, **policy_config(policy, dead)})
     dead_letters = dead if policy == "dead-letter" else None
     assert_the_last_is_delivered(broker, consumer, topic, case.values[1], dead=dead_letters)
+
+
+def takes_keys(case: Case) -> bool:
+    """Whether a chain of keys may have the stages of a case."""
+    try:
+        with SerializerChain.from_config(
+            {**case.settings, "key.serializers": [*case.stages, *case.after]}, is_key=True
+        ):
+            return not case.registry
+    except ConfigError:
+        return False
+
+
+KEYS = [case for case in VALUES if takes_keys(case)]
+
+
+def test_keys_are_tried() -> None:
+    assert {"string", "json", "avro"} <= {case.stages[0] for case in KEYS}
+
+
+@pytest.mark.parametrize("policy", PASSING)
+@pytest.mark.parametrize("case", KEYS, ids=lambda case: case.name)
+def test_no_key_stops_a_consumer(
+    broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", case: Case, policy: str
+) -> None:
+    topic, dead = new_topic(), new_topic()
+    stages = [*case.stages, *case.after]
+    config = {**case.settings, **broker.client_config(), "key.serializers": stages, "key.deserializers": stages[::-1]}
+    with SerializerChain.from_config(config, is_key=True) as encode:
+        ctx = RecordContext(topic, "key", [])
+        good = encode(case.values[0], ctx)
+    bad = [*mutated(good or b"", [*header_pairs(ctx)]), (b"\xff" * 100, []), (b"\0" * 100, [])]
+    write(broker.client_config(), topic, bad, as_keys=True)
+    with Producer(config) as producer:
+        producer.produce(topic, b"last", case.values[1])
+    consumer = new_consumer({**config, **policy_config(policy, dead)})
+    dead_letters = dead if policy == "dead-letter" else None
+    assert_the_last_is_delivered(broker, consumer, topic, b"last", dead=dead_letters)
+
+
+@pytest.mark.parametrize("policy", PASSING)
+@pytest.mark.parametrize("reference_format", PLACEHOLDERS)
+def test_no_placeholder_of_a_key_stops_a_consumer(  # noqa: PLR0917, fixtures
+    tmp_path: Path,
+    broker: KafkaBroker,
+    new_topic: "NewTopic",
+    new_consumer: "NewConsumer",
+    reference_format: str,
+    policy: str,
+) -> None:
+    topic, dead = new_topic(), new_topic()
+    config: dict[str, Any] = {
+        **broker.client_config(),
+        "key.serializers": "bytes, large-message",
+        "key.deserializers": "large-message, bytes",
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path),
+        "large.message.threshold.bytes": 100,
+        "large.message.format": reference_format,
+        "large.message.accept": reference_format,
+    }
+    store = open_store("local", config)
+    good = store.publish(topic, GOOD)
+    bad = placeholders(reference_format, good, topic, odd_payloads(store, topic), is_key=True)
+    write(broker.client_config(), topic, bad, as_keys=True)
+    with Producer(config) as producer:
+        producer.produce(topic, b"last", GOOD[::-1])
+    consumer = new_consumer(
+        {**config, **policy_config(policy, dead), "large.message.max.payload.bytes": MOST_BYTES, "log_level": 0}
+    )
+    dead_letters = dead if policy == "dead-letter" else None
+    assert_the_last_is_delivered(broker, consumer, topic, b"last", dead=dead_letters)
+    store.close()
