@@ -10,7 +10,7 @@ from typing import Any, Final
 from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem
 from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.doctor.base import Check, Level, Look, number
-from serde_chain.cli.doctor.topics import newest
+from serde_chain.cli.doctor.topics import newest_to_read
 from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.errors import SchemaRegistryError, SerializationError
 from serde_chain.schemas.schema_registry import OPTIONS, URL, SchemaRegistry
@@ -62,8 +62,10 @@ def readers(look: Look) -> Iterator[Check]:
         return
     with look.reader() as reader, closing(Decoding(look.config.settings, lazy=True)) as decoding:
         for topic in look.topics:
-            messages = [message for message in newest(reader, topic) if message.value() is not None]
-            listed = {name: value for message in messages for name, value in message.headers() or ()}.get("serde-chain")
+            messages = newest_to_read(reader, topic)
+            with_values = [message for message in messages if message.value() is not None]
+            headers = {name: value for message in with_values for name, value in message.headers() or ()}
+            listed = headers.get("serde-chain")
             named = _LISTED.fullmatch(listed or b"")
             if named is not None and of_reader and _AUTO not in of_reader:
                 check = _compared("the newest record", _plain(named[1].decode().split(",")), of_reader, topic)
@@ -74,6 +76,7 @@ def readers(look: Look) -> Iterator[Check]:
 
 
 def _read(decoding: Decoding, messages: list[Any], topic: str) -> Iterator[Check]:
+    partitions = len({message.partition() for message in messages})
     try:
         failures = [error for _, error in decoding.read(messages) if error is not None]
     except SerializationError as error:
@@ -83,8 +86,7 @@ def _read(decoding: Decoding, messages: list[Any], topic: str) -> Iterator[Check
         change = failures[0].hint or "See it by serde-chain inspect, and let the deserializers undo what wrote it"
         yield Check("records", Level.ERROR, message, change, topic)
     else:
-        count = len(messages)
-        read = f"the newest record of {number(count, 'partition')} can be read"
+        read = f"the newest record of {number(partitions, 'partition')} can be read"
         message = read if messages else "there are no records to read"
         yield Check("records", Level.OK, message, topic=topic)
 

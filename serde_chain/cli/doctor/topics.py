@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from payload_stores.options import Option, integer
@@ -18,13 +18,15 @@ from serde_chain.clients.limits import largest_value
 from serde_chain.config import DEAD_LETTER_TOPIC
 from serde_chain.stages.large_message.options import AUTO, ID, THRESHOLD
 
-__all__ = ["cleanup", "clocks", "dead_letters", "deliveries", "newest", "permissions", "sizes", "topics"]
+__all__ = ["cleanup", "clocks", "dead_letters", "deliveries", "newest_to_read", "permissions", "sizes", "topics"]
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _RECEIVE_MAX: Final = Option("receive.message.max.bytes", integer(1), 100_000_000)
 # Of a fetch, beside the records: librdkafka's rule for fetch.max.bytes.
 _FETCH_OVERHEAD: Final = 512
 _SKEW_MS: Final = 60_000
+# Offsets at the end of a partition, where the last has no record with a value.
+_TAIL: Final = 20
 
 
 def topics(look: Look) -> Iterator[Check]:
@@ -204,7 +206,7 @@ def clocks(look: Look) -> Iterator[Check]:
     """Whether the newest records are of the future: retention and payloads' ages are counted by these clocks."""
     with look.reader() as reader:
         for topic in look.topics:
-            latest = max((_time(message) for message in newest(reader, topic)), default=None)
+            latest = max((_time(message) for message in _newest(reader, topic)), default=None)
             ahead = 0 if latest is None else latest - time.time() * 1000
             if ahead > _SKEW_MS:
                 yield Check(
@@ -218,10 +220,36 @@ def clocks(look: Look) -> Iterator[Check]:
                 yield Check("clock", Level.OK, "no record is of the future", topic=topic)
 
 
-def newest(reader: PartitionReader, topic: str) -> Iterator[Any]:
+def _newest(reader: PartitionReader, topic: str) -> Iterator[Any]:
     """The newest record of each partition that has one at its end; a transaction ends with a marker instead."""
-    bounds = reader.all_bounds(topic, range(reader.count(topic)))
-    ends = {partition: (max(low, high - 1), high) for partition, (low, high) in bounds.items()}
+    yield from _last(reader, topic, range(reader.count(topic)), 1)
+
+
+def newest_to_read(reader: PartitionReader, topic: str) -> list[Any]:
+    """The newest record of each partition and, where that is a tombstone, the newest with a value as well.
+
+    Where the newest offset has no record with a value, the last 20 are read: partitions end with tombstones where rows
+    are deleted, and with markers where writers use transactions.
+    """
+    found = {message.partition(): [message] for message in _newest(reader, topic)}
+    bare = [
+        partition
+        for partition in range(reader.count(topic))
+        if all(message.value() is None for message in found.get(partition, ()))
+    ]
+    tails: dict[int, list[Any]] = {}
+    for message in _last(reader, topic, bare, _TAIL) if bare else ():
+        tails.setdefault(message.partition(), []).append(message)
+    for partition, messages in tails.items():
+        with_value = [message for message in messages if message.value() is not None]
+        found[partition] = [*with_value[-1:], *(message for message in messages[-1:] if message.value() is None)]
+    return [message for messages in found.values() for message in messages]
+
+
+def _last(reader: PartitionReader, topic: str, partitions: Iterable[int], count: int) -> Iterator[Any]:
+    """What is at the last offsets of partitions."""
+    bounds = reader.all_bounds(topic, partitions)
+    ends = {partition: (max(low, high - count), high) for partition, (low, high) in bounds.items()}
     for batch in batches(reader, topic, ends, Selection()):
         yield from batch
 

@@ -437,6 +437,43 @@ def test_records_that_list_other_stages(cluster: Make) -> None:
     assert wrong.change == "Set value.deserializers = large-message, json"
 
 
+def records_check(checks: list[Check]) -> tuple[Level, str]:
+    [found] = [check for check in checks if check.name == "records"]
+    return found.level, found.message
+
+
+def test_keys_are_read_where_a_topic_ends_with_tombstones(cluster: Make) -> None:
+    looked = cluster(**{"key.deserializer": "long"})  # keys are text
+    looked.send(None, key=b"a")
+    level, message = records_check(looked.examined())
+    assert level is Level.ERROR
+    assert "long (1 of 1)" in message
+    sound = replace(looked, config={**looked.config, "key.deserializer": "string"})
+    assert records_check(sound.examined()) == (Level.OK, "the newest record of 1 partition can be read")
+
+
+def test_values_in_front_of_tombstones_are_read(cluster: Make) -> None:
+    looked = cluster()
+    looked.send(b"not what the chain reads", key=b"a")
+    for _ in range(3):
+        looked.send(None, key=b"a")
+    level, message = records_check(looked.examined())
+    assert level is Level.ERROR
+    assert "zstd" in message
+
+
+def test_values_in_front_of_a_transactions_marker_are_read(cluster: Make) -> None:
+    looked = cluster()
+    producer = confluent_kafka.Producer({**looked.broker.client_config(), "transactional.id": looked.topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(looked.topic, b"not what the chain reads", key=b"a")
+    producer.commit_transaction(30)
+    level, message = records_check(looked.examined())
+    assert level is Level.ERROR
+    assert "zstd" in message
+
+
 def test_payloads_that_no_record_can_need(broker: KafkaBroker, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic(1, {"retention.ms": str(DAY_MS)})
     config: dict[str, object] = {
