@@ -191,7 +191,9 @@ class SchemaRegistry:
         except SchemaRegistryError as error:
             # For GUIDs where they have none, and for numbers that cannot be ids, registries answer what any server
             # answers for an address that it does not have.
-            error.about_record = error.about_record or (_is_not_found(error.__cause__) and self._is_there())
+            if not error.about_record and _is_not_found(error.__cause__):
+                self.check()
+                error.about_record = True
             raise
         if (actual := schema.schema_type or "AVRO") != schema_type:
             failure = SchemaRegistryError(
@@ -234,7 +236,7 @@ class SchemaRegistry:
             SchemaRegistryError: It is down or refuses, or another server answers.
         """
         try:
-            self._ask("to answer", self._client.get_schema, _NO_SCHEMA)
+            self._ask("", self._client.get_schema, _NO_SCHEMA)
         except SchemaRegistryError as error:
             if error.about_record:
                 return
@@ -244,13 +246,6 @@ class SchemaRegistry:
                 f"the server of {URL.name} has no schema registry at the address's path",
                 hint=f"Check the path in {URL.name}: Confluent's has none, Apicurio's is /apis/ccompat/v7",
             ) from error
-
-    def _is_there(self) -> bool:
-        try:
-            self.check()
-        except SchemaRegistryError:
-            return False
-        return True
 
     def _register(self, subject: str, schema: Any) -> Any:
         method = self._client.register_schema_full_response
@@ -284,8 +279,10 @@ class SchemaRegistry:
             return method(*arguments, **options)
         except self._library.SchemaRegistryError as error:
             unknown = _is_not_found(error)
+            said = f"HTTP {error.http_status_code}"
+            said = f"{error.error_message} ({said})" if error.error_message else said
             failure = SchemaRegistryError(
-                f"the schema registry refused {what}: {error.error_message} (HTTP {error.http_status_code})",
+                f"the schema registry refused {what or 'to answer'}: {said}",
                 hint="Was it written with another registry? Check schema.registry.url" if unknown else None,
             )
             failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
@@ -294,7 +291,7 @@ class SchemaRegistry:
             raise failure from error
         except Exception as error:  # the client lets errors of its HTTP and authentication libraries through
             failure = SchemaRegistryError(
-                f"the schema registry did not answer on {what}: {type(error).__name__}: {error}",
+                f"the schema registry did not answer{what and f' on {what}'}: {type(error).__name__}: {error}",
                 hint="Check schema.registry.url and that the registry runs",
             )
             failure.transient = True

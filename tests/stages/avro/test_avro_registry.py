@@ -281,6 +281,8 @@ def test_an_unknown_guid_is_not_the_records_fault_where_there_is_no_registry(
     with DeserializerChain.from_config(config) as chain, pytest.raises(SchemaRegistryError) as caught:
         chain(b"\x01" + bytes(17), RecordContext(topic, "value", []))
     assert not caught.value.about_record
+    assert "has no schema registry at the address's path" in str(caught.value)
+    assert "None" not in str(caught.value)
 
 
 def test_a_schema_of_another_kind_is_said(client: SchemaRegistryClient, reader: Make, topic: str) -> None:
