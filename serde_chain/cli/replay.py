@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from serde_chain.cli import arguments
 from serde_chain.cli.arguments import FILE, example
 from serde_chain.cli.output import Counting, say
 from serde_chain.cli.program import stopped_by_signals
+
+if TYPE_CHECKING:
+    from serde_chain.clients.confluent.replay import Left
 
 __all__ = ["replay"]
 
@@ -38,7 +42,7 @@ def replay(  # noqa: PLR0917, click passes them by name
 
     They are read from DEAD_LETTER_TOPIC, by CONFIG (.toml or .properties), and written without the headers about the
     error, to the topics named by --to alone. After a stop or a crash, the same command continues where it was. Exit
-    code 1: some cannot go back; they are listed and stay where they are.
+    code 1: some cannot go back; they are listed, and stay where they are: the next run begins behind them.
     """
     from serde_chain.clients.confluent.replay import replay as put_back
     from serde_chain.config import load
@@ -62,11 +66,31 @@ def replay(  # noqa: PLR0917, click passes them by name
     total = report.replayed.total()
     lines += [f"{total:,} dead letter{'' if total == 1 else 's'} replayed" if not dry_run else "nothing was written"]
     lines += [f"{len(report.left):,} left"] if report.left else []
-    if report.left and not report.replayed:
+    if report.unnamed:
+        lines.append(
+            f"{report.unnamed.total():,} of these name topics without --to: {', '.join(sorted(report.unnamed))}"
+        )
+    elif report.left and not report.replayed:
         lines.append(f"none of these is a dead letter that can go back: is {topic} the dead-letter topic?")
+    if report.left and not dry_run:
+        lines.append("the next run begins behind them; to look at them again, set the position of the group back:")
+        lines += [_set_back(topic, partition, offset) for partition, offset in _first(report.left).items()]
     say(content, "\n".join(lines), as_json=as_json)
     if report.left:
         sys.exit(1)
+
+
+def _first(left: list[Left]) -> dict[int, int]:
+    """The first offset that was left, by partition."""
+    return {each.partition: each.offset for each in reversed(left)}
+
+
+def _set_back(topic: str, partition: int, offset: int) -> str:
+    group = f"serde-chain-replay-{topic}"
+    return (
+        f"  kafka-consumer-groups.sh --bootstrap-server … --group {group} --topic {topic}:{partition} "
+        f"--reset-offsets --to-offset {offset} --execute"
+    )
 
 
 def _go(count: int, dry_run: bool) -> str:

@@ -139,10 +139,16 @@ def test_the_operator_names_the_topics(broker: KafkaBroker, new_topic: "NewTopic
     }  # fmt: skip
     dry = json.loads(run("replay", file, dead, "--to", topic, "--dry-run", "--json", code=1).stdout)
     assert (dry["replayed"], len(dry["left"])) == ({topic: 2}, 2)
+    mistaken = run("replay", file, dead, "--to", dead, "--dry-run", code=1).stdout
+    assert f"4 of these name topics without --to: {', '.join(sorted((topic, payments, other)))}\n" in mistaken
+    assert "the dead-letter topic?" not in mistaken
+    assert "--reset-offsets" not in mistaken  # a dry run moves no position
     missing = run("replay", file, dead, "--to", f"{topic}-nowhere", code=1).stderr
     assert f"{topic}-nowhere" in missing
     shown = run("replay", file, dead, "--to", topic, "--to", other, code=1).stdout
     assert f"partition 0, offset 1: it names the topic {payments}, which is not among those" in shown
+    assert f"1 of these name topics without --to: {payments}\n" in shown
+    assert f"--group serde-chain-replay-{dead} --topic {dead}:0 --reset-offsets --to-offset 1 --execute" in shown
     assert [each.value() for each in records(broker, topic, 2)] == [b"0", b"3"]
     assert [each.value() for each in records(broker, other, 1)] == [b"2"]
     assert records(broker, payments, 0) == []

@@ -31,6 +31,7 @@ _LARGEST: Final = 1_000_000_000
 _ABOUT_RECORD: Final = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD}
 )
+_NOT_NAMED: Final = "which is not among those to write to"
 
 
 class Left(NamedTuple):
@@ -47,6 +48,12 @@ class Left(NamedTuple):
     why: str
 
 
+class _Unnamed(NamedTuple):
+    """The topic of a letter that may not be written to."""
+
+    topic: str
+
+
 @dataclass
 class ReplayReport:
     """What became of dead letters.
@@ -54,10 +61,12 @@ class ReplayReport:
     Attributes:
         replayed: How many went back, by topic; in a dry run, how many would.
         left: Those that cannot go back.
+        unnamed: How many of these are left because ``to`` does not name their topic, by topic.
     """
 
     replayed: Counter[str] = field(default_factory=Counter)
     left: list[Left] = field(default_factory=list)
+    unnamed: Counter[str] = field(default_factory=Counter)
 
 
 def replay(
@@ -180,7 +189,10 @@ class _Replay:
             if isinstance(letter, DeadLetter):
                 self.report.replayed[letter.origin.topic] += 1
             else:
-                self.report.left.append(Left(message.partition(), message.offset(), letter))
+                why = letter if isinstance(letter, str) else f"it names the topic {letter.topic}, {_NOT_NAMED}"
+                self.report.left.append(Left(message.partition(), message.offset(), why))
+                if isinstance(letter, _Unnamed):
+                    self.report.unnamed[letter.topic] += 1
         if stopping:
             where, why = batch[done], stopping[done]
             raise ReplayError(
@@ -197,7 +209,7 @@ class _Replay:
             self._producer.close()
         self._reader.close()
 
-    def _read(self, message: Any) -> DeadLetter | str:
+    def _read(self, message: Any) -> DeadLetter | _Unnamed | str:
         """What a dead letter says; otherwise what is wrong with it."""
         try:
             letter = read_dead_letter(message.headers())
@@ -208,13 +220,13 @@ class _Replay:
             # It would be read again by the next call, and by all that follow.
             return "it comes from this topic itself"
         if self._to and topic not in self._to:
-            return f"it names the topic {topic}, which is not among those to write to"
+            return _Unnamed(topic)
         if letter.dropped:
             lost = " and ".join(letter.dropped)
             return f"it lacks the record's {lost}; the record was in {topic}, partition {partition}, offset {offset}"
         return letter
 
-    def _produce(self, batch: list[Any], letters: list[DeadLetter | str]) -> dict[int, KafkaError | str]:
+    def _produce(self, batch: list[Any], letters: list[DeadLetter | _Unnamed | str]) -> dict[int, KafkaError | str]:
         """Write records; returns why some were refused, by their places in the batch."""
         waiting: dict[int, KafkaError | str] = {}
         for at, (message, letter) in enumerate(zip(batch, letters, strict=True)):
