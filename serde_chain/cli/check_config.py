@@ -24,8 +24,9 @@ from serde_chain.cli.mistakes import Mistake, checked
 from serde_chain.cli.output import Screen, plain
 from serde_chain.cli.routed import large_message_config, threshold_of
 from serde_chain.cli.shared_schemas import shared_schemas
+from serde_chain.clients.setup import DOWNLOADS_BYTES_OF_CONSUMERS
 from serde_chain.config import CLIENT_OPTIONS, Config
-from serde_chain.stages.large_message.options import STORE, THRESHOLD
+from serde_chain.stages.large_message.options import DOWNLOADS_BYTES, STORE, THRESHOLD
 from serde_chain.stages.large_message.routes import Route, routes_of
 from serde_chain.stages.large_message.stores import LargeMessage
 
@@ -173,6 +174,8 @@ def _settings(option: Option[Any], config: Config, options: Options) -> list[tup
     given = [(key, _shown(key, config[key], options)) for key in config if option.matches(key)]
     if given or option.default in (None, "", ()) or callable(option.default):
         return given
+    if option is DOWNLOADS_BYTES:
+        return [(option.name, f"{DOWNLOADS_BYTES_OF_CONSUMERS} (default; {option.default} in Spark)")]
     default = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
     return [(option.name, f"{str(default).lower()} (default)")]
 

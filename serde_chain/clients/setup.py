@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from serde_chain.clients.journal import Journal
 
 __all__ = [
+    "DOWNLOADS_BYTES_OF_CONSUMERS",
     "MAX_BLOCK",
     "MAX_POLL_INTERVAL",
     "ClientSetup",
@@ -40,7 +41,7 @@ MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time 
 MAX_POLL_INTERVAL: Final = Option("max.poll.interval.ms", integer(1), 300_000, doc="longest time between two polls")
 _DEFAULT_TIMEOUT_MS: Final = 60_000
 # As much as a producer holds. In Spark, where each task has as much, it is less.
-_DOWNLOADS_BYTES: Final = 256 << 20
+DOWNLOADS_BYTES_OF_CONSUMERS: Final = 256 << 20
 
 # Keys that librdkafka knows in one kind of client and warns of in the other: one configuration serves both.
 _CONSUMERS_ONLY: Final = frozenset({
@@ -105,7 +106,7 @@ class ClientSetup(Generic[ChainT]):
         if has_key or has_value:
             from serde_chain.stages.large_message.options import DOWNLOADS_BYTES, TIMEOUT
 
-            config.setdefault(DOWNLOADS_BYTES.name, _DOWNLOADS_BYTES)
+            config.setdefault(DOWNLOADS_BYTES.name, DOWNLOADS_BYTES_OF_CONSUMERS)
             config.setdefault(TIMEOUT.name, min(_DEFAULT_TIMEOUT_MS, limit_ms) // (has_key + has_value))
         key = chain.from_config(resolved, is_key=True)
         try:

@@ -169,6 +169,13 @@ def test_lines_of_stages_with_options(tmp_path: Path) -> None:
     assert done.stderr.startswith("Error: line 1: compression.level = 'high'")
 
 
+def test_the_bound_of_downloads_is_that_of_consumers(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("value.deserializers = large-message, bytes\nlarge.message.payload.store.class = memory\n")
+    shown = run("check-config", path, columns=200).stdout
+    assert "large.message.downloads.max.bytes = 268435456 (default; 67108864 in Spark)\n" in shown
+
+
 @pytest.mark.parametrize("columns", [40, 200])
 def test_chains_routes_and_stores_are_a_tree(tmp_path: Path, columns: int) -> None:
     path = tmp_path / "client.properties"

@@ -30,6 +30,7 @@ from serde_chain.stages.large_message.stores import Stores
 
 __all__ = ["journal", "stores"]
 
+_STAYS: Final = " and read; it stays, since the store cannot delete"
 _PROBE: Final = b"a probe of serde-chain doctor, which deletes it"
 _SKEW_S: Final = 60
 # What is listed of a topic at most: a look is to stay quick.
@@ -122,7 +123,7 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterato
 
 
 def _probe(store: PayloadStore, name: str, topic: str) -> Iterator[Check]:
-    """Publish, download and delete a tiny payload."""
+    """Publish, download and, where the store can, delete a tiny payload."""
     with _step("publish to", "Permit writing", topic):
         reference = store.publish(topic, _PROBE)
     try:
@@ -137,7 +138,8 @@ def _probe(store: PayloadStore, name: str, topic: str) -> Iterator[Check]:
         _delete(store, reference)
     if modified is not None:
         yield from _clock(modified, topic)
-    yield Check("store", Level.OK, f"a payload was written to the store {name}, read and deleted", topic=topic)
+    done = ", read and deleted" if isinstance(store, SupportsDelete) else _STAYS
+    yield Check("store", Level.OK, f"a payload was written to the store {name}{done}", topic=topic)
 
 
 def _delete(store: PayloadStore, reference: str) -> None:

@@ -17,10 +17,12 @@ import pytest
 from payload_stores import (
     PayloadAccessDeniedError,
     PayloadInfo,
+    PayloadStore,
     PayloadStoreUnavailableError,
     PublishContext,
     SupportsExpiration,
     open_store,
+    references,
 )
 from payload_stores.buffers import Buffer
 from payload_stores.local import LocalStore
@@ -180,7 +182,7 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
     "a registry that is not there": (
         {"schema.registry.url": "http://127.0.0.1:1", "avro.schema": SCHEMA, "value.serializers": "avro",
          "value.deserializers": "avro"},
-        {}, "registry", Level.ERROR, "did not answer",
+        {}, "registry", Level.ERROR, "the schema registry did not answer: ",
     ),
     "one schema for keys and values": (
         {"avro.schema": SCHEMA, "key.deserializer": "avro", "value.deserializers": "large-message, zstd, avro",
@@ -310,6 +312,29 @@ def test_no_payload_topic_is_created(broker: KafkaBroker, cluster: Make) -> None
     topics = confluent_kafka.admin.AdminClient(broker.client_config()).list_topics(timeout=30).topics
     assert looked.topic in topics
     assert f"{looked.topic}.payloads" not in topics
+
+
+class Kept(PayloadStore):
+    """Keeps what it gets, as hop's servers do: it has no way to delete."""
+
+    scheme = "kept"
+    payloads: ClassVar[dict[str, bytes]] = {}
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        reference = references.to_url(self.scheme, "", references.object_path(self, topic, data, context))
+        self.payloads[reference] = bytes(data)
+        return reference
+
+    def download(self, reference: str) -> bytes:
+        return self.payloads[reference]
+
+
+def test_a_probe_that_cannot_be_deleted_is_not_called_deleted(cluster: Make) -> None:
+    checks = cluster(**{"large.message.payload.store.class": Kept}).examined()
+    assert [check.message for check in checks if check.name == "store"] == [
+        "a payload was written to the store Kept and read; it stays, since the store cannot delete"
+    ]
+    assert len(Kept.payloads) == 1
 
 
 class Odd(LocalStore):
