@@ -39,7 +39,8 @@ MAX_PARTS: Final[Option[int | None]] = Option(
 )
 
 TOO_MANY: Final = f"If such records are expected, raise {MAX_PARTS.name}"
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Without a way back, and to the end of the text where it does not end: otherwise each quote in it is tried again.
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
 class TooManyPartsError(ValueError):

@@ -211,6 +211,14 @@ def test_parts_of_json_are_never_too_few() -> None:
     assert parts_of_json(json.dumps("," * 500).encode()) == 1
 
 
+def test_a_text_that_does_not_end_takes_no_longer_than_others() -> None:
+    """A megabyte of quotes behind one that opens took an hour: at each of them, the search began once more."""
+    config = {"value.deserializer": "json", "serde.max.parts": "1000"}
+    said = read_in_a_child(config, b'["' + b'\\"' * 500_000, "record")
+    assert "are not JSON" in said
+    assert parts_of_json(b'"\\",[{' + b"\\") == 1
+
+
 @pytest.mark.parametrize("nullable", [False, True])
 def test_the_deepest_schema_is_read_in_every_way(nullable: bool) -> None:
     """As deep as is allowed, and resolved into another."""
