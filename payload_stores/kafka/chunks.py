@@ -19,9 +19,10 @@ import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from payload_stores.buffers import Buffer
+from payload_stores.message_headers import headers_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -79,7 +80,7 @@ class Chunk:
         if match is None:
             return None
         path, publication, index = match.groups()
-        headers: Any = message.headers() or ()
+        headers = headers_of(message) or ()
         numbers = {name: int(value) for name, value in headers if value and _NUMBER.fullmatch(value)}
         try:
             return cls(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from payload_stores.message_headers import headers_of
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch
 from serde_chain.chain import DeserializerChain
@@ -74,7 +75,7 @@ class ArrowReader:
         }
         batch = Batch(
             [message.value() for message in messages],
-            [message.headers() for message in messages],
+            [headers_of(message) for message in messages],
             topic=topics,
             field=VALUE,
             keys=[message.key() for message in messages],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
+from payload_stores.message_headers import headers_of
 from payload_stores.options import Option, boolean
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
@@ -879,7 +880,7 @@ def _marks(markers: frozenset[str] | None) -> Callable[[Message], bool]:
     def is_marked(message: Message) -> bool:
         if message.error() is not None:
             return False
-        headers: Any = message.headers()
+        headers = headers_of(message)
         return markers is None or any(name in markers for name, _ in headers or ())
 
     return is_marked

@@ -8,6 +8,7 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from payload_stores.message_headers import headers_of
 from serde_chain.clients.confluent.partitions import is_transient, log_error
 from serde_chain.clients.dead_letters import Letter, Origin, letters, not_taken, taken
 from serde_chain.clients.setup import for_producer
@@ -56,7 +57,7 @@ class DeadLetters:
         kind, moment = record.timestamp()
         timestamp = None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else moment
         origin = Origin(record.topic(), record.partition(), record.offset(), timestamp)
-        whole = Letter(record.key(), record.value(), list(record.headers() or ()))
+        whole = Letter(record.key(), record.value(), list(headers_of(record) or ()))
         failure: Exception | None = None
         for letter in letters(whole, error, origin):
             try:

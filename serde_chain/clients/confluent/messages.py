@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import confluent_kafka
 
+from payload_stores.message_headers import headers_of
 from serde_chain.chain import DeserializerChain
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.transfer import then
@@ -79,7 +80,7 @@ def begin(message: Any, key: DeserializerChain | None, value: DeserializerChain 
         SerializationError: It cannot be read.
     """
     topic, partition, offset = message.topic(), message.partition(), message.offset()
-    raw_key, raw_value, headers = message.key(), message.value(), message.headers()
+    raw_key, raw_value, headers = message.key(), message.value(), headers_of(message)
     kept: Any = list(headers) if headers else None
     moment = message.timestamp()[1]
     ctx = RecordContext(topic, VALUE, kept, raw_key, partition, moment, offset)

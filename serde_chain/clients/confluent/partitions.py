@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from payload_stores.message_headers import headers_of
 from payload_stores.plugins import require
 from serde_chain import config as configuration
 from serde_chain.config import Config
@@ -256,7 +257,10 @@ class PartitionReader:
         """
         messages = self._consumer.consume(count, wait_s)
         ended = {message.partition(): message.offset() for message in messages if self._is_end(message)}
-        return [message for message in messages if message.error() is None], ended
+        records = [message for message in messages if message.error() is None]
+        for record in records:
+            headers_of(record)  # from now on, its own headers() can be read
+        return records, ended
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Any]:
         """The records of a partition from one offset to another, which is not read.
@@ -279,6 +283,7 @@ class PartitionReader:
                 continue
             if message.offset() >= end:
                 return
+            headers_of(message)  # from now on, its own headers() can be read
             yield message
             if message.offset() >= end - 1:
                 return
