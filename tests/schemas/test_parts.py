@@ -16,6 +16,8 @@ from serde_chain.arrow import Batch
 from serde_chain.schemas.parts import MAX_PARTS, parts_of_json
 from serde_chain.schemas.schema_registry import RegisteredSchema, SchemaRegistry
 from serde_chain.stages.avro.container import encode_long
+from serde_chain.stages.avro.resolution import resolved
+from serde_chain.stages.avro.schema import AvroSchema
 
 LIMIT: Final = 3 << 30
 
@@ -155,6 +157,41 @@ def test_a_budget_of_ones_own_holds_in_batches(monkeypatch: pytest.MonkeyPatch) 
     result = read.read_batch(Batch([few, many, few], topic="t"))
     assert list(result.errors) == [1]
     assert [None if row is None else len(row) for row in result.values.to_pylist()] == [900, None, 900]
+
+
+def test_defaults_of_a_reader_count_as_often_as_they_are_filled_in() -> None:
+    """Four bytes became five million numbers: items that are empty for their writer, and not for the reader."""
+    added = [{"name": f"f{at}", "type": "long", "default": at} for at in range(49)]
+    added.append({"name": "list", "type": {"type": "array", "items": "long"}, "default": [1, 2]})
+
+    def schema(fields: list[Any]) -> str:
+        items = {"type": "record", "name": "Item", "fields": fields}
+        return json.dumps({"type": "array", "items": items})
+
+    config = {"value.deserializer": "avro", "avro.schema": schema([]), "avro.reader.schema": schema(added)}
+    read = DeserializerChain.from_config(config)
+    assert len(read(encode_long(1_000) + b"\0")) == 1_000
+    data = encode_long(90_000) + b"\0"
+    with pytest.raises(DecodeError, match="4770000 parts"):
+        read(data)
+    with pytest.raises(DecodeError, match="4770000 parts"):
+        read.to_arrow([data], topic="t")
+    exact = {**config, MAX_PARTS.name: 1 + 10 * (1 + 49 + 3)}
+    assert len(DeserializerChain.from_config(exact)(encode_long(10) + b"\0")) == 10
+    with pytest.raises(DecodeError, match="parts"):
+        DeserializerChain.from_config(exact)(encode_long(11) + b"\0")
+
+
+def test_usual_defaults_cost_no_look_at_the_record() -> None:
+    def schema(*fields: Any) -> AvroSchema:
+        return AvroSchema.parse({"type": "array", "items": {"type": "record", "name": "Item", "fields": [*fields]}})
+
+    written = [{"name": name, "type": "long"} for name in "abcd"]
+    source = schema(*written)
+    filled = resolved(source, schema(*written, {"name": "more", "type": "string", "default": "x"})).filled
+    assert filled == {"Item": 1}
+    assert not source.with_filled(filled).unbounded
+    assert source.with_filled({"Item": 100}).unbounded
 
 
 def test_files_have_the_same_budget() -> None:

@@ -14,14 +14,14 @@ exceed what their bytes pay for follows from the schema alone (:func:`excess_par
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from serde_chain.base import Buffer
 from serde_chain.schemas.nesting import MAX_DEPTH
 from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE, Budget, TooManyPartsError
 from serde_chain.wire import varint
 
-__all__ = ["MOST_LEVELS", "check_bounds", "check_levels", "excess_parts", "needs_check", "weight"]
+__all__ = ["MOST_LEVELS", "Filled", "check_bounds", "check_levels", "excess_parts", "needs_check", "weight"]
 
 # Of types within each other: what reads schemas here recurs some frames for each.
 MOST_LEVELS: Final = 120
@@ -30,31 +30,39 @@ _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINTS: Final = {"int", "long", "enum"}
 
 
-def needs_check(schema: Any, named: Mapping[str, Any]) -> bool:
+Filled: TypeAlias = Mapping[str, int]
+"""How many parts a reader's schema adds to each record of a type, by its full name: the defaults of its own fields."""
+
+_NOTHING: Final[Filled] = {}
+
+
+def needs_check(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHING) -> bool:
     """Whether records of a schema must be looked over with :func:`check_bounds` first.
 
     Args:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
+        filled: What the reader's schema adds.
     """
     return (
         _recursive(schema, named, (), set())
-        or _has_dense_items(schema, named, {}, set())
-        or excess_parts(schema, named) > FREE_PARTS
+        or _has_dense_items(schema, named, filled, {}, set())
+        or excess_parts(schema, named, filled) > FREE_PARTS
     )
 
 
-def excess_parts(schema: Any, named: Mapping[str, Any]) -> int:
+def excess_parts(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHING) -> int:
     """How many parts a value may have at most beyond those that its own bytes pay for; items of arrays and maps apart.
 
     Args:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
+        filled: What the reader's schema adds.
 
     Returns:
         A number that is zero or less where every value pays for itself.
     """
-    return _excess(schema, named, {})
+    return _excess(schema, named, filled, {})
 
 
 def check_levels(schema: Any, named: Mapping[str, Any]) -> None:
@@ -121,7 +129,9 @@ def weight(schema: Any, named: Mapping[str, Any], known: dict[str, int] | None =
     return weight(kind, named, known) if isinstance(kind, (dict, list)) else 1
 
 
-def check_bounds(schema: Any, named: Mapping[str, Any], data: Buffer, start: int, budget: Budget) -> int:
+def check_bounds(  # noqa: PLR0917, as the function that calls it has them
+    schema: Any, named: Mapping[str, Any], data: Buffer, start: int, budget: Budget, filled: Filled = _NOTHING
+) -> int:
     """Refuse bytes that nest too deep or claim many more parts than they have bytes.
 
     Args:
@@ -130,6 +140,7 @@ def check_bounds(schema: Any, named: Mapping[str, Any], data: Buffer, start: int
         data: The encoded record.
         start: Where it begins.
         budget: How many parts it may have.
+        filled: What the reader's schema adds.
 
     Returns:
         How many it has.
@@ -137,14 +148,15 @@ def check_bounds(schema: Any, named: Mapping[str, Any], data: Buffer, start: int
     Raises:
         ValueError: A bound is exceeded, or the bytes are cut off or foreign.
     """
-    walk = _Walk(named, memoryview(data), budget, len(data) - start)
+    walk = _Walk(named, memoryview(data), budget, len(data) - start, filled)
     walk.skip(schema, start, 0)
     return walk.parts
 
 
 class _Walk:
-    def __init__(self, named: Mapping[str, Any], data: memoryview, budget: Budget, size: int) -> None:
+    def __init__(self, named: Mapping[str, Any], data: memoryview, budget: Budget, size: int, filled: Filled) -> None:
         self._named = named
+        self._filled = filled
         self._data = data
         self._budget, self._size = budget, size
         self._most = budget.of(size)
@@ -167,6 +179,8 @@ class _Walk:
             return self.skip(kind, at, depth)
         self._count(1)
         if kind in {"record", "error"}:
+            if self._filled:
+                self._count(self._filled.get(schema["name"], 0))
             for field in schema["fields"]:
                 at = self.skip(field["type"], at, depth)
             return at
@@ -241,34 +255,39 @@ def _recursive(schema: Any, named: Mapping[str, Any], above: tuple[str, ...], do
     return recursive
 
 
-def _has_dense_items(schema: Any, named: Mapping[str, Any], known: dict[str, int], seen: set[str]) -> bool:
+def _has_dense_items(
+    schema: Any, named: Mapping[str, Any], filled: Filled, known: dict[str, int], seen: set[str]
+) -> bool:
     """Whether there are arrays or maps whose items may have more parts than their bytes pay for."""
     if isinstance(schema, str):
         if schema in seen:
             return False
         seen.add(schema)
     kind = schema["type"] if isinstance(schema, dict) else None
-    if kind == "array" and _excess(schema["items"], named, known) > 0:
+    if kind == "array" and _excess(schema["items"], named, filled, known) > 0:
         return True
-    if kind == "map" and _excess("string", named, known) + _excess(schema["values"], named, known) > 0:
-        return True
-    return any(_has_dense_items(child, named, known, seen) for child in _children(schema, named))
+    if kind == "map":
+        key, value = (_excess(each, named, filled, known) for each in ("string", schema["values"]))
+        if key + value > 0:
+            return True
+    return any(_has_dense_items(child, named, filled, known, seen) for child in _children(schema, named))
 
 
-def _excess(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
+def _excess(schema: Any, named: Mapping[str, Any], filled: Filled, known: dict[str, int]) -> int:
     """See :func:`excess_parts`; ``known`` are the named types that were seen."""
     if isinstance(schema, list):
-        return max((_excess(branch, named, known) for branch in schema), default=0) - PARTS_PER_BYTE
+        return max((_excess(branch, named, filled, known) for branch in schema), default=0) - PARTS_PER_BYTE
     if isinstance(schema, str) and schema in named:
         if schema not in known:
             known[schema] = 0  # while it is being checked: a type that contains itself is always checked
-            known[schema] = _excess(named[schema], named, known)
+            known[schema] = _excess(named[schema], named, filled, known)
         return known[schema]
     kind = schema["type"] if isinstance(schema, dict) else schema
     if isinstance(kind, (dict, list)):
-        return _excess(kind, named, known)
+        return _excess(kind, named, filled, known)
     if kind in {"record", "error"}:
-        return 1 + sum(_excess(field["type"], named, known) for field in schema["fields"])
+        own = 1 + filled.get(schema["name"], 0)
+        return own + sum(_excess(field["type"], named, filled, known) for field in schema["fields"])
     # Varints, and the lengths of types that have one, take a byte at least.
     size = schema["size"] if kind == "fixed" else _FIXED_SIZES.get(kind, 1)
     return 1 - PARTS_PER_BYTE * int(size)

@@ -173,7 +173,7 @@ class _Bounds:
         """Look a record over; ValueError if it has more parts than are left."""
         if self._look:
             schema, named = self._source.parsed, self._source.named
-            self._left -= avro_bounds.check_bounds(schema, named, block, start, Budget(self._left))
+            self._left -= avro_bounds.check_bounds(schema, named, block, start, Budget(self._left), self._source.filled)
 
 
 def _open(data: Buffer) -> tuple[str, Iterator[tuple[int, bytes]]]:

@@ -61,11 +61,13 @@ class Resolution(NamedTuple):
         writer: The schema of the records, in the form that fastavro accepts.
         target: The schema into which they are read, likewise; None where no resolution is needed.
         problems: Why some records, or all, cannot be read.
+        filled: How many parts the reader's defaults add to each record of a type, by the writer's full name.
     """
 
     writer: Any
     target: Any | None
     problems: tuple[str, ...] = ()
+    filled: Mapping[str, int] = {}
 
 
 def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolution:
@@ -97,7 +99,11 @@ def _resolution(rewriter: _Rewriter, writer: AvroSchema, reader: AvroSchema) -> 
     for record, field, default in rewriter.defaults:
         # Set afterwards: the parser refuses defaults that are not JSON, but the reader hands them out as they are.
         next(other for other in named[record]["fields"] if other["name"] == field)["default"] = default
-    return Resolution(_parsed(plain_writer)[0], target, tuple(dict.fromkeys(rewriter.problems)))
+    for part in target if isinstance(target, list) else (target,):
+        if isinstance(part, dict):
+            # As fastavro marks records, so that it does not parse arrays and maps anew, and refuse these defaults.
+            part.update({"__fastavro_parsed": True, "__named_schemas": named})
+    return Resolution(_parsed(plain_writer)[0], target, tuple(dict.fromkeys(rewriter.problems)), rewriter.filled)
 
 
 def _parsed(schema: Any) -> tuple[Any, dict[str, Any]]:
@@ -161,6 +167,7 @@ class _Rewriter:
         self._path: list[str] = []
         self.defaults: list[tuple[str, str, Any]] = []
         self.problems: list[str] = []
+        self.filled: dict[str, int] = {}
 
     def alone(self, schema: Any, named: Mapping[str, Any] | None = None) -> Any:
         """Rewrite a schema that is read into itself, or skipped."""
@@ -304,7 +311,7 @@ class _Rewriter:
             # Under the reader's name on both sides, and in one order, so that a type is defined before it is named.
             writer_fields.append({"name": target["name"], "type": plain_writer})
             reader_fields.append({"name": target["name"], "type": plain_reader})
-        fresh = []
+        fresh, parts = [], 0
         for field in missing.values():
             filled: dict[str, Any] = {"name": field["name"], "type": "null"}
             try:
@@ -314,10 +321,13 @@ class _Rewriter:
                     self._problem(f"the writer's schema does not have it, and {error}")
             else:
                 filled["default"] = None
+                parts += _parts(default)
                 self.defaults.append((name, field["name"], default))
                 if isinstance(default, (dict, list)):
                     fresh.append(field["name"])
             reader_fields.append(filled)
+        if parts > self.filled.get(writer["name"], 0):
+            self.filled[writer["name"]] = parts
         plain_writer = _record(name, writer_fields)
         if fresh and self._objects:
             plain_writer |= {"logicalType": _FRESH, _FOR: fresh}
@@ -452,6 +462,11 @@ def _with_fresh(record: dict[str, Any], schema: Any, _target: Any = None) -> dic
     for name in schema[_FOR]:
         record[name] = _copied(record[name])
     return record
+
+
+def _parts(value: Any) -> int:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_parts, items))
 
 
 def _copied(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,6 +57,7 @@ class AvroSchema:
         named: Definitions of the named types in it.
         unbounded: Whether records must be looked over before they are decoded (:mod:`serde_chain.stages.avro.bounds`).
         excess: How many parts a record may have beyond those that its bytes pay for; zero or less for most schemas.
+        filled: What a reader's schema adds to its records; both figures count that.
     """
 
     parsed: Any
@@ -66,6 +67,16 @@ class AvroSchema:
     named: Mapping[str, Any]
     unbounded: bool
     excess: int
+    filled: avro_bounds.Filled = field(default_factory=dict)
+
+    def with_filled(self, filled: avro_bounds.Filled) -> AvroSchema:
+        """The schema of records to which a reader's schema adds something."""
+        return replace(
+            self,
+            unbounded=avro_bounds.needs_check(self.parsed, self.named, filled),
+            excess=avro_bounds.excess_parts(self.parsed, self.named, filled),
+            filled=filled,
+        )
 
     @classmethod
     def parse(cls, source: Any, references: Iterable[str] = ()) -> AvroSchema:

@@ -182,11 +182,11 @@ class AvroReader:
     def _check_bounds(self) -> Callable[[Buffer, int], object] | None:
         if self.budget.most is None and not self.source.unbounded:
             return None
-        parsed, named, budget = self.source.parsed, self.source.named, self.budget
+        source, budget = self.source, self.budget
 
         def check(data: Buffer, start: int) -> None:
             if not self.is_bounded(len(data) - start):
-                avro_bounds.check_bounds(parsed, named, data, start, budget)
+                avro_bounds.check_bounds(source.parsed, source.named, data, start, budget, source.filled)
 
         return check
 
@@ -460,7 +460,8 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         target = self._target
         if target is None or target.parsed == source.parsed:
             return AvroReader(source, source.readable, None, registered, budget=self._budget)
-        writer, target_, problems = resolved(source, target)
+        writer, target_, problems, filled = resolved(source, target)
+        source = source.with_filled(filled) if filled else source
         return AvroReader(source, readable(writer), target_, registered, problems, self._budget)
 
 

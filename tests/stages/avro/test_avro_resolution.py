@@ -197,3 +197,23 @@ def test_errors_of_resolution_name_the_field(framing: str) -> None:
         "i.b: the writer's schema does not have it, and it has no default"
     )
     assert "__" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("outside", "data", "expected"),
+    [
+        ({"type": "array", "items": "R"}, b"\2\2\0", [{"b": 1, "a": 5}]),
+        ({"type": "map", "values": "R"}, b"\2\2k\2\0", {"k": {"b": 1, "a": 5}}),
+        (["null", {"type": "array", "items": "R"}], b"\2\2\2\0", [{"b": 1, "a": 5}]),
+    ],
+)
+def test_records_in_arrays_and_maps_get_defaults(outside: Any, data: bytes, expected: Any) -> None:
+    def schema(*fields: Any) -> Any:
+        record = {"type": "record", "name": "R", "fields": [{"name": "b", "type": "long"}, *fields]}
+        return json.loads(json.dumps(outside).replace('"R"', json.dumps(record)))
+
+    target = schema({"name": "a", "type": "long", "default": 5})
+    config = {"avro.schema": json.dumps(schema()), "avro.reader.schema": json.dumps(target)}
+    assert DeserializerChain.from_config({"value.deserializer": "avro", **config})(data) == expected
+    found = read(schema(), target, data)
+    assert (dict(found) if isinstance(expected, dict) else found) == expected
