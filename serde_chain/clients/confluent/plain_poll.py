@@ -79,7 +79,10 @@ class PlainDecoder:
         if self._is_idle:
             return True
         # Not by a comparison with None, at which confluent_kafka's errors raise.
-        if any(map(_IS_THERE, map(Message.error, messages))) or any(map(Message.headers, messages)):
+        try:
+            if any(map(_IS_THERE, map(Message.error, messages))) or any(map(Message.headers, messages)):
+                return False
+        except SystemError:  # a header's name that is not UTF-8: the full way mends it
             return False
         if self._noted and not self._noted.keys().isdisjoint(map(id, messages)):
             return False  # a call that was interrupted has decoded some of them
@@ -104,13 +107,20 @@ class PlainDecoder:
             return None
         key, value, noted, change = self._key, self._value, self._noted, self._change
         if key is None and value is None:
-            return lambda message: not (message.headers() or noted)
+
+            def is_final(message: Any) -> bool:
+                try:
+                    return not (message.headers() or noted)
+                except SystemError:  # as above
+                    return False
+
+            return is_final
 
         def decode_one(message: Any) -> bool:
-            if message.error() is not None or message.headers() or (noted and id(message) in noted):
-                return False
             came = decoded = came_key = decoded_key = None
             try:
+                if message.error() is not None or message.headers() or (noted and id(message) in noted):
+                    return False
                 if value is not None and (came := message.value()) is not None:
                     decoded = value(came)
                 if key is not None and (came_key := message.key()) is not None:
