@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
 from serde_chain.clients.confluent.partitions import is_transient
 from serde_chain.clients.window import Place, Window
@@ -46,6 +46,8 @@ class Rewind:
         self._tells_ends = tells_ends
         # Where the caller has let partitions begin.
         self._starts: dict[Place, int] = {}
+        # Where they were sent back to.
+        self._sought: dict[Place, int] = {}
         # Answers take as long as a fetch that waits at the broker, and may be interrupted before.
         self._thread = ThreadPoolExecutor(1, "serde-chain-rewind")
         self._found: dict[Place, Future[int]] = {}
@@ -53,15 +55,17 @@ class Rewind:
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Note where the caller lets partitions begin."""
         for partition in partitions:
+            place = partition.topic, partition.partition
+            self._found.pop(place, None)
+            self._sought.pop(place, None)
             if partition.offset not in {OFFSET_INVALID, OFFSET_STORED}:
-                self._found.pop((partition.topic, partition.partition), None)
-                self._starts[partition.topic, partition.partition] = partition.offset
+                self._starts[place] = partition.offset
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Forget where partitions began that were given back; all where none are named."""
-        for place in [*self._starts, *self._found] if places is None else places:
-            self._found.pop(place, None)
-            self._starts.pop(place, None)
+        for noted in (self._found, self._sought, self._starts):
+            for place in [*noted] if places is None else places:
+                noted.pop(place, None)
 
     def close(self) -> None:
         """Wait for questions to the broker that are under way; before the client is closed."""
@@ -87,11 +91,14 @@ class Rewind:
             end = ends.get(place)
             if end is None and position.offset >= 0:
                 end = self._start(position)
-            elif end is None and self._tells_ends:
+            elif end is None and self._tells_ends and self._starts.get(place) != OFFSET_END:
+                # The end may be another one by now: its event is not worth the records before it.
                 end = self._starts.get(place)
-            # What has gone back before has no position, and goes back once more.
-            if end is not None and (end != position.offset or self._tells_ends):
+            # What has gone back has no position until a record comes. It would begin to fetch anew.
+            is_there = end == position.offset or (position.offset < 0 and end == self._sought.get(place))
+            if end is not None and (not is_there or self._tells_ends):
                 self._seek(TopicPartition(*place, end))
+                self._sought[place] = end
         self._found.clear()
         window.torn = 0
 

@@ -212,6 +212,35 @@ def test_events_at_the_ends_of_partitions_come_again() -> None:
     assert client.sought == {0: 11, 1: 5}
 
 
+def test_a_consumer_at_the_end_does_not_pass_over_what_comes_meanwhile() -> None:
+    client = Client({0: OFFSET_INVALID})
+    back = rewind(client, torn(), tells_ends=True)
+    back.begin([Place("t", 0, OFFSET_END)])
+    back.go_back()
+    assert client.sought == {}
+
+
+def test_what_has_gone_back_is_left_to_its_fetch_after_the_next_interrupt() -> None:
+    client = Client({0: 15})
+    window = torn(message(0, 10), handed=1)
+    back = rewind(client, window)
+    back.go_back()
+    assert client.sought == {0: 11}
+    client.sought.clear()
+    window.torn = 1
+    back.go_back()
+    assert client.sought == {}
+    client.positions[0] = 12  # a record came, and was dropped
+    window.torn = 1
+    back.go_back()
+    assert client.sought == {0: 11}
+    client.sought.clear()
+    back.begin([Place("t", 0, 5)])
+    window.torn = 1
+    back.go_back()
+    assert client.sought == {0: 11}  # after a seek by the caller, nothing is known of it
+
+
 def test_nothing_is_asked_where_no_call_was_interrupted() -> None:
     client = Client({0: 15})
     window = torn(message(0, 10), handed=1)
