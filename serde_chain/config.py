@@ -375,7 +375,7 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
         if bare.startswith(_ROUTES) and (hint := _of_other_store(bare)):
             yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
             continue
-        near = _nearest(bare, side, names)
+        near = bare if bare in names else _nearest(bare, side, names)
         near_miss = prefix in _CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
         if key.endswith(_BUILDER):
             stages = f"{key.removesuffix('.builder')}s"

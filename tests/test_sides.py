@@ -121,6 +121,7 @@ def test_one_side_alone_describes_itself() -> None:
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
+        ("key.value.deserializers", r"Did you mean value\.deserializers\?"),
         ("key.avro.shema", r"Did you mean key\.avro\.schema\?"),
         ("value.avro.schema.fiel", r"Did you mean value\.avro\.schema\.file\?"),
         ("value.serialisers", r"Did you mean value\.serializers\?"),

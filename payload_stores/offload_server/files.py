@@ -128,7 +128,7 @@ class Taken:
             if not isinstance(error, BlockingIOError):
                 raise ConfigError(f"{folder} cannot be locked: {error.strerror}") from error
             raise ConfigError(
-                f"another server has {folder}" + (f", process {owner}" if owner else ""),
+                f"another server has the folder {str(folder)!r}" + (f", process {owner}" if owner else ""),
                 hint="One server has one folder for its index: stop the other one, or give this one its own",
             ) from None
         self.was_killed = bool(owner)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -299,11 +299,14 @@ class _Rewriter:
         targets = {alias: field for field in reader["fields"] for alias in field.get("aliases", ())}
         targets |= {field["name"]: field for field in reader["fields"]}
         missing = {field["name"]: field for field in reader["fields"]}
+        names = frozenset(missing)
         writer_fields, reader_fields = [], []
         for field in writer["fields"]:
             target = targets.get(field["name"])
             if target is None or target["name"] not in missing:
-                writer_fields.append({"name": self._fresh("skipped"), "type": self.alone(field["type"])})
+                writer_fields.append(
+                    {"name": self._fresh("skipped", other_than=names), "type": self.alone(field["type"])}
+                )
                 continue
             del missing[target["name"]]
             with self._within(target["name"]):
@@ -392,9 +395,12 @@ class _Rewriter:
             plain["logicalType"] = schema["logicalType"]
         return plain["type"] if len(plain) == 1 else plain
 
-    def _fresh(self, name: str) -> str:
-        self._count += 1
-        return f"{_short(name)}_{self._count}"
+    def _fresh(self, name: str, *, other_than: Collection[str] = ()) -> str:
+        while True:
+            self._count += 1
+            fresh = f"{_short(name)}_{self._count}"
+            if fresh not in other_than:
+                return fresh
 
 
 def _record(name: str, fields: list[dict[str, Any]]) -> dict[str, Any]:

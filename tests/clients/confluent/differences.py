@@ -132,7 +132,7 @@ ELSEWHERE = (
     Behaviour(
         "`on_delivery`",
         "the broker's report",
-        "also reports failed uploads; `error.__cause__` is the store's error, and such a message has no value",
+        "also reports failed uploads: their errors have a `__cause__`, the store's error, which a broker's have not, and their messages no value",
         "test_uploads.py::test_an_upload_that_fails_is_reported_with_its_cause",
     ),
     Behaviour(

@@ -133,7 +133,7 @@ def test_two_servers_with_one_folder(tmp_path: Path) -> None:
         return OffloadApp(MemoryStore(), tmp_path / "data", FileCredentials(users), acls)
 
     first = make()
-    with pytest.raises(ConfigError, match=f"another server has .*data, process {os.getpid()}"):
+    with pytest.raises(ConfigError, match=f"another server has .*data', process {os.getpid()}"):
         make()
     first.close()
     make().close()
@@ -146,7 +146,7 @@ def test_a_killed_server_gives_its_folder_back(new_message: NewMessage) -> None:
             capture_output=True, text=True, timeout=100, check=False,
         )  # fmt: skip
         assert done.returncode == 1
-        assert f"another server has {server.folder / 'index'}, process {process_of(server)}" in done.stderr
+        assert f"another server has the folder '{server.folder / 'index'}', process {process_of(server)}" in done.stderr
         server.kill()
         server.restart()
         message = new_message()

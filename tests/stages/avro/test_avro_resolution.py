@@ -217,3 +217,11 @@ def test_records_in_arrays_and_maps_get_defaults(outside: Any, data: bytes, expe
     assert DeserializerChain.from_config({"value.deserializer": "avro", **config})(data) == expected
     found = read(schema(), target, data)
     assert (dict(found) if isinstance(expected, dict) else found) == expected
+
+
+def test_the_readers_fields_may_have_any_name() -> None:
+    writer = {"type": "record", "name": "R", "fields": [{"name": name, "type": "long"} for name in "ab"]}
+    fields = [{"name": f"skipped_{number}", "type": "long", "default": 7} for number in range(8)]
+    assert read(writer, {"type": "record", "name": "R", "fields": fields}, b"\2\4") == {
+        f"skipped_{n}": 7 for n in range(8)
+    }
