@@ -304,9 +304,8 @@ class _Rewriter:
         for field in writer["fields"]:
             target = targets.get(field["name"])
             if target is None or target["name"] not in missing:
-                writer_fields.append(
-                    {"name": self._fresh("skipped", other_than=names), "type": self.alone(field["type"])}
-                )
+                skipped = self._fresh("skipped", other_than=names)
+                writer_fields.append({"name": skipped, "type": self.alone(field["type"])})
                 continue
             del missing[target["name"]]
             with self._within(target["name"]):

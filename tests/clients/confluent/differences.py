@@ -132,7 +132,8 @@ ELSEWHERE = (
     Behaviour(
         "`on_delivery`",
         "the broker's report",
-        "also reports failed uploads: their errors have a `__cause__`, the store's error, which a broker's have not, and their messages no value",
+        "also reports failed uploads: such an error has a `__cause__`, the store's error, as the broker's have not, "
+        "and such a message no value",
         "test_uploads.py::test_an_upload_that_fails_is_reported_with_its_cause",
     ),
     Behaviour(
