@@ -123,4 +123,4 @@ def test_doctor_looks_at_many_partitions_at_once(broker: KafkaBroker, wide: str,
     checks = list(examine({**broker.client_config(), "value.deserializers": "bytes"}, [wide], timeout_s=30))
     [records] = [check for check in checks if check.name == "records"]
     assert records.message == f"the newest record of {MANY // 2} partitions can be read"
-    assert len(asked) <= 10, asked
+    assert len(asked) < MANY, asked

@@ -75,21 +75,31 @@ def stores(s3_server: S3Server, bucket: str, tmp_path: Path) -> dict[bool, dict[
 def test_through_spark(
     spark: SparkSession, registry: SchemaRegistry, stores: dict[bool, dict[str, Any]], tmp_path: Path, kind: str
 ) -> None:
-    stages, settings, values, schema = KINDS[kind]
+    values, schema = KINDS[kind].values, KINDS[kind].schema
+    writing, reading = configs(kind, registry, stores, tmp_path)
+    rows = encoded(writing, [*values, None])
+    frame = spark.createDataFrame(rows, "value binary, headers array<struct<key:string,value:binary>>").coalesce(1)
+    column = deserialize("value", "headers", reading, topic=functions.lit(TOPIC), schema=schema)
+    found = [row["v"] for row in frame.select(column.alias("v")).collect()]
+    assert [plain(value) for value in found] == [*values, None]
+
+
+def configs(
+    kind: str, registry: SchemaRegistry, stores: dict[bool, dict[str, Any]], folder: Path
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The writer's configuration and the reader's."""
+    stages, settings, *_ = KINDS[kind]
     config: dict[str, Any] = dict(settings)
     if "schema.registry.url" in config:
         config["schema.registry.url"] = registry.url
     if "large-message" in stages:
         config |= {**stores["bakdata" in kind], "large.message.threshold.bytes": 3}
     if "protobuf" in stages:
-        config["protobuf.descriptor.set.file"] = str(tmp_path / "descriptors")
-        (tmp_path / "descriptors").write_bytes(descriptor_set())
-    rows = encoded({**config, "value.serializers": stages}, [*values, None])
-    frame = spark.createDataFrame(rows, "value binary, headers array<struct<key:string,value:binary>>").coalesce(1)
-    config["value.deserializers"] = "auto" if "serde.chain.describe" in config else stages.split(", ")[::-1]
-    column = deserialize("value", "headers", config, topic=functions.lit(TOPIC), schema=schema)
-    found = [row["v"] for row in frame.select(column.alias("v")).collect()]
-    assert [plain(value) for value in found] == [*values, None]
+        config["protobuf.descriptor.set.file"] = str(folder / "descriptors")
+        (folder / "descriptors").write_bytes(descriptor_set())
+    described = "serde.chain.describe" in config
+    reading = {**config, "value.deserializers": "auto" if described else stages.split(", ")[::-1]}
+    return {**config, "value.serializers": stages}, reading
 
 
 def encoded(config: Mapping[str, Any], values: list[Any]) -> list[tuple[bytes | None, Any]]:

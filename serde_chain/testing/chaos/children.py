@@ -117,10 +117,22 @@ def produce_until_fenced(  # noqa: PLR0917  as above
             producer.commit_transaction(30)
             connection.send(("committed", *numbers))
     except KafkaException as error:
-        if not error.args[0].fatal():
-            raise
-        connection.send(("fenced", error.args[0].name(), *numbers))
+        connection.send(("fenced", _fatal(producer, error).name(), *numbers))
     producer.close()
+
+
+def _fatal(producer: Producer, error: KafkaException) -> Any:
+    """The fatal error behind one that ended a transaction: it itself, or that of its abort.
+
+    A broker that is fencing a producer answers its commit with UNKNOWN_SERVER_ERROR now and then.
+    """
+    if error.args[0].fatal():
+        return error.args[0]
+    try:
+        producer.abort_transaction(30)
+    except KafkaException as fenced:
+        return fenced.args[0]
+    raise error
 
 
 def produce_interrupted(connection: Connection, config: dict[str, Any], topic: str, seed: int, count: int) -> None:

@@ -308,6 +308,9 @@ def _group(cluster: Cluster, seed: int, *, kill: bool) -> Outcome:
         config["partition.assignment.strategy"] = "cooperative-sticky"
     point = source.randrange(500, _MEMBER_POINTS) if kill else 0
     first = Child(children.member, config, topic, seed, point, source.randrange(5, 40))
+    # Where the second joins alone, it reads all that the first waits for.
+    while not first.told and first.listen(0.1):
+        pass
     first.listen(source.random())
     second = Child(children.member, config, topic, seed + 1, 0, 10**9)
     told = first.end()

@@ -108,10 +108,13 @@ def test_a_record_is_in_the_topic_or_reported_and_the_producer_goes_on(  # noqa:
     within = (f"{clients}confluent/producer", f"{clients}confluent/outbox", f"{clients}sender")
     reports: Counter[int] = Counter()
     accepted: set[int] = set()
+    failures: list[tuple[int, Any]] = []
     for number in range(60):
 
-        def delivered(_error: Any, _message: Any, number: int = number) -> None:
+        def delivered(error: Any, _message: Any, number: int = number) -> None:
             reports[number] += 1
+            if error is not None:
+                failures.append((number, error))
 
         with suppress(KeyboardInterrupt), interrupted_at(chance.randrange(150), within):
             producer.produce(topic, number.to_bytes(2, "big") * 5_000, on_delivery=delivered)
@@ -126,6 +129,7 @@ def test_a_record_is_in_the_topic_or_reported_and_the_producer_goes_on(  # noqa:
     assert producer.flush(30) == len(producer) == 0
     assert set(reports) >= accepted
     assert set(reports.values()) == {1}
+    assert failures == []
     # Bytes are counted by delivery alone: there is room for further records at once.
     for number in range(60, 80):
         producer.produce(topic, number.to_bytes(2, "big") * 4_000)
