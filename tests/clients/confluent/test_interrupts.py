@@ -108,13 +108,13 @@ def test_a_record_is_in_the_topic_or_reported_and_the_producer_goes_on(  # noqa:
     within = (f"{clients}confluent/producer", f"{clients}confluent/outbox", f"{clients}sender")
     reports: Counter[int] = Counter()
     accepted: set[int] = set()
-    failures: list[tuple[int, Any]] = []
+    failures: dict[int, Any] = {}
     for number in range(60):
 
         def delivered(error: Any, _message: Any, number: int = number) -> None:
             reports[number] += 1
             if error is not None:
-                failures.append((number, error))
+                failures[number] = error
 
         with suppress(KeyboardInterrupt), interrupted_at(chance.randrange(150), within):
             producer.produce(topic, number.to_bytes(2, "big") * 5_000, on_delivery=delivered)
@@ -129,16 +129,18 @@ def test_a_record_is_in_the_topic_or_reported_and_the_producer_goes_on(  # noqa:
     assert producer.flush(30) == len(producer) == 0
     assert set(reports) >= accepted
     assert set(reports.values()) == {1}
-    assert failures == []
+    # Where an interrupt swallowed the report of a refusal, nobody knows what the record would have become.
+    assert {error.name() for error in failures.values()} <= {"_INTR"}
     # Bytes are counted by delivery alone: there is room for further records at once.
     for number in range(60, 80):
         producer.produce(topic, number.to_bytes(2, "big") * 4_000)
     assert producer.flush(30) == 0
     consumer = new_consumer(AUTO)
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = [int.from_bytes(message.value()[:2], "big") for message in fetch(consumer, len(reports) + 21)[1:]]
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), 30)
+    found = [int.from_bytes(message.value()[:2], "big") for message in fetch(consumer, end)[1:]]
     assert consumer.poll(0.3) is None
-    assert Counter(found) == Counter([*reports, *range(60, 80)])
+    assert Counter(found) + Counter(failures.keys() - set(found)) == Counter([*reports, *range(60, 80)])
 
 
 def test_close_reports_what_it_gives_up(topic: str, caplog: pytest.LogCaptureFixture) -> None:
