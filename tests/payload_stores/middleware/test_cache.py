@@ -24,7 +24,7 @@ from payload_stores import (
 )
 from payload_stores.ids import sha256_digest
 from payload_stores.memory import MemoryStore
-from payload_stores.middleware import Cache, CachedPayloads, Deadline, Metered, Retry
+from payload_stores.middleware import Cache, CachedPayloads, Deadline, Retry
 from payload_stores.middleware.cache import _Flight, _Key, _own
 from payload_stores.testing import FaultyStore, PayloadStoreTests
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
@@ -37,7 +37,7 @@ class CacheOnMemory(Cache):
     """A store by its class alone, as the suite opens it."""
 
     def __init__(self) -> None:
-        super().__init__(Retry(Metered(MemoryStore())), 10 << 20)
+        super().__init__(Retry(MemoryStore()), 10 << 20)
 
 
 class TestCache(PayloadStoreTests):
