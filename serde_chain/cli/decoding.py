@@ -11,6 +11,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.reading import prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, warn_of_other_side
+from serde_chain.codec import Decoder
 from serde_chain.config import with_settings
 from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.stages.large_message.options import FETCH, LAZY
@@ -46,6 +47,7 @@ class Decoding:
 
     def __init__(self, config: Mapping[str, object], *, lazy: bool = False) -> None:
         self._setup = _setup(config, lazy=lazy)
+        self._decoder = Decoder(self._setup.key, self._setup.value)
         self._prefetch = prefetch_for(self._setup.key, self._setup.value)
 
     def read(self, messages: list[Any]) -> Iterator[Read]:
@@ -86,7 +88,7 @@ class Decoding:
 
     def _begin(self, message: Any) -> Any:
         try:
-            return begin(message, self._setup.key, self._setup.value)
+            return begin(message, self._decoder)
         except SerializationError as error:
             return error  # raised at its turn
 

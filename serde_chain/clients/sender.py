@@ -33,7 +33,7 @@ from payload_stores.errors import PayloadStoreError, release
 from serde_chain.record import Header
 from serde_chain.transfer import Transfer
 
-__all__ = ["Client", "Gate", "Ledger", "OpenGate", "Outgoing", "Sender", "frozen"]
+__all__ = ["Client", "Gate", "Ledger", "OpenGate", "Outgoing", "Sender"]
 
 _log = logging.getLogger("serde_chain")
 
@@ -109,17 +109,6 @@ class Outgoing:
         self.is_gone = False
         self.state: Any = None
         self.context = contextvars.copy_context()
-
-
-def frozen(data: Any) -> Any:
-    """Data as they are now: bytes that the caller may change before they are sent are copied.
-
-    Example:
-        >>> frozen(bytearray(b"M 51"))
-        b'M 51'
-    """
-    is_buffer = isinstance(data, (bytearray, memoryview))  # other objects are encoded before the call returns
-    return bytes(data) if is_buffer and not memoryview(data).readonly else data
 
 
 class Client(Protocol):

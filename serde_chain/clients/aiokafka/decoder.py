@@ -13,14 +13,15 @@ from typing import Any, Final, TypeAlias
 
 from aiokafka.structs import ConsumerRecord
 
+from serde_chain import codec
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.event_loop import Pace, Turns, elsewhere, tell
 from serde_chain.clients.reading import marker_headers, prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.codec import Decoded, Decoder
 from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
 from serde_chain.prefetch import Ahead, Prefetch
-from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish, then
 
@@ -89,7 +90,7 @@ class Batches:
     """
 
     def __init__(self, setup: ClientSetup[DeserializerChain]) -> None:
-        self._key, self._value = setup.key, setup.value
+        self._decoder = Decoder(setup.key, setup.value)
         self._markers = marker_headers(setup.key, setup.value)
         self._prefetch = prefetch_for(setup.key, setup.value)
         # One for each batch: several may be under way, on more than one loop.
@@ -213,18 +214,12 @@ class Batches:
         return finish(self._begin(record))
 
     def _begin(self, record: Record) -> Any:
-        """Decode a record up to its first payload to fetch; the value first, as it may stand for a whole record."""
-        headers: Any = list(record.headers)
-        ctx = RecordContext(record.topic, VALUE, headers, record.key, record.partition, record.timestamp, record.offset)
+        """Decode a record, up to its first payload to fetch."""
+        place = (record.partition, record.timestamp, record.offset)
+        encoded = codec.Record(record.topic, record.value, record.key, record.headers, *place)
+        return then(self._decoder.decode(encoded), partial(_decoded, record))
 
-        def with_value(value: Any) -> Any:
-            if self._key is None:
-                return end(value, ctx.key)
-            place = RecordContext(record.topic, KEY, headers, None, record.partition, ctx.timestamp, record.offset)
-            return then(self._key.begin(ctx.key, place), partial(end, value))
 
-        def end(value: Any, key: Any) -> Record:
-            timestamp = record.timestamp if ctx.timestamp is None else ctx.timestamp
-            return replace(record, key=key, value=value, headers=tuple(headers), timestamp=timestamp)
-
-        return then(record.value if self._value is None else self._value.begin(record.value, ctx), with_value)
+def _decoded(record: Record, decoded: Decoded) -> Record:
+    timestamp = record.timestamp if decoded.timestamp is None else decoded.timestamp
+    return replace(record, key=decoded.key, value=decoded.value, headers=tuple(decoded.headers), timestamp=timestamp)

@@ -22,11 +22,11 @@ from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
 from serde_chain.clients.limits import ClientLimits
-from serde_chain.clients.sender import Outgoing, Sender, frozen
+from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, delete_payload, warn_of_other_side
+from serde_chain.codec import Encoder, Record, frozen
 from serde_chain.config import Config
-from serde_chain.record import KEY, VALUE, Header, RecordContext
-from serde_chain.transfer import Transfer, finish
+from serde_chain.transfer import Transfer
 
 __all__ = ["Producer"]
 
@@ -88,6 +88,7 @@ class Producer:
         except BaseException:
             setup.close()
             raise
+        self._encoder = Encoder(self._setup.key, self._setup.value)
         in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
             _Client(self, self._loop, setup.offloading),
@@ -170,7 +171,8 @@ class Producer:
         turns = self._topics[topic]
         delivery: Delivery = self._loop.create_future()
         size = size_of(value) + size_of(key)
-        encode = partial(self._encode, delivery, topic, value, key, partition, timestamp_ms, headers)
+        given = Record(topic, value, key, tuple(headers or ()), partition, timestamp_ms)
+        encode = partial(self._encode, delivery, given)
         async with turns.lock:
             record = turns.do(encode) if turns.is_quick(size) else await elsewhere(turns.do, encode)
             if isinstance(record.step, Transfer) or not self._sender.is_clear(topic):
@@ -193,27 +195,11 @@ class Producer:
         """Send a record, and wait until it is delivered; as :meth:`send`."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
-    def _encode(  # noqa: PLR0917, as above
-        self,
-        delivery: Delivery,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Iterable[tuple[str, bytes]] | None,
-    ) -> Outgoing:
-        written: list[Header] = list(headers or ())
-        if self._setup.key is not None:
-            key_context = RecordContext(topic, KEY, written, None, partition, timestamp_ms)
-            key = finish(self._setup.key.begin(key, key_context))
-        if isinstance(key, str):
-            key = key.encode()  # as stages know it, for ids made of it
-        if self._setup.value is not None:
-            value_context = RecordContext(topic, VALUE, written, key, partition, timestamp_ms)
-            value = self._setup.value.begin(value, value_context)
-        at = -1 if partition is None else partition
-        return Outgoing(topic, key, value, at, timestamp_ms or 0, written, partial(_resolve, delivery))
+    def _encode(self, delivery: Delivery, record: Record) -> Outgoing:
+        key, value, headers = self._encoder.encode_key_now(record)
+        at = -1 if record.partition is None else record.partition
+        on_delivery = partial(_resolve, delivery)
+        return Outgoing(record.topic, key, value, at, record.timestamp or 0, headers, on_delivery)
 
     async def _put(self, record: Outgoing) -> None:
         until = time.monotonic() + self._setup.limit_ms / 1000

@@ -28,6 +28,7 @@ from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy, warn_of_other_side
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, in_use, place
+from serde_chain.codec import Decoder
 from serde_chain.config import DEAD_LETTER, RAISE, load
 from serde_chain.errors import DeadLetterError, SerializationError
 from serde_chain.signals import let_through
@@ -142,7 +143,7 @@ class Consumer:
         markers = marker_headers(setup.key, setup.value)
         self._reader = Reader(
             self._window,
-            partial(begin, key=setup.key, value=setup.value),
+            partial(begin, decoder=Decoder(setup.key, setup.value)),
             _marks(markers),
             prefetch_for(setup.key, setup.value),
         )

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 import confluent_kafka
 
 from payload_stores.message_headers import headers_of
-from serde_chain.chain import DeserializerChain
-from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.codec import Decoded, Decoder, Record
 from serde_chain.transfer import then
 
-__all__ = ["Decoded", "begin"]
+__all__ = ["DecodedMessage", "begin"]
 
 
-class Decoded(NamedTuple):
+class DecodedMessage(NamedTuple):
     """A message and its decoded parts, not yet assembled.
 
     Decoding does not change the message, and assembling can be repeated: so a signal handler that raises
@@ -63,37 +62,26 @@ class Decoded(NamedTuple):
             self.message.set_headers(headers)
 
 
-def begin(message: Any, key: DeserializerChain | None, value: DeserializerChain | None) -> Any:
+def begin(message: Any, decoder: Decoder) -> Any:
     """Decode key and value of a message, up to the first payload that has to be fetched.
-
-    The value comes first: where it is a reference to a whole record, that record's key and timestamp are meant.
 
     Args:
         message: A ``confluent_kafka.Message`` without an error; not changed.
-        key: The chain of keys; None leaves them as bytes.
-        value: The chain of values, likewise.
+        decoder: Decodes records.
 
     Returns:
-        :class:`Decoded`, or a :class:`~serde_chain.transfer.Transfer` that leads to it.
+        :class:`DecodedMessage`, or a :class:`~serde_chain.transfer.Transfer` that leads to it.
 
     Raises:
         SerializationError: It cannot be read.
     """
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    raw_key, raw_value, headers = message.key(), message.value(), headers_of(message)
-    kept: Any = list(headers) if headers else None
+    key, value, headers = message.key(), message.value(), headers_of(message)
     moment = message.timestamp()[1]
-    ctx = RecordContext(topic, VALUE, kept, raw_key, partition, moment, offset)
+    record = Record(message.topic(), value, key, headers, message.partition(), moment, message.offset())
 
-    def with_value(decoded_value: Any) -> Any:
-        if key is None:
-            return end(ctx.key, decoded_value)
-        of_key = RecordContext(topic, KEY, kept, None, partition, ctx.timestamp, offset)
-        return then(key.begin(ctx.key, of_key), lambda decoded_key: end(decoded_key, decoded_value))
+    def end(decoded: Decoded) -> DecodedMessage:
+        remaining = decoded.headers or (None if headers else headers)  # None, as in a record that never had any
+        other = decoded.timestamp if decoded.timestamp != moment else None
+        return DecodedMessage(message, (key, value, headers), (decoded.key, decoded.value, remaining), other)
 
-    def end(decoded_key: Any, decoded_value: Any) -> Decoded:
-        remaining = (kept or None) if headers else headers  # None, as in a record that never had any
-        other = ctx.timestamp if ctx.timestamp != moment else None
-        return Decoded(message, (raw_key, raw_value, headers), (decoded_key, decoded_value, remaining), other)
-
-    return then(raw_value if value is None else value.begin(raw_value, ctx), with_value)
+    return then(decoder.decode(record), end)

@@ -18,7 +18,7 @@ from confluent_kafka import Message
 
 from serde_chain.base import untouched
 from serde_chain.chain import DeserializerChain
-from serde_chain.clients.confluent.messages import Decoded
+from serde_chain.clients.confluent.messages import DecodedMessage
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Window, in_use
 from serde_chain.signals import let_through
@@ -46,7 +46,7 @@ class PlainDecoder:
         self,
         key: Callable[[Any], Any] | None,
         value: Callable[[Any], Any] | None,
-        noted: MutableMapping[int, Decoded],
+        noted: MutableMapping[int, DecodedMessage],
         *,
         is_idle: bool = False,
     ) -> None:
@@ -57,7 +57,7 @@ class PlainDecoder:
 
     @classmethod
     def of(
-        cls, key: DeserializerChain | None, value: DeserializerChain | None, noted: MutableMapping[int, Decoded]
+        cls, key: DeserializerChain | None, value: DeserializerChain | None, noted: MutableMapping[int, DecodedMessage]
     ) -> Self | None:
         """The decoder of two chains; None where one of them needs the record."""
         if any(chain is not None and chain.plain is None for chain in (key, value)):
@@ -140,7 +140,7 @@ class PlainDecoder:
 
     def _change(self, message: Any, key: Any, value: Any, decoded_key: Any, decoded_value: Any) -> None:
         """Note what a message came with, and what it becomes; then change it."""
-        decoded = Decoded(message, (key, value, None), (decoded_key, decoded_value, None), None)
+        decoded = DecodedMessage(message, (key, value, None), (decoded_key, decoded_value, None), None)
         self._noted[id(message)] = decoded
         decoded.finish()
 

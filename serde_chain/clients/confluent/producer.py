@@ -31,13 +31,14 @@ from serde_chain.clients.confluent.transactions import (
 )
 from serde_chain.clients.limits import MESSAGE_MAX, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
-from serde_chain.clients.sender import Outgoing, Sender, frozen
+from serde_chain.clients.sender import Outgoing, Sender
 from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, warn_of_other_side
+from serde_chain.codec import Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
-from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
+from serde_chain.record import KEY, VALUE, Header, Headers
 from serde_chain.signals import let_through
-from serde_chain.transfer import Transfer, finish
+from serde_chain.transfer import Transfer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +132,7 @@ class Producer:
         self._setup = setup
         self._is_closed = False
         self._key, self._value = setup.key, setup.value
+        self._encoder = Encoder(setup.key, setup.value)
         self._topics = topics  # where a stage negotiates
         negotiation = None if topics is None else _negotiation(setup, topics)
         own = setup.client.get("on_delivery")
@@ -226,17 +228,12 @@ class Producer:
             if len(self) >= self._room:
                 raise BufferError("Local: Queue full")
             value = frozen(value)
-        encoded = _copy(headers)
-        check_arguments(topic, key if self._key is None else None, partition, timestamp, encoded)
+        given = _copy(headers)
+        check_arguments(topic, key if self._key is None else None, partition, timestamp, given)
         at = None if partition < 0 else partition
-        moment = timestamp or None
-        if self._key is not None:
-            key = finish(self._key.begin(key, RecordContext(topic, KEY, encoded, None, at, moment)))
-        bare_key = key.encode() if isinstance(key, str) else key
-        if self._value is not None:
-            value = self._value.begin(value, RecordContext(topic, VALUE, encoded, bare_key, at, moment))
+        key, value, encoded = self._encoder.encode_key_now(Record(topic, value, key, given, at, timestamp or None))
         if self._topics is not None or isinstance(value, Transfer) or not self._sender.is_clear(topic):
-            record = Outgoing(topic, bare_key, value, partition, timestamp, encoded, callback)
+            record = Outgoing(topic, key, value, partition, timestamp, encoded, callback)
             if not isinstance(value, Transfer) and self._sender.enter(record) and self._outbox.send_now(record):
                 return
             is_served = self._topics is not None or self._payloads is not NO_PAYLOADS

@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import views
 from serde_chain.chain import SerializerChain
+from serde_chain.codec import Encoded, Encoder, Record
 from serde_chain.errors import ConfigError, EncodeError
 from serde_chain.prefetch import Prefetch
-from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.plan import RETRIES
 from serde_chain.spark.plan.writing import WritePlan, open_setup
 from serde_chain.spark.worker import chains
@@ -26,7 +27,7 @@ from serde_chain.spark.worker.values import maps_as_dicts
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.stage import AvroSerializer
 from serde_chain.stages.protobuf.stage import ProtobufSerializer
-from serde_chain.transfer import Transfer, then
+from serde_chain.transfer import Transfer
 
 __all__ = ["encode_batches"]
 
@@ -34,6 +35,8 @@ __all__ = ["encode_batches"]
 _PART_BYTES: Final = 8 << 20
 # Values that are larger on average are passed on as they lie in the batch.
 _LARGE_BYTES: Final = 1 << 16
+
+_UNKNOWN: Final = Encoded(None, None, [])
 
 _Fitter: TypeAlias = Callable[[Any], Callable[[Any], Any] | None]
 
@@ -81,15 +84,19 @@ class _Written(NamedTuple):
     headers: list[list[tuple[str, Any]] | None]
     transfers: list[tuple[int, Transfer[Any]]]
 
-    def add(self, step: Any, headers: list[tuple[str, Any]]) -> None:
-        """Add a record: its key and value, or a transfer that leads to them."""
-        on_its_way = isinstance(step, Transfer)
-        if on_its_way:
+    def add(self, step: Any) -> None:
+        """Add a record: ``Encoded``, or a transfer that leads to it."""
+        if isinstance(step, Transfer):
             self.transfers.append((len(self.keys), step))
-        key, value = (None, None) if on_its_way else step
+            step = _UNKNOWN
+        key, value, headers = step
         self.keys.append(key)
         self.values.append(value)
-        self.headers.append(headers if headers or on_its_way else None)
+        self.headers.append(headers or None)
+
+    def put(self, at: int, encoded: Encoded) -> None:
+        """Put in a record whose transfers are done."""
+        self.keys[at], self.values[at], self.headers[at] = encoded
 
 
 class _Encoder:
@@ -104,7 +111,7 @@ class _Encoder:
             names = [label.partition(" (")[0] for label in value.labels[plan.first :]]
             value = SerializerChain(value.stages[plan.first :], labels=names)
         key = setup.key if KEY in plan.gives else None
-        self._run_key, self._run_value = _runs(key), _runs(value)
+        self._encoder = Encoder(key, value)
         chains_by_name = {name: chain for name, chain in ((KEY, key), (VALUE, value)) if chain is not None}
         schemas = {name: _avro_schema(chain) for name, chain in chains_by_name.items()}
         self._schemas = {name: schema for name, schema in schemas.items() if schema is not None}
@@ -145,30 +152,16 @@ class _Encoder:
         )
         headers = _headers(columns.get("headers"), count)
         written = _Written([], [], [], [])
-        for value, key, topic, partition, own in zip(values, keys, topics, partitions, headers, strict=True):
-            written.add(self._begin(value, key, topic, partition, own), own)
+        for record in map(Record, topics, values, keys, headers, partitions):
+            written.add(self._encoder.encode(record))
         self._finish(written)
         return self._output(written)
-
-    def _begin(self, value: Any, key: Any, topic: Any, partition: Any, headers: list[tuple[str, Any]]) -> Any:
-        """Encode a record up to its first upload; as ``Producer`` does, the key comes first."""
-        if self._run_key is None:
-            return self._with_key(key, value, topic, partition, headers)
-        step = self._run_key(key, RecordContext(topic, KEY, headers, None, partition))
-        return then(step, lambda encoded: self._with_key(encoded, value, topic, partition, headers))
-
-    def _with_key(self, key: Any, value: Any, topic: Any, partition: Any, headers: list[tuple[str, Any]]) -> Any:
-        if self._run_value is None:
-            return key, value
-        bare_key = key.encode() if isinstance(key, str) else key
-        step = self._run_value(value, RecordContext(topic, VALUE, headers, bare_key, partition))
-        return then(step, lambda encoded: (key, encoded)) if isinstance(step, Transfer) else (key, step)
 
     def _finish(self, written: _Written) -> None:
         """Run the uploads, in parallel."""
         aheads = zip(written.transfers, self._uploads.add(step for _, step in written.transfers), strict=True)
         for (at, _), ahead in list(aheads):
-            written.keys[at], written.values[at] = self._uploads.finish(ahead)
+            written.put(at, self._uploads.finish(ahead))
 
     def _output(self, written: _Written) -> Any:
         arrow = self._arrow
@@ -199,11 +192,6 @@ def _fitter(chain: SerializerChain) -> _Fitter | None:
         return partial(message_fitter, first.descriptor)
     schema = _avro_schema(chain)
     return None if schema is None else partial(branch_namer, schema)
-
-
-def _runs(chain: SerializerChain | None) -> Callable[[Any, RecordContext], Any] | None:
-    """How a chain is run: up to its first upload, or in one go where it has none."""
-    return chain.begin if chain is not None and chain.moves_payloads else chain
 
 
 def _objects(column: Any, field: str, fitter: _Fitter | None) -> list[Any]:

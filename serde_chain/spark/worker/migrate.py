@@ -25,6 +25,7 @@ from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader
 from serde_chain.clients.confluent.producer import Producer
 from serde_chain.clients.reading import prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.codec import Decoder
 from serde_chain.config import RAISE
 from serde_chain.errors import ContextualError, JobError, SerializationError
 from serde_chain.prefetch import Ahead
@@ -121,7 +122,7 @@ class _Copy:
         plan = self._plan
         setup = ClientSetup.of(plan.source, DeserializerChain, MAX_POLL_INTERVAL)
         stack.callback(setup.close)
-        self._key, self._value = setup.key, setup.value
+        self._decoder = Decoder(setup.key, setup.value)
         self._fetching = prefetch_for(setup.key, setup.value)
         self._producer = stack.enter_context(Producer({**_TRANSACTIONS, **plan.target, "transactional.id": name}))
         # First of all: what another task has left open is then ended, and the position known.
@@ -202,7 +203,7 @@ class _Copy:
     def _begun(self, record: Any) -> Any:
         """The record's final form, a transfer that leads to it, or the error for its turn."""
         try:
-            return begin(record, self._key, self._value)
+            return begin(record, self._decoder)
         except SerializationError as error:
             return error
 

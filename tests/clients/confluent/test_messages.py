@@ -9,6 +9,7 @@ from payload_stores import PublishContext, StoredRecord
 from payload_stores.base import Buffer, PayloadStore
 from serde_chain import DecodeError, DeserializerChain
 from serde_chain.clients.confluent.messages import begin
+from serde_chain.codec import Decoder
 from serde_chain.transfer import finish
 
 
@@ -36,17 +37,17 @@ def message(**more: object) -> Any:
     return confluent_kafka.Message(topic="t", partition=3, offset=7, key=b"key", timestamp=(2, 99), **given)
 
 
-def chains(store: PayloadStore, key: str = "string") -> tuple[DeserializerChain, DeserializerChain]:
-    config = {
-        "key.deserializer": key,
+def decoder(store: PayloadStore, key: str | None = "string") -> Decoder:
+    config: dict[str, object] = {
         "value.deserializers": "large-message, json",
         "large.message.payload.store.class": store,
     }
-    return DeserializerChain.from_config(config, is_key=True), DeserializerChain.from_config(config)
+    key_chain = key and DeserializerChain.from_config({"key.deserializer": key}, is_key=True)
+    return Decoder(key_chain or None, DeserializerChain.from_config(config))
 
 
 def test_key_headers_and_timestamp_are_those_that_are_stored() -> None:
-    found = finish(begin(message(), *chains(Shelf()))).finish()
+    found = finish(begin(message(), decoder(Shelf()))).finish()
     assert (found.key(), found.value(), found.headers()) == ("stored key", "value", list(Shelf.record.headers))
     assert found.timestamp() == (2, 1_234)
     assert (found.topic(), found.partition(), found.offset(), found.error()) == ("t", 3, 7, None)
@@ -56,13 +57,13 @@ def test_what_is_not_stored_stays() -> None:
     store = Shelf()
     store.record = StoredRecord(b'"value"')
     raw = message()
-    found = finish(begin(raw, *chains(store))).finish()
+    found = finish(begin(raw, decoder(store))).finish()
     assert found is raw
     assert (found.key(), found.value(), found.headers(), found.timestamp()) == ("key", "value", None, (2, 99))
 
 
 def test_without_a_chain_of_keys_the_stored_key_is_given_as_bytes() -> None:
-    assert finish(begin(message(), None, chains(Shelf())[1])).finish().key() == b"stored key"
+    assert finish(begin(message(), decoder(Shelf(), None))).finish().key() == b"stored key"
 
 
 @pytest.mark.parametrize("key", ["integer", "string"])
@@ -71,6 +72,6 @@ def test_a_record_that_cannot_be_read_stays_as_it_came(key: str) -> None:
     store.record = StoredRecord(b'"value"' if key == "integer" else b"junk", (("_format", b"json"),), b"no integer")
     raw: Any = message()
     with pytest.raises(DecodeError, match=r"partition=3, offset=7"):
-        finish(begin(raw, *chains(store, key)))
+        finish(begin(raw, decoder(store, key)))
     assert raw.value() == b'{"url": "shelf://x/msg/1"}'
     assert raw.headers() == [("_format", b"external")]

@@ -1,0 +1,289 @@
+"""One record, key and value, encoded or decoded by the chains of a configuration.
+
+Clients, Spark's workers and commands differ in where records come from and in who runs their transfers. What happens to
+a record between is here, once: the order of key and value, the context that stages get, the headers, frozen buffers.
+
+====================  ==================================================================================
+:class:`RecordCodec`  both directions of a configuration; a chain is opened when it is first needed
+:class:`Encoder`      serializer chains of a key and a value, for clients that have adapted theirs
+:class:`Decoder`      deserializer chains, likewise
+====================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from serde_chain import config as configuration
+from serde_chain.chain import DeserializerChain, SerializerChain, close_all
+from serde_chain.config import Config
+from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
+from serde_chain.transfer import Transfer, finish, then
+
+__all__ = ["Decoded", "Decoder", "Encoded", "Encoder", "Record", "RecordCodec", "frozen"]
+
+ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
+
+
+class Record(NamedTuple):
+    """A record, before or after its chains.
+
+    Attributes:
+        topic: Topic.
+        value: An object for the value chain; bytes, as they came from the broker, to decode.
+        key: Likewise, for the key chain.
+        headers: Headers; never changed.
+        partition: Partition, when known.
+        timestamp: Timestamp in ms since the epoch, when known.
+        offset: Offset, when reading.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Headers | Sequence[Header] | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    offset: int | None = None
+
+
+class Encoded(NamedTuple):
+    """An encoded record.
+
+    Attributes:
+        key: The key: bytes, or None. Without a chain, what the caller gave.
+        value: The value, likewise.
+        headers: The record's headers and those of its stages, in a list of the record's own.
+    """
+
+    key: Any
+    value: Any
+    headers: list[Any]
+
+
+class Decoded(NamedTuple):
+    """A decoded record.
+
+    Attributes:
+        key: The key.
+        value: The value.
+        headers: The headers, without transport headers, in a list of the record's own.
+        timestamp: The timestamp in ms, which a stored record may have replaced.
+    """
+
+    key: Any
+    value: Any
+    headers: list[Any]
+    timestamp: int | None
+
+
+def frozen(data: Any) -> Any:
+    """A copy of a buffer that its owner can still change; all other data as they are.
+
+    Example:
+        >>> frozen(bytearray(b"M 51"))
+        b'M 51'
+    """
+    is_buffer = isinstance(data, (bytearray, memoryview))  # other objects are encoded before the call returns
+    return bytes(data) if is_buffer and not memoryview(data).readonly else data
+
+
+class Encoder:
+    """Encodes records: the key first, since stages of the value may need it.
+
+    Thread-safe.
+
+    Args:
+        key: The chain of keys; None leaves keys as they are, text as UTF-8.
+        value: The chain of values; None leaves values as they are.
+    """
+
+    def __init__(self, key: SerializerChain | None, value: SerializerChain | None) -> None:
+        # A call takes the fast way of stages that work on the data alone; `begin` stops at transfers.
+        self._key, self._value = (
+            chain.begin if chain is not None and chain.moves_payloads else chain for chain in (key, value)
+        )
+
+    def encode(self, record: Record) -> Any:
+        """Encode a record, up to its first transfer.
+
+        Args:
+            record: The record. Buffers that its owner may change are copied where they are kept.
+
+        Returns:
+            :class:`Encoded`, or a :class:`~serde_chain.transfer.Transfer` that leads to it.
+
+        Raises:
+            SerializationError: A stage failed.
+
+        Example:
+            >>> Encoder(None, SerializerChain.from_config({"value.serializers": "json"})).encode(
+            ...     Record("images", {"name": "M 51"}, "M 51")
+            ... )
+            Encoded(key=b'M 51', value=b'{"name":"M 51"}', headers=[])
+        """
+        headers = _own(record.headers)
+        key = self._key_step(record, headers)
+        if isinstance(key, Transfer):
+            return then(key, lambda encoded: self._complete(record, _bare(encoded), headers))
+        return self._complete(record, _bare(key), headers)
+
+    def encode_key_now(self, record: Record) -> Encoded:
+        """As :meth:`encode`, but the key's transfers run on the spot, and the value may still be a transfer.
+
+        For clients that report a failed upload with the record's key and headers.
+
+        Args:
+            record: The record.
+
+        Raises:
+            SerializationError: A stage failed, or a transfer of the key.
+        """
+        headers = _own(record.headers)
+        key = _bare(finish(self._key_step(record, headers)))
+        return Encoded(key, self._value_step(record, key, headers), headers)
+
+    def _complete(self, record: Record, key: Any, headers: list[Any]) -> Any:
+        value = self._value_step(record, key, headers)
+        if isinstance(value, Transfer):
+            return then(value, lambda encoded: Encoded(key, encoded, headers))
+        return Encoded(key, value, headers)
+
+    def _key_step(self, record: Record, headers: list[Any]) -> Any:
+        topic, _, key, _, partition, timestamp, _ = record
+        return (
+            key if self._key is None else self._key(key, RecordContext(topic, KEY, headers, None, partition, timestamp))
+        )
+
+    def _value_step(self, record: Record, key: Any, headers: list[Any]) -> Any:
+        topic, value, _, _, partition, timestamp, _ = record
+        if self._value is None:
+            return frozen(value)
+        return self._value(frozen(value), RecordContext(topic, VALUE, headers, key, partition, timestamp))
+
+
+class Decoder:
+    """Decodes records: the value first, since a reference to a whole record brings its key and timestamp.
+
+    Thread-safe.
+
+    Args:
+        key: The chain of keys; None leaves keys as bytes.
+        value: The chain of values, likewise.
+    """
+
+    def __init__(self, key: DeserializerChain | None, value: DeserializerChain | None) -> None:
+        self._key, self._value = (None if chain is None else chain.begin for chain in (key, value))
+
+    def decode(self, record: Record) -> Any:
+        """Decode a record, up to its first transfer.
+
+        Args:
+            record: The record as it came; not changed.
+
+        Returns:
+            :class:`Decoded`, or a :class:`~serde_chain.transfer.Transfer` that leads to it.
+
+        Raises:
+            SerializationError: It cannot be read.
+
+        Example:
+            >>> Decoder(None, DeserializerChain.from_config({"value.deserializers": "json"})).decode(
+            ...     Record("images", b'{"name":"M 51"}', b"M 51")
+            ... )
+            Decoded(key=b'M 51', value={'name': 'M 51'}, headers=[], timestamp=None)
+        """
+        topic, value, key, headers, partition, timestamp, offset = record
+        ctx = RecordContext(topic, VALUE, _own(headers), key, partition, timestamp, offset)
+        step = value if self._value is None else self._value(value, ctx)
+        return then(step, partial(self._with_value, ctx)) if isinstance(step, Transfer) else self._with_value(ctx, step)
+
+    def _with_value(self, ctx: RecordContext, value: Any) -> Any:
+        headers: Any = ctx.headers
+        if self._key is None:
+            return Decoded(ctx.key, value, headers, ctx.timestamp)
+        step = self._key(
+            ctx.key, RecordContext(ctx.topic, KEY, headers, None, ctx.partition, ctx.timestamp, ctx.offset)
+        )
+        return then(step, lambda key: Decoded(key, value, headers, ctx.timestamp))
+
+
+class RecordCodec:
+    """Encodes and decodes whole records by one configuration.
+
+    A chain is built when a record of its direction comes first. Thread-safe; a context manager.
+
+    Args:
+        config: A mapping, or the path of a TOML or Java ``.properties`` file.
+
+    Raises:
+        ConfigError: The configuration is wrong; chains are checked when they are built.
+
+    Example:
+        >>> with RecordCodec({"value.serializers": "json, gzip", "value.deserializers": "gzip, json"}) as codec:
+        ...     key, value, headers = codec.encode(Record("images", {"name": "M 51"}, "M 51"))
+        ...     codec.decode(Record("images", value, key, headers)).value
+        {'name': 'M 51'}
+    """
+
+    def __init__(self, config: Config | str | Path) -> None:
+        self._resolved = configuration.resolve(config)
+        configuration.check_keys(self._resolved)
+        self._lock = threading.Lock()
+        self._chains: list[SerializerChain | DeserializerChain] = []
+        self._encoder: Encoder | None = None
+        self._decoder: Decoder | None = None
+
+    def encode(self, record: Record) -> Any:
+        """Encode a record; see :meth:`Encoder.encode`."""
+        encoder = self._encoder
+        if encoder is None:
+            with self._lock:
+                encoder = self._encoder = self._encoder or Encoder(*self._open(SerializerChain))
+        return encoder.encode(record)
+
+    def decode(self, record: Record) -> Any:
+        """Decode a record; see :meth:`Decoder.decode`."""
+        decoder = self._decoder
+        if decoder is None:
+            with self._lock:
+                decoder = self._decoder = self._decoder or Decoder(*self._open(DeserializerChain))
+        return decoder.decode(record)
+
+    def _open(self, kind: type[ChainT]) -> tuple[ChainT | None, ChainT | None]:
+        key, value = (self._chain(kind, is_key=is_key) for is_key in (True, False))
+        return key, value
+
+    def _chain(self, kind: type[ChainT], *, is_key: bool) -> ChainT | None:
+        chain = kind.from_config(self._resolved, is_key=is_key)
+        self._chains.append(chain)
+        return chain if chain.stages else None
+
+    def close(self) -> None:
+        """Close the chains."""
+        close_all(self._chains)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _own(headers: Headers | Sequence[Header] | None) -> list[Any]:
+    """A list of the record's own: stages change it, and the caller may use theirs again."""
+    if not headers:
+        return []
+    return list(headers.items() if isinstance(headers, dict) else headers)
+
+
+def _bare(key: Any) -> Any:
+    """A key as bytes, for ids and records that wait."""
+    return key.encode() if isinstance(key, str) else frozen(key)
