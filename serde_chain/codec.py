@@ -128,10 +128,9 @@ class Encoder:
             Encoded(key=b'M 51', value=b'{"name":"M 51"}', headers=[])
         """
         headers = _own(record.headers)
-        key = self._key_step(record, headers)
-        if isinstance(key, Transfer):
-            return then(key, lambda encoded: self._complete(record, _bare(encoded), headers))
-        return self._complete(record, _bare(key), headers)
+        if self._key is None:
+            return _awaited(self._with_key(record, headers, record.key))
+        return then(self._key_step(record, headers), lambda key: _awaited(self._with_key(record, headers, key)))
 
     def encode_key_now(self, record: Record) -> Encoded:
         """As :meth:`encode`, but the key's transfers run on the spot, and the value may still be a transfer.
@@ -145,26 +144,24 @@ class Encoder:
             SerializationError: A stage failed, or a transfer of the key.
         """
         headers = _own(record.headers)
-        key = _bare(finish(self._key_step(record, headers)))
-        return Encoded(key, self._value_step(record, key, headers), headers)
-
-    def _complete(self, record: Record, key: Any, headers: list[Any]) -> Any:
-        value = self._value_step(record, key, headers)
-        if isinstance(value, Transfer):
-            return then(value, lambda encoded: Encoded(key, encoded, headers))
-        return Encoded(key, value, headers)
+        key = record.key if self._key is None else finish(self._key_step(record, headers))
+        return self._with_key(record, headers, key)
 
     def _key_step(self, record: Record, headers: list[Any]) -> Any:
         topic, _, key, _, partition, timestamp, _ = record
-        return (
-            key if self._key is None else self._key(key, RecordContext(topic, KEY, headers, None, partition, timestamp))
-        )
+        encode: Any = self._key
+        return encode(key, RecordContext(topic, KEY, headers, None, partition, timestamp))
 
-    def _value_step(self, record: Record, key: Any, headers: list[Any]) -> Any:
+    def _with_key(self, record: Record, headers: list[Any], key: Any) -> Encoded:
+        """The record, whose value may still be a transfer."""
         topic, value, _, _, partition, timestamp, _ = record
-        if self._value is None:
-            return frozen(value)
-        return self._value(frozen(value), RecordContext(topic, VALUE, headers, key, partition, timestamp))
+        if not (key is None or type(key) is bytes):
+            key = key.encode() if isinstance(key, str) else frozen(key)
+        if type(value) is not bytes:
+            value = frozen(value)
+        if self._value is not None:
+            value = self._value(value, RecordContext(topic, VALUE, headers, key, partition, timestamp))
+        return Encoded(key, value, headers)
 
 
 class Decoder:
@@ -284,6 +281,7 @@ def _own(headers: Headers | Sequence[Header] | None) -> list[Any]:
     return list(headers.items() if isinstance(headers, dict) else headers)
 
 
-def _bare(key: Any) -> Any:
-    """A key as bytes, for ids and records that wait."""
-    return key.encode() if isinstance(key, str) else frozen(key)
+def _awaited(encoded: Encoded) -> Any:
+    """An encoded record, once the transfers of its value are done."""
+    key, value, headers = encoded
+    return then(value, lambda data: Encoded(key, data, headers)) if isinstance(value, Transfer) else encoded

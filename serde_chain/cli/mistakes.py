@@ -14,7 +14,8 @@ from serde_chain.base import Stage
 from serde_chain.catalogue import StageItem, make_stage, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.cli.positions import lines_of
-from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup, error_policy
+from serde_chain.clients.error_policy import ErrorPolicy
+from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 
@@ -219,7 +220,7 @@ def _of_limits(config: Config) -> Iterator[ContextualError]:
 
 def _of_policy(config: Config) -> Iterator[ContextualError]:
     try:
-        error_policy(config)
+        ErrorPolicy.of(config)
     except ContextualError as error:
         yield error
 

@@ -13,7 +13,7 @@ from serde_chain import config as configuration
 from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsOffload, is_stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, Config, Resolved
+from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ __all__ = [
     "MAX_POLL_INTERVAL",
     "ClientSetup",
     "delete_payload",
-    "error_policy",
     "for_producer",
     "limited_chain",
     "warn_of_other_side",
@@ -280,32 +279,6 @@ def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a consumer that a producer of its own needs: where the broker is, and how to log in."""
     not_its_own = (*_CONSUMERS_ONLY, "stats_cb", "statistics.interval.ms", "throttle_cb")
     return {name: setting for name, setting in client.items() if name not in not_its_own}
-
-
-def error_policy(config: Config) -> tuple[str, str | None]:
-    """What a consumer does with records that cannot be read, and its dead-letter topic.
-
-    Raises:
-        ConfigError: The policy is not one, or it and the topic do not go together.
-
-    Example:
-        >>> error_policy({"serde.error.policy": "dead-letter", "serde.dead.letter.topic": "images-dead"})
-        ('dead-letter', 'images-dead')
-    """
-    policy, topic = ERROR_POLICY.read(config), DEAD_LETTER_TOPIC.read(config)
-    if policy == DEAD_LETTER and not topic:
-        raise ConfigError(
-            f"{ERROR_POLICY.name} = {DEAD_LETTER} needs a topic",
-            hint=f"Name it by {DEAD_LETTER_TOPIC.name}",
-            key=DEAD_LETTER_TOPIC.name,
-        )
-    if topic and ERROR_POLICY.name not in config:
-        raise ConfigError(
-            f"{DEAD_LETTER_TOPIC.name} has no effect without {ERROR_POLICY.name}",
-            hint=f"Set it to {DEAD_LETTER}, or to raise or skip to leave the topic unused",
-            key=ERROR_POLICY.name,
-        )
-    return policy, topic
 
 
 def delete_payload(stages: Iterable[SupportsOffload], reference: str) -> None:

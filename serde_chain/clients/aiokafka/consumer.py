@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,15 +15,14 @@ from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.aiokafka.dead_letters import DeadLetters
 from serde_chain.clients.aiokafka.decoder import Batches, Record
+from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.event_loop import elsewhere
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy, warn_of_other_side
-from serde_chain.config import DEAD_LETTER, RAISE, Config
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, warn_of_other_side
+from serde_chain.config import Config
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 from serde_chain.telemetry import client_telemetry
 
 __all__ = ["Consumer"]
-
-_log = logging.getLogger("serde_chain")
 
 
 class Consumer:
@@ -70,10 +68,10 @@ class Consumer:
         self._setup = setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
         warn_of_other_side(setup, DESERIALIZE)
         try:
-            self._policy, topic = error_policy(setup.config)
+            self._policy = ErrorPolicy.of(setup.config)
             self._dead_letters = None
-            if self._policy == DEAD_LETTER:
-                self._dead_letters = DeadLetters(consumer, dead_letters, str(topic))
+            if (topic := self._policy.dead_letter_topic) is not None:
+                self._dead_letters = DeadLetters(consumer, dead_letters, topic)
         except ConfigError:
             setup.close()
             raise
@@ -165,19 +163,16 @@ class Consumer:
         self._telemetry.failed(record.topic, error)
         if not error.about_record:
             self._telemetry.retried(record.topic)
-        if self._policy == RAISE or not error.about_record:
+        if not self._policy.passes_over(error):
             return error
-        where, note = "", self._telemetry.skipped
         if self._dead_letters is not None:
-            where, note = f" It is in {self._dead_letters.topic}.", self._telemetry.dead_lettered
             try:
                 await self._dead_letters.put(record, error)
             except DeadLetterError as refused:
                 refused.record = record
                 return refused
         self._skipped += 1
-        note(record.topic, error)
-        _log.warning("a record is passed over, since it cannot be read: %s.%s", error, where)
+        self._policy.report(error, self._telemetry)
         return None
 
     def subscribe(self, topics: Any = (), pattern: str | None = None, listener: Any = None) -> None:

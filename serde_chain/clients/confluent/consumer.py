@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,12 +23,13 @@ from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import begin
 from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken, plain_poll
 from serde_chain.clients.confluent.rewind import Rewind
+from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, error_policy, warn_of_other_side
+from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, warn_of_other_side
 from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, in_use, place
 from serde_chain.codec import Decoder
-from serde_chain.config import DEAD_LETTER, RAISE, load
+from serde_chain.config import load
 from serde_chain.errors import DeadLetterError, SerializationError
 from serde_chain.signals import let_through
 from serde_chain.telemetry import client_telemetry
@@ -41,8 +41,6 @@ __all__ = ["Consumer"]
 
 Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
-
-_log = logging.getLogger("serde_chain")
 
 _MOST_MESSAGES: Final = 1_000_000
 # Most records that are decoded between two checks of the clock.
@@ -119,7 +117,7 @@ class Consumer:
         warn_of_other_side(setup, DESERIALIZE)
         try:
             self._stores_offsets = _STORE.read(setup.config)
-            policy, dead_letter_topic = error_policy(setup.config)
+            self._policy = ErrorPolicy.of(setup.config)
             # Offsets are stored once records were handed over, not as they are fetched: see _store_given.
             self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)
@@ -151,10 +149,9 @@ class Consumer:
         self._is_cut = False
         self._served = -math.inf
         self._unasked = 0
-        self._passes_over = policy != RAISE
         self._dead_letters = None
-        if policy == DEAD_LETTER:
-            self._dead_letters = DeadLetters(self._consumer, setup.client, str(dead_letter_topic), setup.limit_ms)
+        if (dead_letter_topic := self._policy.dead_letter_topic) is not None:
+            self._dead_letters = DeadLetters(self._consumer, setup.client, dead_letter_topic, setup.limit_ms)
         self._skipped = 0
         self._telemetry = client_telemetry()
         self._plain = PlainDecoder.of(setup.key, setup.value, self._window.decoded)
@@ -581,10 +578,6 @@ class Consumer:
         final: Message = decoded.finish()
         return final
 
-    def _may_pass(self, error: Exception) -> bool:
-        """Whether the policy is to pass over records with such errors."""
-        return self._passes_over and isinstance(error, SerializationError) and error.about_record
-
     def _passes(self, record: Message, error: Exception) -> bool:
         """Pass a record over that cannot be read; where that is not the policy, go past it or stay at it.
 
@@ -599,7 +592,7 @@ class Consumer:
             error.record = record
             error.topic, error.partition, error.offset = record.topic(), record.partition(), record.offset()
             self._telemetry.failed(error.topic or "", error)
-            if self._may_pass(error):
+            if self._policy.passes_over(error):
                 try:
                     self._pass_over(record, error)
                 except DeadLetterError as refused:
@@ -616,20 +609,17 @@ class Consumer:
     def _passes_behind(self, record: Message, error: Exception) -> bool:
         """As :meth:`_passes`, behind records that can be handed over: an error is raised by the next call."""
         with suppress(DeadLetterError):
-            return self._may_pass(error) and self._passes(record, error)
+            return self._policy.passes_over(error) and self._passes(record, error)
         return False
 
     def _pass_over(self, record: Message, error: SerializationError) -> None:
         if id(record) in self._window.aside:
             return  # by a call that was interrupted
-        where = f" It is in {self._dead_letters.topic}." if self._dead_letters is not None else ""
         if self._dead_letters is not None:
             self._dead_letters.put(record, error)
         self._window.aside[id(record)] = record
         self._skipped += 1
-        note = self._telemetry.skipped if self._dead_letters is None else self._telemetry.dead_lettered
-        note(error.topic or "", error)
-        _log.warning("a record is passed over, since it cannot be read: %s.%s", error, where)
+        self._policy.report(error, self._telemetry)
 
     def _stay(self, record: Message) -> None:
         self._stall.note(record)

@@ -10,7 +10,8 @@ from typing import Self
 from serde_chain.catalogue import DESERIALIZE, StageItem, bare_key
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.clients.confluent.producer import limited
-from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup, error_policy
+from serde_chain.clients.error_policy import ErrorPolicy
+from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.config import DESCRIBE, ERROR_POLICY
 from serde_chain.errors import ConfigError
 from serde_chain.spark.plan.referring import CHAINS, FIELDS, stages_that_read, stages_that_write
@@ -65,7 +66,7 @@ class MigratePlan:
         target: Flat configuration of a producer, whose chains begin with the stage that makes them.
         topic: The topic that is read.
         target_topic: The topic that is written.
-        policy: What becomes of a record that cannot be read, and the dead-letter topic.
+        policy: What becomes of an undecodable record.
         name: What names of transactions and of groups begin with, which the partition's number follows.
         same_partitions: Whether records keep the numbers of their partitions; otherwise keys decide.
         seconds: How long a task works before it returns.
@@ -77,7 +78,7 @@ class MigratePlan:
     target: Mapping[str, object] = field(repr=False)
     topic: str
     target_topic: str
-    policy: tuple[str, str | None]
+    policy: ErrorPolicy
     name: str = ""
     same_partitions: bool = True
     seconds: float = 30.0
@@ -106,7 +107,7 @@ def plan_migration(
     servers = "bootstrap.servers"
     if topic == target_topic and source.get(servers) == target.get(servers):
         raise ConfigError(f"the topic {topic} cannot be migrated into itself", hint="Name another topic")
-    policy = error_policy(source)
+    policy = ErrorPolicy.of(source)
     reading, writing = _reader(source), _writer(target)
     ClientSetup.of(reading, DeserializerChain, MAX_POLL_INTERVAL).close()
     setup, _ = limited(ClientSetup.of(writing, SerializerChain, MAX_BLOCK))

@@ -26,7 +26,6 @@ from serde_chain.clients.confluent.producer import Producer
 from serde_chain.clients.reading import prefetch_for
 from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.codec import Decoder
-from serde_chain.config import RAISE
 from serde_chain.errors import ContextualError, JobError, SerializationError
 from serde_chain.prefetch import Ahead
 from serde_chain.spark.plan.migrating import Done, MigratePlan
@@ -134,11 +133,10 @@ class _Copy:
         self.done = Done.of(place.offset, place.metadata)
         self._reader = stack.enter_context(PartitionReader(plan.source, name, failure=JobError, **_QUEUE))
         setup.tell_cluster(self._reader.client.cluster_id)
-        policy, topic = plan.policy
-        self._raises = policy == RAISE
+        self._policy = plan.policy
         self._dead: DeadLetters | None = None
-        if topic is not None and not self._raises:
-            self._dead = DeadLetters(self._reader.client, setup.client, topic, setup.limit_ms)
+        if (dead_letter_topic := plan.policy.dead_letter_topic) is not None:
+            self._dead = DeadLetters(self._reader.client, setup.client, dead_letter_topic, setup.limit_ms)
             stack.callback(self._dead.close)
 
     def _fill(self, end: int) -> SerializationError | None:
@@ -171,7 +169,7 @@ class _Copy:
                 final = self._finished(step, aheads).finish()
             except SerializationError as error:
                 error.offset = record.offset()
-                if self._raises or not error.about_record:
+                if not self._policy.passes_over(error):
                     return error
                 if self._dead is not None:
                     self._dead.put(record, error)
