@@ -13,7 +13,7 @@ from payload_stores.options import Option
 from payload_stores.plugins import import_object
 from payload_stores.registry import STORES
 from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
-from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL
+from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL
 from serde_chain.config import CLIENT_OPTIONS, DESCRIBE
 from serde_chain.schemas.schema_registry import OPTIONS as REGISTRY
 from serde_chain.self_describing import ALLOW, DEFAULT

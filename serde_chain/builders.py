@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain
+from serde_chain.clients.client_chains import limited_chain
 from serde_chain.clients.limits import KEY_ROOM, MESSAGE_MAX, ClientLimits
-from serde_chain.clients.setup import limited_chain
 
 __all__ = ["DeserializerChainBuilder", "SerializerChainBuilder"]
 

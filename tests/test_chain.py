@@ -24,7 +24,7 @@ from serde_chain import (
     Serializer,
     SerializerChain,
 )
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
+from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains
 from serde_chain.config import resolve
 
 SCHEMA = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]})
@@ -237,7 +237,7 @@ def test_nothing_in_a_chain_shows_secrets() -> None:
             chain({"id": "text"}, context())
         assert "hush" not in str(caught.value)
     assert "hush" not in repr(resolve(config))
-    setup = ClientSetup.of({**config, "sasl.password": "hush"}, SerializerChain, MAX_BLOCK)
+    setup = ClientChains.of({**config, "sasl.password": "hush"}, SerializerChain, MAX_BLOCK)
     assert "hush" not in repr(setup)
     setup.close()
 

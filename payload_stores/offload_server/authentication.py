@@ -10,8 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.offload_server.errors import RefusedError
+from payload_stores.offload_server.log_throttle import LogThrottle
 from payload_stores.offload_server.metrics import METRICS, Metrics
-from payload_stores.offload_server.rarely import Rarely
 from payload_stores.offload_server.refusals import Refusals
 from payload_stores.offload_server.requests import GoneError, address_of, answer, header, is_loopback
 from payload_stores.offload_server.tokens import TokenVerifier
@@ -67,7 +67,7 @@ class Authentication:
         self._tokens = tokens
         self._call = call
         self._refusals = Refusals()
-        self._rarely = Rarely()
+        self._rarely = LogThrottle()
         self._metrics = metrics
         self._tokens_over_http = tokens_over_http
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
-from payload_stores.offload_server.rarely import Rarely
+from payload_stores.offload_server.log_throttle import LogThrottle
 
 __all__ = ["Connections"]
 
@@ -52,7 +52,7 @@ class Connections:
         self._tls = tls
         self._of: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._rarely = Rarely()
+        self._rarely = LogThrottle()
 
     async def accept(self, listener: socket.socket, make: Callable[[Lost], asyncio.Protocol]) -> None:
         """Accept connections until cancelled.

@@ -51,7 +51,7 @@ class Entry:
         topic: Its topic.
         reference: Where the payload is.
         size: The payload's size in bytes.
-        headers: The headers, as :func:`~payload_stores.offload_server.answers.stored_headers` writes them.
+        headers: The headers, as :func:`~payload_stores.offload_server.responses.stored_headers` writes them.
         key: The record's key.
         timestamp_ms: When it was uploaded, in ms since 1970.
     """

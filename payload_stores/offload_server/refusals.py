@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from payload_stores.offload_server.rarely import Rarely
+from payload_stores.offload_server.log_throttle import LogThrottle
 
 __all__ = ["Refusals"]
 
@@ -47,7 +47,7 @@ class Refusals:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._records: OrderedDict[tuple[str, str], _Record] = OrderedDict()
-        self._rarely = Rarely(clock=clock)
+        self._rarely = LogThrottle(clock=clock)
 
     async def turn(self, user: str, address: str) -> bool:
         """Wait for the turn of a proof, before it is checked: leaving without the answer must not pay off.

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from payload_stores.bounded_http import BoundedHttp
 from payload_stores.errors import ConfigError
 from payload_stores.offload_server.connections import Connections
-from payload_stores.offload_server.rarely import RarelyFilter
+from payload_stores.offload_server.log_throttle import ThrottleFilter
 from payload_stores.offload_server.requests import is_loopback
 
 __all__ = ["Tls", "serve"]
@@ -78,7 +78,7 @@ def serve(
         if tls is None and not is_loopback(listener.getsockname()[0]):
             _log.warning("%s is served without TLS: what is sent can be read and changed on its way", url)
         # Any client could fill the log with one line for each broken request.
-        quiet = RarelyFilter()
+        quiet = ThrottleFilter()
         logging.getLogger("uvicorn.error").addFilter(quiet)
         try:
             server.run(sockets=[listener])

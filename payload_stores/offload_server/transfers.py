@@ -21,14 +21,15 @@ from payload_stores.errors import (
     PayloadStoreError,
     PayloadStoreUnavailableError,
 )
-from payload_stores.offload_server import answers, uploads
+from payload_stores.offload_server import responses as answers
+from payload_stores.offload_server import uploads
 from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import Metrics
 from payload_stores.offload_server.pipe import Pipe, PipeClosedError
+from payload_stores.offload_server.quotas import Pace, Shares
 from payload_stores.offload_server.requests import GoneError, Limits, Sender
 from payload_stores.offload_server.room import Room, now_ms
-from payload_stores.offload_server.shares import Pace, Shares
 
 __all__ = ["Transfers"]
 

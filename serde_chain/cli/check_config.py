@@ -24,7 +24,7 @@ from serde_chain.cli.mistakes import Mistake, checked
 from serde_chain.cli.output import Screen, plain
 from serde_chain.cli.routed import large_message_config, threshold_of
 from serde_chain.cli.shared_schemas import shared_schemas
-from serde_chain.clients.setup import DOWNLOADS_BYTES_OF_CONSUMERS
+from serde_chain.clients.client_chains import DOWNLOADS_BYTES_OF_CONSUMERS
 from serde_chain.config import CLIENT_OPTIONS, Config
 from serde_chain.stages.large_message.options import DOWNLOADS_BYTES, STORE, THRESHOLD
 from serde_chain.stages.large_message.routes import Route, routes_of

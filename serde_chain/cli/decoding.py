@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
-from serde_chain.clients.confluent.messages import begin
-from serde_chain.clients.reading import prefetch_for
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, warn_of_other_side
+from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
+from serde_chain.clients.confluent.messages import decode_message
+from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Decoder
 from serde_chain.config import with_settings
 from serde_chain.errors import ConfigError, SerializationError
@@ -88,12 +88,12 @@ class Decoding:
 
     def _begin(self, message: Any) -> Any:
         try:
-            return begin(message, self._decoder)
+            return decode_message(message, self._decoder)
         except SerializationError as error:
             return error  # raised at its turn
 
     def warn_of_other_side(self) -> None:
-        """See :func:`serde_chain.clients.setup.warn_of_other_side`."""
+        """See :func:`serde_chain.clients.client_chains.warn_of_other_side`."""
         warn_of_other_side(self._setup, DESERIALIZE)
 
     def close(self) -> None:
@@ -101,10 +101,10 @@ class Decoding:
         self._setup.close()
 
 
-def _setup(config: Mapping[str, object], *, lazy: bool) -> ClientSetup[DeserializerChain]:
+def _setup(config: Mapping[str, object], *, lazy: bool) -> ClientChains[DeserializerChain]:
     try:
         settings = with_settings(config, {FETCH.name: LAZY}) if lazy else config
-        return ClientSetup.of(settings, DeserializerChain, MAX_POLL_INTERVAL)
+        return ClientChains.of(settings, DeserializerChain, MAX_POLL_INTERVAL)
     except ConfigError:
         if not lazy:
             raise

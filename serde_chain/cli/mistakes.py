@@ -14,8 +14,8 @@ from serde_chain.base import Stage
 from serde_chain.catalogue import StageItem, make_stage, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.cli.positions import lines_of
+from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
 from serde_chain.clients.error_policy import ErrorPolicy
-from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 
@@ -205,11 +205,11 @@ def _of_limits(config: Config) -> Iterator[ContextualError]:
     from serde_chain.clients.confluent.producer import limited
 
     try:
-        ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL).close()
+        ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL).close()
     except ContextualError as error:
         yield error
     try:
-        setup = ClientSetup.of(config, SerializerChain, MAX_BLOCK)
+        setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)
         try:
             limited(setup)
         finally:

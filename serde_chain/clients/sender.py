@@ -378,7 +378,7 @@ class Sender:
         if len(self):
             self._tell(partial(self._drop_all, self._number, error))
 
-    def begin(self) -> None:
+    def begin_transaction(self) -> None:
         """Begin a transaction, once the client has begun it: payloads belong to it until its end.
 
         Where the end of the one before was not told, its payloads stay: it may have been committed.

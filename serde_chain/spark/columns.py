@@ -15,9 +15,9 @@ from serde_chain.spark.jvm.decode import crossing, read_natively
 from serde_chain.spark.plan.arguments import as_topics, check_engine, check_mode
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.kafka import CONTEXT, ColumnOrName, as_column, called, typed_columns
-from serde_chain.spark.plan.plan import FieldPlan, Plan
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
+from serde_chain.spark.plan.reading import FieldPlan, ReadPlan
 from serde_chain.spark.plan.reading_engine import choose
 from serde_chain.spark.plan.types import arrow_of
 from serde_chain.spark.udfs import make_function, run_in_workers
@@ -113,7 +113,7 @@ def deserialize_udf(
     check_packages()
     mode, loaded = check_mode(mode), load(config)
     field, names = plan_values(loaded, schema), (VALUE, "headers", *CONTEXT, KEY)
-    function = make_function("deserialize", Plan(loaded, names, field, None, (), mode))
+    function = make_function("deserialize", ReadPlan(loaded, names, field, None, (), mode))
 
     def call(*columns: ColumnOrName) -> Column:
         _check_headers(field, given=len(columns) > names.index("headers"))

@@ -15,9 +15,9 @@ from serde_chain.spark.jvm.decode import any_of, crossing, is_bad, message, read
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
-from serde_chain.spark.plan.plan import RETRIES, FieldPlan, changed_columns
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
+from serde_chain.spark.plan.reading import RETRIES, FieldPlan, changed_columns
 from serde_chain.spark.plan.reading_engine import Choice, choose
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.udfs import run_in_workers

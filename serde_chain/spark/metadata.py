@@ -11,8 +11,8 @@ from serde_chain.base import Buffer, Deserializer
 from serde_chain.record import VALUE, Context
 from serde_chain.spark.plan.arguments import check_mode
 from serde_chain.spark.plan.kafka import ColumnOrName, as_column, called
-from serde_chain.spark.plan.plan import FieldPlan
 from serde_chain.spark.plan.prerequisites import check_packages
+from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.udfs import run_in_workers
 from serde_chain.wire.entry_metadata import MAGIC, peek
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, DataType
 from serde_chain.errors import ConfigError
 from serde_chain.record import VALUE
 from serde_chain.spark.plan.kafka import HEADERS
-from serde_chain.spark.plan.plan import RETRIES
+from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.unreadable import ERROR
 from serde_chain.wire import hop, kip1159

@@ -140,7 +140,7 @@ def marked(headers: Column, *markers: frozenset[str] | None) -> Column:
     Args:
         headers: The record's headers; not used where any record may be a reference.
         *markers: Headers of which every reference has at least one, as in
-            :class:`~serde_chain.spark.plan.plan.FieldPlan`; None if any record may be one.
+            :class:`~serde_chain.spark.plan.reading.FieldPlan`; None if any record may be one.
     """
     names: set[str] = set()
     for some in markers:

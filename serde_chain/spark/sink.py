@@ -19,9 +19,9 @@ from serde_chain.record import KEY, VALUE
 from serde_chain.spark.jvm.encode import size_beside_value, write_natively
 from serde_chain.spark.plan.arguments import NATIVE, check_engine
 from serde_chain.spark.plan.kafka import HEADERS, ColumnOrName, as_column, called
-from serde_chain.spark.plan.plan import RETRIES
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
+from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.plan.writing import WritePlan, open_setup, plan_offload, with_defaults
 from serde_chain.spark.plan.writing_engine import WritingChoice, choose_writing

@@ -15,9 +15,9 @@ from serde_chain.record import KEY, VALUE
 from serde_chain.spark.columns import plan_values
 from serde_chain.spark.plan.arguments import check_mode
 from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
-from serde_chain.spark.plan.plan import Plan
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
+from serde_chain.spark.plan.reading import ReadPlan
 from serde_chain.spark.udfs import DECODE, plain_udf, result_type
 
 __all__ = ["register"]
@@ -61,7 +61,7 @@ def register(
         )
     loaded = load(config)
     values = plan_values(loaded, schema)
-    plan = Plan(loaded, _COLUMNS, values, None, (), check_mode(mode))
+    plan = ReadPlan(loaded, _COLUMNS, values, None, (), check_mode(mode))
     function, field = plain_udf(name, DECODE, plan, result_type(plan))
     inner = f"__serde_chain_{name}"
     session.udf.register(inner, function)

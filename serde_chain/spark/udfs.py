@@ -16,9 +16,9 @@ from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import PERMISSIVE
 from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column, called
-from serde_chain.spark.plan.plan import RETRIES, FieldPlan, Plan, pickled
 from serde_chain.spark.plan.prerequisites import has_arrow_udfs, worker_packages
-from serde_chain.spark.plan.referring import ReferencePlan
+from serde_chain.spark.plan.reading import RETRIES, FieldPlan, ReadPlan, pickled
+from serde_chain.spark.plan.references import ReferencePlan
 from serde_chain.spark.plan.shipping import remedy
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.spark.plan.writing import WritePlan
@@ -59,7 +59,7 @@ def run_in_workers(
         name: What a query's plan shows.
         config: Flat configuration.
         columns: The columns by what they are in the source.
-        value: As in :class:`~serde_chain.spark.plan.plan.Plan`, as are the others.
+        value: As in :class:`~serde_chain.spark.plan.reading.ReadPlan`, as are the others.
         key: How keys are read.
         gives: The fields of the struct that the column is of; none for the value alone.
         mode: The mode.
@@ -72,7 +72,7 @@ def run_in_workers(
     Raises:
         ConfigError: Something in the configuration cannot be pickled.
     """
-    plan = Plan(config, tuple(columns), value, key, gives, mode, leaves_empty=leaves_empty)
+    plan = ReadPlan(config, tuple(columns), value, key, gives, mode, leaves_empty=leaves_empty)
     arguments = [functions.unix_millis(at) if name == "timestamp" else at for name, at in columns.items()]
     if where is not None:
         arguments = [functions.when(where, argument) for argument in arguments]
@@ -80,7 +80,7 @@ def run_in_workers(
     return column
 
 
-def make_function(name: str, plan: Plan) -> Callable[..., Any]:
+def make_function(name: str, plan: ReadPlan) -> Callable[..., Any]:
     """Make the function that Spark ships to its workers.
 
     Args:
@@ -97,7 +97,7 @@ def make_function(name: str, plan: Plan) -> Callable[..., Any]:
 
 
 def make_udf(
-    name: str, work: str, plan: Plan | WritePlan | ReferencePlan | MigratePlan, returns: DataType
+    name: str, work: str, plan: ReadPlan | WritePlan | ReferencePlan | MigratePlan, returns: DataType
 ) -> Callable[..., Any]:
     """Make a function that Spark ships to its workers.
 
@@ -138,7 +138,7 @@ def map_batches(frame: DataFrame, work: str, plan: ListingPlan, schema: str) -> 
     return frame.mapInArrow(_arrow_function(_InWorkers(work), pickled(plan)), schema)
 
 
-def result_type(plan: Plan) -> DataType:
+def result_type(plan: ReadPlan) -> DataType:
     """The type of the column that a plan makes."""
     types = {**KAFKA, "error": StringType(), RETRIES: LongType()}
     for name, field in ((KEY, plan.key), (VALUE, plan.value)):
@@ -158,7 +158,7 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
 
 
 def plain_udf(
-    name: str, work: str, plan: Plan | WritePlan | ReferencePlan | MigratePlan, returns: DataType
+    name: str, work: str, plan: ReadPlan | WritePlan | ReferencePlan | MigratePlan, returns: DataType
 ) -> tuple[Callable[..., Any], str | None]:
     """As :func:`make_udf`, for those who call it in their own way.
 

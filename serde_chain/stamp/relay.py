@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from serde_chain.clients.confluent.acknowledgements import failure_of
+from serde_chain.clients.confluent.delivery_reports import failure_of
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
 from serde_chain.config import Config
 from serde_chain.errors import StampError

@@ -293,7 +293,7 @@ def test_payloads_belong_to_the_transaction(client: Client) -> None:
     for delete in (True, False):
         client.deleted.clear()
         ledger.notes.clear()
-        sender.begin()
+        sender.begin_transaction()
         put(sender, Upload("1", made="a").ended())
         drain(sender)
         assert ledger.notes == [("intend", "a")], "a transaction whose process is killed is never committed"
@@ -307,11 +307,11 @@ def test_payloads_belong_to_the_transaction(client: Client) -> None:
 
 def test_a_transaction_that_may_be_committed_loses_nothing_by_the_end_of_the_next(client: Client) -> None:
     sender = Sender(client)
-    sender.begin()
+    sender.begin_transaction()
     put(sender, Upload("1", made="a").ended())
     drain(sender)
     sender.commit()  # an interrupt keeps its caller from telling the end
-    sender.begin()
+    sender.begin_transaction()
     put(sender, Upload("2", made="b").ended())
     drain(sender)
     sender.end(delete=True)
@@ -321,12 +321,12 @@ def test_a_transaction_that_may_be_committed_loses_nothing_by_the_end_of_the_nex
 
 def test_a_failure_in_a_transaction_is_remembered_until_its_end(client: Client) -> None:
     sender = Sender(client)
-    sender.begin()
+    sender.begin_transaction()
     put(sender, Upload("1").failing(OSError("down")))
     drain(sender)
     assert str(sender.failure) == "down"
     sender.end(delete=True)
-    sender.begin()
+    sender.begin_transaction()
     assert sender.failure is None
 
 

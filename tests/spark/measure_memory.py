@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from serde_chain import RecordContext, SerializerChain
 from serde_chain.spark.plan.fields import plan_field
-from serde_chain.spark.plan.plan import Plan
+from serde_chain.spark.plan.reading import ReadPlan
 from serde_chain.spark.worker.decode import decode_batches
 from serde_chain.testing.memory import peak_bytes, reset_peak
 
@@ -67,7 +67,7 @@ def main(last: str, folder: str, size: int) -> None:
         (path.parent / f"{path.name}-{at}").hardlink_to(path)
     columns = pa.array(references, pa.binary()), pa.concat_arrays([headers] * COUNT)
     del values, one
-    plan = Plan(config, ("value", "headers"), plan_field(config, is_key=False), None, (), "FAILFAST", "")
+    plan = ReadPlan(config, ("value", "headers"), plan_field(config, is_key=False), None, (), "FAILFAST", "")
     pickled = pickle.dumps(plan)
     list(decode_batches(pickled, iter([few])))
     gc.collect()

@@ -17,7 +17,7 @@ from serde_chain import RecordContext, SerializerChain
 from serde_chain.errors import SerializationError
 from serde_chain.spark import decode
 from serde_chain.spark.plan.fields import plan_field
-from serde_chain.spark.plan.plan import Plan
+from serde_chain.spark.plan.reading import ReadPlan
 from serde_chain.spark.worker.decode import decode_batches
 from serde_chain.testing.services import S3Server, SchemaRegistry
 from tests.http_servers import reply, serve
@@ -34,7 +34,9 @@ FRAMED = b"\0\0\0\0\1\2"
 def rows(config: Mapping[str, object], mode: str, value: bytes, headers: list[Any] | None = None) -> list[Any]:
     """What becomes of one record."""
     gives = ("value", "headers", *(("error",) if mode != "FAILFAST" else ()))
-    plan = Plan(config, COLUMNS, plan_field(config, is_key=False), None, gives=gives, mode=mode, python=sys.executable)
+    plan = ReadPlan(
+        config, COLUMNS, plan_field(config, is_key=False), None, gives=gives, mode=mode, python=sys.executable
+    )
     listed = [{"key": name, "value": data} for name, data in headers or []]
     columns = (
         pa.array([value], pa.binary()),

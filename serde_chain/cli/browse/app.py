@@ -28,8 +28,8 @@ from serde_chain.cli.browse.preview import MOST_BYTES, Preview, Previews, hex_du
 from serde_chain.cli.browse.topic import AbandonedError, Patience, Row, Topic, asked
 from serde_chain.cli.records import RecordUnavailableError
 from serde_chain.cli.values import as_json, file_name, suffix_of
+from serde_chain.clients.client_chains import MAX_POLL_INTERVAL
 from serde_chain.clients.event_loop import elsewhere
-from serde_chain.clients.setup import MAX_POLL_INTERVAL
 from serde_chain.config import resolve, with_settings
 from serde_chain.errors import SerializationError
 from serde_chain.stages.large_message.options import TIMEOUT

@@ -19,10 +19,10 @@ import confluent_kafka
 
 from payload_stores.elsewhere import run_elsewhere
 from serde_chain.clients.aio.callbacks import with_callbacks
+from serde_chain.clients.client_chains import MAX_BLOCK
 from serde_chain.clients.confluent.outbox import NotSentError
 from serde_chain.clients.confluent.producer import Producer
 from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
-from serde_chain.clients.setup import MAX_BLOCK
 from serde_chain.config import load
 from serde_chain.record import Headers
 

@@ -15,9 +15,9 @@ from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.aiokafka.dead_letters import DeadLetters
 from serde_chain.clients.aiokafka.decoder import Batches, Record
+from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.event_loop import elsewhere
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, warn_of_other_side
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 from serde_chain.telemetry import client_telemetry
@@ -65,7 +65,7 @@ class Consumer:
         self, consumer: AIOKafkaConsumer, config: Config | str | Path, *, dead_letters: AIOKafkaProducer | None = None
     ) -> None:
         self._consumer = consumer
-        self._setup = setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        self._setup = setup = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
         warn_of_other_side(setup, DESERIALIZE)
         try:
             self._policy = ErrorPolicy.of(setup.config)

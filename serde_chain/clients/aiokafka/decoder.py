@@ -15,9 +15,9 @@ from aiokafka.structs import ConsumerRecord
 
 from serde_chain import codec
 from serde_chain.chain import DeserializerChain
+from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
 from serde_chain.clients.event_loop import Pace, Turns, elsewhere, tell
-from serde_chain.clients.reading import marker_headers, prefetch_for
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.window_reader import marker_headers, prefetch_for
 from serde_chain.codec import Decoded, Decoder
 from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
@@ -56,7 +56,7 @@ class RecordDecoder:
     """
 
     def __init__(self, config: Config | str | Path) -> None:
-        self._setup = setup = ClientSetup.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        self._setup = setup = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
         policy = ERROR_POLICY.read(setup.config)
         if policy != RAISE:
             told = "%s = %s has no effect on single records: those that cannot be read are raised"
@@ -89,7 +89,7 @@ class Batches:
         setup: The chains.
     """
 
-    def __init__(self, setup: ClientSetup[DeserializerChain]) -> None:
+    def __init__(self, setup: ClientChains[DeserializerChain]) -> None:
         self._decoder = Decoder(setup.key, setup.value)
         self._markers = marker_headers(setup.key, setup.value)
         self._prefetch = prefetch_for(setup.key, setup.value)

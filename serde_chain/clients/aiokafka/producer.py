@@ -20,10 +20,10 @@ from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
+from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
 from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
 from serde_chain.clients.limits import ClientLimits
 from serde_chain.clients.sender import Outgoing, Sender
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, delete_payload, warn_of_other_side
 from serde_chain.codec import Encoder, Record, frozen
 from serde_chain.config import Config
 from serde_chain.transfer import Transfer
@@ -77,7 +77,7 @@ class Producer:
     def __init__(self, producer: AIOKafkaProducer, config: Config | str | Path) -> None:
         self._loop = asyncio.get_running_loop()
         self._producer = producer
-        setup = ClientSetup.of(config, SerializerChain, MAX_BLOCK)
+        setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)
         warn_of_other_side(setup, SERIALIZE)
         try:
             max_bytes = _MAX_REQUEST.read(setup.config)
@@ -263,7 +263,7 @@ class Producer:
         await self._ended()
         await self._producer.begin_transaction()
         self._is_committing = False
-        self._sender.begin()
+        self._sender.begin_transaction()
 
     async def commit_transaction(self) -> None:
         """Commit the transaction, once all uploads are done.

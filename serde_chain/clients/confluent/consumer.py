@@ -18,16 +18,16 @@ from payload_stores.message_headers import headers_of
 from payload_stores.options import Option, boolean
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
+from serde_chain.clients.backoff import Backoff
+from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
 from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.clients.confluent.dead_letters import DeadLetters
-from serde_chain.clients.confluent.messages import begin
+from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken, plain_poll
 from serde_chain.clients.confluent.rewind import Rewind
 from serde_chain.clients.error_policy import ErrorPolicy
-from serde_chain.clients.reading import Reader, marker_headers, prefetch_for
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup, warn_of_other_side
-from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Place, Window, in_use, place
+from serde_chain.clients.window_reader import WindowReader, marker_headers, prefetch_for
 from serde_chain.codec import Decoder
 from serde_chain.config import load
 from serde_chain.errors import DeadLetterError, SerializationError
@@ -113,7 +113,7 @@ class Consumer:
         """
         if fetch_external is not None:
             kwargs["fetch_external"] = fetch_external
-        setup = ClientSetup.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
+        setup = ClientChains.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
         warn_of_other_side(setup, DESERIALIZE)
         try:
             self._stores_offsets = _STORE.read(setup.config)
@@ -127,7 +127,7 @@ class Consumer:
         self._setup = setup
         self._key, self._value = setup.key, setup.value
         self._window = Window()
-        self._stall = Stall(self._consumer, self._window)
+        self._backoff = Backoff(self._consumer, self._window)
         self._rewind = Rewind(
             self._consumer,
             self._window,
@@ -139,9 +139,9 @@ class Consumer:
         self._at_once = 1
         self._arrow = ArrowReader(setup.key, setup.value)
         markers = marker_headers(setup.key, setup.value)
-        self._reader = Reader(
+        self._reader = WindowReader(
             self._window,
-            partial(begin, decoder=Decoder(setup.key, setup.value)),
+            partial(decode_message, decoder=Decoder(setup.key, setup.value)),
             _marks(markers),
             prefetch_for(setup.key, setup.value),
         )
@@ -160,7 +160,7 @@ class Consumer:
             poll = plain_poll(
                 self._consumer,
                 self._window,
-                self._stall,
+                self._backoff,
                 self._plain,
                 stores_offsets=self._stores_offsets,
                 take=self._take,
@@ -440,7 +440,7 @@ class Consumer:
         except Exception as failure:
             let_through(failure)
             if records:
-                self._stall.note(records[0])
+                self._backoff.note(records[0])
             raise
         return error if error is not None and not len(table) else table
 
@@ -481,7 +481,7 @@ class Consumer:
         return num_messages > 0 and self._fetch(partial(self._consume, num_messages, ahead=ahead), timeout)
 
     def _consume(self, num_messages: int, timeout: float, *, ahead: bool = True) -> None:
-        ahead = ahead and self._reader.fetches_ahead and self._stall.record is None
+        ahead = ahead and self._reader.fetches_ahead and self._backoff.record is None
         until = _until(timeout)
         while (missing := num_messages - self._window.count()) > 0:
             left = until - time.monotonic()
@@ -506,10 +506,10 @@ class Consumer:
         """
         self._settle()
         self._rewind.go_back()
-        if self._stall.lasts():
-            return self._stall.wait(timeout)
-        if self._stall.held and len(self._window.messages) < _UNASKED:
-            self._stall.let_go()
+        if self._backoff.lasts():
+            return self._backoff.wait(timeout)
+        if self._backoff.held and len(self._window.messages) < _UNASKED:
+            self._backoff.let_go()
             self._unasked = 0
         fetch(0 if self._window.front() is not None else timeout)
         return True
@@ -535,7 +535,7 @@ class Consumer:
     def _look_ahead(self) -> None:
         """Begin to fetch the payloads of records behind the first; of those too that the client has already."""
         window, reader = self._window, self._reader
-        if self._stall.record is not None or not reader.wants_more:
+        if self._backoff.record is not None or not reader.wants_more:
             return
         reader.look_ahead()
         while not reader.has_enough and len(window.messages) <= _AHEAD - _STEP and self._has_room():
@@ -560,7 +560,7 @@ class Consumer:
             return
         before = len(self._window.messages)
         if min(self._unasked, before) >= _UNASKED:
-            self._stall.hold()
+            self._backoff.hold()
         self._window.fetch(self._consumer.poll, 0)
         self._unasked += len(self._window.messages) > before
         self._served = time.monotonic()
@@ -622,7 +622,7 @@ class Consumer:
         self._policy.report(error, self._telemetry)
 
     def _stay(self, record: Message) -> None:
-        self._stall.note(record)
+        self._backoff.note(record)
         self._telemetry.retried(record.topic() or "")
 
     @property
@@ -659,7 +659,7 @@ class Consumer:
         places = None if partitions is None else {_place(partition) for partition in partitions}
         self._window.drop(places)
         self._window.paused = set() if places is None else self._window.paused - places
-        self._stall.forget(places)
+        self._backoff.forget(places)
         self._rewind.forget(places)
 
     def subscribe(
@@ -675,13 +675,13 @@ class Consumer:
                 raise TypeError(f"{name} expects a callable")
 
         def revoke(_consumer: object, partitions: list[TopicPartition]) -> None:
-            self._stall.let_go(set(map(_place, partitions)))
+            self._backoff.let_go(set(map(_place, partitions)))
             self._drop(partitions)
             if on_revoke is not None:
                 on_revoke(self, partitions)
 
         def lose(_consumer: object, partitions: list[TopicPartition]) -> None:
-            self._stall.let_go(set(map(_place, partitions)))
+            self._backoff.let_go(set(map(_place, partitions)))
             self._drop(partitions)
             if on_lost is not None:
                 on_lost(self, partitions)
@@ -696,34 +696,34 @@ class Consumer:
     def unsubscribe(self) -> None:
         """End the subscription."""
         self._store_given()
-        self._stall.let_go()
+        self._backoff.let_go()
         self._consumer.unsubscribe()
         self._drop()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Take partitions by hand."""
         self._store_given()
-        self._stall.let_go()
+        self._backoff.let_go()
         self._consumer.assign(partitions)
         self._drop()
-        self._rewind.begin(partitions)
+        self._rewind.note_start(partitions)
 
     def unassign(self) -> None:
         """Give all partitions back."""
         self._store_given()
-        self._stall.let_go()
+        self._backoff.let_go()
         self._consumer.unassign()
         self._drop()
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Take further partitions."""
         self._consumer.incremental_assign(partitions)
-        self._rewind.begin(partitions)
+        self._rewind.note_start(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Give some partitions back."""
         self._store_given()
-        self._stall.let_go(set(map(_place, partitions)))
+        self._backoff.let_go(set(map(_place, partitions)))
         self._consumer.incremental_unassign(partitions)
         self._drop(partitions)
 
@@ -735,7 +735,7 @@ class Consumer:
         """Go on at another offset."""
         self._consumer.seek(partition)
         self._window.drop({_place(partition)})
-        self._rewind.begin((partition,))
+        self._rewind.note_start((partition,))
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop handing over records of partitions."""
@@ -747,7 +747,7 @@ class Consumer:
         self._consumer.resume(partitions)
         places = set(map(_place, partitions))
         self._window.paused -= places
-        self._stall.forget(places)
+        self._backoff.forget(places)
         self._reader.look_again()
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:

@@ -10,7 +10,7 @@ from payload_stores.message_headers import headers_of
 from serde_chain.codec import Decoded, Decoder, Record
 from serde_chain.transfer import then
 
-__all__ = ["DecodedMessage", "begin"]
+__all__ = ["DecodedMessage", "decode_message"]
 
 
 class DecodedMessage(NamedTuple):
@@ -62,7 +62,7 @@ class DecodedMessage(NamedTuple):
             self.message.set_headers(headers)
 
 
-def begin(message: Any, decoder: Decoder) -> Any:
+def decode_message(message: Any, decoder: Decoder) -> Any:
     """Decode key and value of a message, up to the first payload that has to be fetched.
 
     Args:

@@ -15,10 +15,10 @@ from confluent_kafka import KafkaError, KafkaException
 from payload_stores.callbacks import shielded, take_exception
 from payload_stores.errors import ContextualError
 from serde_chain.base import SupportsOffload
-from serde_chain.clients.confluent.acknowledgements import failure_of
+from serde_chain.clients.client_chains import delete_payload
+from serde_chain.clients.confluent.delivery_reports import failure_of
 from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
-from serde_chain.clients.setup import delete_payload
 from serde_chain.errors import SerializationError
 from serde_chain.telemetry import client_telemetry
 

@@ -18,8 +18,8 @@ from confluent_kafka import Message
 
 from serde_chain.base import untouched
 from serde_chain.chain import DeserializerChain
+from serde_chain.clients.backoff import Backoff
 from serde_chain.clients.confluent.messages import DecodedMessage
-from serde_chain.clients.stall import Stall
 from serde_chain.clients.window import Window, in_use
 from serde_chain.signals import let_through
 
@@ -160,7 +160,7 @@ class Taken(NamedTuple):
 def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of it
     client: Any,
     window: Window,
-    stall: Stall,
+    backoff: Backoff,
     decoder: PlainDecoder,
     *,
     stores_offsets: bool,
@@ -173,10 +173,10 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
     Args:
         client: confluent_kafka's consumer.
         window: The consumer's window.
-        stall: The consumer's stall.
+        backoff: The consumer's backoff.
         decoder: Decodes messages plainly.
         stores_offsets: Whether offsets of what was handed over are stored.
-        take: Takes the next record in full, for all that is not the usual: several records in the window, a stall.
+        take: Takes the next record in full, for all that is not the usual: several records in the window, a backoff.
         take_front: Takes the first record of the window in full, if it can be read by a point in time.
         waits: Whether there may be something to wait for.
     """
@@ -198,7 +198,7 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
             # Between two calls of this function, others may have changed what was given, or dropped the record.
             is_usual = is_next = window.given is handed and len(messages) == 1 and messages[0] is handed[0]
             if not is_usual:
-                is_usual = stall.record is None and not stall.held and not window.is_wary()
+                is_usual = backoff.record is None and not backoff.held and not window.is_wary()
                 # After a seek, a record that was handed over is not in the window, but its offset must still be stored.
                 if is_usual and (messages or window.given):
                     handed = _record_of(window.given) or _NOTHING  # its own object, unlike ()

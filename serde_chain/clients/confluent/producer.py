@@ -20,6 +20,7 @@ from payload_stores.options import Option, boolean, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
+from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
 from serde_chain.clients.confluent.transactions import (
@@ -32,7 +33,6 @@ from serde_chain.clients.confluent.transactions import (
 from serde_chain.clients.limits import MESSAGE_MAX, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.sender import Outgoing, Sender
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, warn_of_other_side
 from serde_chain.codec import Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
@@ -114,7 +114,7 @@ class Producer:
         """
         if automatic_offload is not None:
             kwargs["automatic_offload"] = automatic_offload
-        setup = ClientSetup.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
+        setup = ClientChains.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
         warn_of_other_side(setup, SERIALIZE)
         self._journal: Journal | None = None
         try:
@@ -493,8 +493,8 @@ class Producer:
 
 
 def _with_payloads(
-    setup: ClientSetup[SerializerChain], producer: confluent_kafka.Producer
-) -> tuple[ClientSetup[SerializerChain], TransactionPayloads]:
+    setup: ClientChains[SerializerChain], producer: confluent_kafka.Producer
+) -> tuple[ClientChains[SerializerChain], TransactionPayloads]:
     """The setup, whose payloads belong to the producer's transactions if it has some and the store can do that."""
     if _TRANSACTIONAL_ID not in setup.client or not setup.joins_transactions:
         return setup, NO_PAYLOADS
@@ -515,7 +515,7 @@ def _shielded(client: Mapping[str, Any]) -> dict[str, Any]:
     return {name: shielded(value) if name in _CALLBACKS and value else value for name, value in client.items()}
 
 
-def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Negotiation:
+def _negotiation(setup: ClientChains[SerializerChain], topics: TopicLimits) -> Negotiation:
     last = setup.value.stages[-1] if setup.value is not None else None
     max_bytes = MESSAGE_MAX.read(setup.config)
     return Negotiation(
@@ -526,7 +526,7 @@ def _negotiation(setup: ClientSetup[SerializerChain], topics: TopicLimits) -> Ne
     )
 
 
-def limited(setup: ClientSetup[SerializerChain]) -> tuple[ClientSetup[SerializerChain], TopicLimits | None]:
+def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[SerializerChain], TopicLimits | None]:
     """The chains with the client's limits: they also offload what it would refuse, which a threshold may allow.
 
     Returns:

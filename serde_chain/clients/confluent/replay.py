@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from payload_stores.callbacks import shielded
-from serde_chain.clients.confluent.acknowledgements import failure_of
+from serde_chain.clients.confluent.delivery_reports import failure_of
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
 from serde_chain.clients.dead_letters import DeadLetter, read_dead_letter
 from serde_chain.config import Config

@@ -52,7 +52,7 @@ class Rewind:
         self._thread = ThreadPoolExecutor(1, "serde-chain-rewind")
         self._found: dict[Place, Future[int]] = {}
 
-    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+    def note_start(self, partitions: Iterable[TopicPartition]) -> None:
         """Note where the caller lets partitions begin."""
         for partition in partitions:
             place = partition.topic, partition.partition

@@ -11,7 +11,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from serde_chain.clients.confluent.outbox import NotSentError, Outbox, purged
-from serde_chain.clients.confluent.outcome import was_aborted
+from serde_chain.clients.confluent.transaction_outcome import was_aborted
 from serde_chain.clients.sender import Sender
 
 __all__ = ["NO_PAYLOADS", "Fatal", "TransactionPayloads", "Transactions", "reraise"]
@@ -135,7 +135,7 @@ class Transactions:
         """Begin a transaction. See ``Producer.begin_transaction``."""
         self._producer.begin_transaction()
         # Not before: where it cannot begin, the one before is not over.
-        self._sender.begin()
+        self._sender.begin_transaction()
         self._payloads.begin()
         self._outbox.position = None
         self._outbox.failure = None

@@ -15,7 +15,7 @@ from serde_chain.spark.jobs.topics import Topics, spark_errors
 from serde_chain.spark.plan.arguments import as_topics
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
-from serde_chain.spark.plan.referring import END, WHOLE, plan_reading
+from serde_chain.spark.plan.references import END, WHOLE, plan_reading
 
 __all__ = ["AuditReport", "audit"]
 

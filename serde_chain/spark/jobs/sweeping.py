@@ -34,7 +34,7 @@ from serde_chain.spark.plan.arguments import as_topics
 from serde_chain.spark.plan.folders import Folder, ListingPlan, folders_of, stores_of
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
-from serde_chain.spark.plan.referring import ReferencePlan, open_readers, plan_reading
+from serde_chain.spark.plan.references import ReferencePlan, open_readers, plan_reading
 
 __all__ = ["SweepReport", "sweep"]
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, Stru
 from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
 from serde_chain.errors import JobError
 from serde_chain.spark.jobs.java_client import java_settings
-from serde_chain.spark.plan.referring import ReferencePlan
+from serde_chain.spark.plan.references import ReferencePlan
 from serde_chain.spark.udfs import make_udf
 
 __all__ = ["Referring", "Topics", "spark_errors"]

@@ -12,7 +12,7 @@ from pyspark.sql import Column, functions
 
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE
-from serde_chain.spark.plan.plan import FieldPlan
+from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.reading_engine import Choice
 from serde_chain.spark.plan.spark_avro import READABLE, from_avro, required_field
 from serde_chain.spark.plan.types import spark_of

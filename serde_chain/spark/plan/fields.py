@@ -10,7 +10,7 @@ from serde_chain.arrow.loop import declared_type
 from serde_chain.base import Data, Stage, SupportsFetch
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
-from serde_chain.spark.plan.plan import FieldPlan
+from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.types import signed
 from serde_chain.stages.avro.schema import READER_SCHEMA
 from serde_chain.stages.avro.stage import AvroDeserializer
@@ -19,7 +19,7 @@ __all__ = ["plan_field", "plan_first_stages", "plan_references"]
 
 
 def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None) -> FieldPlan | None:
-    """Plan all stages of a chain.
+    """ReadPlan all stages of a chain.
 
     Args:
         config: Flat configuration.
@@ -41,7 +41,7 @@ def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None)
 
 
 def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan | None:
-    """Plan the stages of a chain up to the one that follows references; None if there is none.
+    """ReadPlan the stages of a chain up to the one that follows references; None if there is none.
 
     Raises:
         ConfigError: The configuration is wrong.
@@ -53,7 +53,7 @@ def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan 
 
 
 def plan_first_stages(chain: DeserializerChain, count: int, *, is_key: bool) -> FieldPlan:
-    """Plan the first stages of a chain, which return bytes.
+    """ReadPlan the first stages of a chain, which return bytes.
 
     Args:
         chain: The chain.

@@ -14,7 +14,7 @@ from payload_stores.base import PayloadInfo, PayloadStore, SupportsDelete, Suppo
 from payload_stores.errors import PayloadNotFoundError
 from payload_stores.references import FIRST_CHARACTERS
 from serde_chain.chain import DeserializerChain
-from serde_chain.spark.plan.referring import ReferencePlan
+from serde_chain.spark.plan.references import ReferencePlan
 from serde_chain.stages.large_message.stores import without_deadline
 
 __all__ = ["LISTED", "SHARES", "Folder", "ListingPlan", "folders_of", "names_of", "stores_of"]

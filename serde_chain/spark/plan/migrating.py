@@ -9,12 +9,12 @@ from typing import Self
 
 from serde_chain.catalogue import DESERIALIZE, StageItem, bare_key
 from serde_chain.chain import DeserializerChain, SerializerChain
+from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
 from serde_chain.clients.confluent.producer import limited
 from serde_chain.clients.error_policy import ErrorPolicy
-from serde_chain.clients.setup import MAX_BLOCK, MAX_POLL_INTERVAL, ClientSetup
 from serde_chain.config import DESCRIBE, ERROR_POLICY
 from serde_chain.errors import ConfigError
-from serde_chain.spark.plan.referring import CHAINS, FIELDS, stages_that_read, stages_that_write
+from serde_chain.spark.plan.references import CHAINS, FIELDS, stages_that_read, stages_that_write
 from serde_chain.spark.plan.writing import with_defaults
 from serde_chain.stages.large_message.options import BUFFER_BYTES, DOWNLOADS_BYTES, FETCH
 
@@ -109,8 +109,8 @@ def plan_migration(
         raise ConfigError(f"the topic {topic} cannot be migrated into itself", hint="Name another topic")
     policy = ErrorPolicy.of(source)
     reading, writing = _reader(source), _writer(target)
-    ClientSetup.of(reading, DeserializerChain, MAX_POLL_INTERVAL).close()
-    setup, _ = limited(ClientSetup.of(writing, SerializerChain, MAX_BLOCK))
+    ClientChains.of(reading, DeserializerChain, MAX_POLL_INTERVAL).close()
+    setup, _ = limited(ClientChains.of(writing, SerializerChain, MAX_BLOCK))
     setup.close()
     return MigratePlan(reading, writing, topic, target_topic, policy)
 

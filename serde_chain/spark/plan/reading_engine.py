@@ -21,7 +21,7 @@ from serde_chain.schemas.parts import MAX_PARTS
 from serde_chain.schemas.schema_registry import RegisteredSchema, SchemaRegistry
 from serde_chain.spark.plan.arguments import ARROW, NATIVE, PERMISSIVE
 from serde_chain.spark.plan.fields import plan_first_stages
-from serde_chain.spark.plan.plan import FieldPlan
+from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.spark_avro import names_not_told_apart, required_field, type_of_from_avro
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.stages.avro.schema import READER_SCHEMA, AvroSchema, read_schema

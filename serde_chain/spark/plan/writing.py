@@ -11,8 +11,8 @@ from typing import Final
 from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.chain import SerializerChain
+from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains
 from serde_chain.clients.limits import ClientLimits
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup
 
 __all__ = ["WritePlan", "open_setup", "plan_offload", "with_defaults"]
 
@@ -57,14 +57,14 @@ def with_defaults(config: Mapping[str, object]) -> dict[str, object]:
     return dict(config)
 
 
-def open_setup(config: Mapping[str, object]) -> ClientSetup[SerializerChain]:
+def open_setup(config: Mapping[str, object]) -> ClientChains[SerializerChain]:
     """Open the chains of a configuration, under the limits of Spark's sink.
 
     Raises:
         ConfigError: The configuration is wrong.
         MissingDependencyError: A package is not installed.
     """
-    setup = ClientSetup.of(config, SerializerChain, MAX_BLOCK)
+    setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)
     try:
         return setup.with_limits(partial(_limits, MAX_REQUEST.read(setup.config)))
     except BaseException:
@@ -76,7 +76,7 @@ def _limits(max_request: int, _stage: SupportsOffload, overhead: int, is_key: bo
     return ClientLimits(max_request - _MORE_OVERHEAD, overhead, None, is_key=is_key, setting=MAX_REQUEST.name)
 
 
-def plan_offload(setup: ClientSetup[SerializerChain]) -> tuple[int, int] | None:
+def plan_offload(setup: ClientChains[SerializerChain]) -> tuple[int, int] | None:
     """Where the value chain begins to offload, and how large a value may be that does not pass through Python.
 
     Returns:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, DataType, StringType
 
 from serde_chain.chain import SerializerChain
-from serde_chain.clients.setup import ClientSetup
+from serde_chain.clients.client_chains import ClientChains
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.arguments import ARROW, FAILFAST, NATIVE
@@ -78,7 +78,7 @@ class WritingChoice:
 
 
 def choose_writing(
-    setup: ClientSetup[SerializerChain],
+    setup: ClientChains[SerializerChain],
     types: Mapping[str, DataType],
     *,
     topic: str | None,

@@ -19,7 +19,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, VALUE, Context
 from serde_chain.spark.plan.arguments import FAILFAST
-from serde_chain.spark.plan.plan import RETRIES, FieldPlan, Plan
+from serde_chain.spark.plan.reading import RETRIES, FieldPlan, ReadPlan
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.spark.worker.retries import Retries
@@ -42,7 +42,7 @@ def decode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Decode Kafka columns.
 
     Args:
-        pickled: A :class:`~serde_chain.spark.plan.plan.Plan`.
+        pickled: A :class:`~serde_chain.spark.plan.reading.ReadPlan`.
         batches: For each batch a tuple of ``pyarrow.Array``, in the order of the plan's columns; the array itself where
             there is only one.
 
@@ -60,7 +60,7 @@ def decode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _open(pickled: bytes) -> _Decoder:
-    plan: Plan = pickle.loads(pickled)  # noqa: S301, the driver's own bytes
+    plan: ReadPlan = pickle.loads(pickled)  # noqa: S301, the driver's own bytes
     return _Decoder(plan)
 
 
@@ -143,7 +143,7 @@ class _Result(NamedTuple):
 class _Decoder:
     """A plan at work."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ReadPlan) -> None:
         self._plan = plan
         self._arrow = require("pyarrow", "spark")
         self._fail_fast = plan.mode == FAILFAST

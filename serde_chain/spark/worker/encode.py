@@ -16,7 +16,7 @@ from serde_chain.codec import Encoded, Encoder, Record
 from serde_chain.errors import ConfigError, EncodeError
 from serde_chain.prefetch import Prefetch
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.plan.plan import RETRIES
+from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.writing import WritePlan, open_setup
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.avro_rows import branch_namer, check_integers

@@ -14,7 +14,7 @@ from payload_stores.base import PayloadInfo
 from payload_stores.errors import PayloadStoreError
 from payload_stores.plugins import require
 from serde_chain.spark.plan.folders import SHARES, ListingPlan, folders_of, stores_of
-from serde_chain.spark.plan.referring import open_readers
+from serde_chain.spark.plan.references import open_readers
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 

@@ -19,12 +19,12 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaException, TopicPartit
 
 from payload_stores.plugins import require
 from serde_chain.chain import DeserializerChain
+from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
 from serde_chain.clients.confluent.dead_letters import DeadLetters
-from serde_chain.clients.confluent.messages import begin
+from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader
 from serde_chain.clients.confluent.producer import Producer
-from serde_chain.clients.reading import prefetch_for
-from serde_chain.clients.setup import MAX_POLL_INTERVAL, ClientSetup
+from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Decoder
 from serde_chain.errors import ContextualError, JobError, SerializationError
 from serde_chain.prefetch import Ahead
@@ -119,7 +119,7 @@ class _Copy:
 
     def _open(self, stack: ExitStack, name: str) -> None:
         plan = self._plan
-        setup = ClientSetup.of(plan.source, DeserializerChain, MAX_POLL_INTERVAL)
+        setup = ClientChains.of(plan.source, DeserializerChain, MAX_POLL_INTERVAL)
         stack.callback(setup.close)
         self._decoder = Decoder(setup.key, setup.value)
         self._fetching = prefetch_for(setup.key, setup.value)
@@ -201,7 +201,7 @@ class _Copy:
     def _begun(self, record: Any) -> Any:
         """The record's final form, a transfer that leads to it, or the error for its turn."""
         try:
-            return begin(record, self._decoder)
+            return decode_message(record, self._decoder)
         except SerializationError as error:
             return error
 

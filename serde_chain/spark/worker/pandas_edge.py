@@ -21,7 +21,7 @@ def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
     """Turn a batch of Kafka columns into Arrow arrays.
 
     Args:
-        names: What they are, as in :class:`~serde_chain.spark.plan.plan.Plan`; there may be fewer columns.
+        names: What they are, as in :class:`~serde_chain.spark.plan.reading.ReadPlan`; there may be fewer columns.
         columns: A ``pandas.Series`` each.
 
     Raises:

@@ -14,11 +14,11 @@ from payload_stores.base import PayloadStore
 from payload_stores.plugins import require
 from payload_stores.presence import see
 from serde_chain.chain import DeserializerChain
-from serde_chain.clients.reading import prefetch_for
+from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.errors import ContextualError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.folders import names_of
-from serde_chain.spark.plan.referring import END, WHOLE, ReferencePlan, open_readers
+from serde_chain.spark.plan.references import END, WHOLE, ReferencePlan, open_readers
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.transfer import Transfer
@@ -34,7 +34,7 @@ def find_references(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Read what records refer to.
 
     Args:
-        pickled: A :class:`~serde_chain.spark.plan.referring.ReferencePlan`.
+        pickled: A :class:`~serde_chain.spark.plan.references.ReferencePlan`.
         batches: For each batch a tuple of ``pyarrow.Array``, in the order of the plan's columns.
 
     Yields:

@@ -8,7 +8,7 @@ import pytest
 from payload_stores import PublishContext, StoredRecord
 from payload_stores.base import Buffer, PayloadStore
 from serde_chain import DecodeError, DeserializerChain
-from serde_chain.clients.confluent.messages import begin
+from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.codec import Decoder
 from serde_chain.transfer import finish
 
@@ -47,7 +47,7 @@ def decoder(store: PayloadStore, key: str | None = "string") -> Decoder:
 
 
 def test_key_headers_and_timestamp_are_those_that_are_stored() -> None:
-    found = finish(begin(message(), decoder(Shelf()))).finish()
+    found = finish(decode_message(message(), decoder(Shelf()))).finish()
     assert (found.key(), found.value(), found.headers()) == ("stored key", "value", list(Shelf.record.headers))
     assert found.timestamp() == (2, 1_234)
     assert (found.topic(), found.partition(), found.offset(), found.error()) == ("t", 3, 7, None)
@@ -57,13 +57,13 @@ def test_what_is_not_stored_stays() -> None:
     store = Shelf()
     store.record = StoredRecord(b'"value"')
     raw = message()
-    found = finish(begin(raw, decoder(store))).finish()
+    found = finish(decode_message(raw, decoder(store))).finish()
     assert found is raw
     assert (found.key(), found.value(), found.headers(), found.timestamp()) == ("key", "value", None, (2, 99))
 
 
 def test_without_a_chain_of_keys_the_stored_key_is_given_as_bytes() -> None:
-    assert finish(begin(message(), decoder(Shelf(), None))).finish().key() == b"stored key"
+    assert finish(decode_message(message(), decoder(Shelf(), None))).finish().key() == b"stored key"
 
 
 @pytest.mark.parametrize("key", ["integer", "string"])
@@ -72,6 +72,6 @@ def test_a_record_that_cannot_be_read_stays_as_it_came(key: str) -> None:
     store.record = StoredRecord(b'"value"' if key == "integer" else b"junk", (("_format", b"json"),), b"no integer")
     raw: Any = message()
     with pytest.raises(DecodeError, match=r"partition=3, offset=7"):
-        finish(begin(raw, decoder(store, key)))
+        finish(decode_message(raw, decoder(store, key)))
     assert raw.value() == b'{"url": "shelf://x/msg/1"}'
     assert raw.headers() == [("_format", b"external")]

@@ -471,14 +471,14 @@ def test_a_window_that_is_full_grows_no_more_while_the_group_is_served(
     consumer.assign([TopicPartition(topic, 0, 0)])
     with store.shut(values[0]):
         until = time.monotonic() + 60
-        while not consumer._stall.held and time.monotonic() < until:
+        while not consumer._backoff.held and time.monotonic() < until:
             assert consumer.poll(0.01) is None
         count = consumer._window.count()
         for _ in range(50):
             assert consumer.poll(0) is None
         assert consumer._window.count() <= count + 1 <= 20
     assert everything(consumer, "poll", 200) == values
-    assert not consumer._stall.held
+    assert not consumer._backoff.held
 
 
 @pytest.mark.parametrize("how", ["consume", "arrow"])

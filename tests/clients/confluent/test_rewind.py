@@ -139,7 +139,7 @@ def test_where_a_partition_begins_of_which_nothing_came(  # noqa: PLR0917, a tab
 ) -> None:
     client = Client({0: 50}, committed, low)
     back = rewind(client, torn(by=by), reset)
-    back.begin([Place("t", 0, start)])
+    back.note_start([Place("t", 0, start)])
     back.go_back()
     assert client.sought == {0: found}
 
@@ -179,7 +179,7 @@ def test_an_answer_counts_only_until_the_caller_seeks(monkeypatch: pytest.Monkey
         during.setattr(client, "seek", interrupt)
         with pytest.raises(KeyboardInterrupt):
             back.go_back()
-    back.begin([Place("t", 0, 20)])
+    back.note_start([Place("t", 0, 20)])
     back.go_back()
     assert client.sought == {0: 20}
 
@@ -207,7 +207,7 @@ def test_a_question_that_failed_is_asked_again(monkeypatch: pytest.MonkeyPatch) 
 def test_events_at_the_ends_of_partitions_come_again() -> None:
     client = Client({0: 11, 1: OFFSET_INVALID, 2: OFFSET_INVALID})
     back = rewind(client, torn(message(0, 10), handed=1), tells_ends=True)
-    back.begin([Place("t", 1, 5)])
+    back.note_start([Place("t", 1, 5)])
     back.go_back()
     assert client.sought == {0: 11, 1: 5}
 
@@ -215,7 +215,7 @@ def test_events_at_the_ends_of_partitions_come_again() -> None:
 def test_a_consumer_at_the_end_does_not_pass_over_what_comes_meanwhile() -> None:
     client = Client({0: OFFSET_INVALID})
     back = rewind(client, torn(), tells_ends=True)
-    back.begin([Place("t", 0, OFFSET_END)])
+    back.note_start([Place("t", 0, OFFSET_END)])
     back.go_back()
     assert client.sought == {}
 
@@ -235,7 +235,7 @@ def test_what_has_gone_back_is_left_to_its_fetch_after_the_next_interrupt() -> N
     back.go_back()
     assert client.sought == {0: 11}
     client.sought.clear()
-    back.begin([Place("t", 0, 5)])
+    back.note_start([Place("t", 0, 5)])
     window.torn = 1
     back.go_back()
     assert client.sought == {0: 11}  # after a seek by the caller, nothing is known of it

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload_stores.offload_server.answers import frame, stored_headers
 from payload_stores.offload_server.errors import MalformedUploadError, RefusedError, TooLargeError
+from payload_stores.offload_server.responses import frame, stored_headers
 from payload_stores.offload_server.uploads import Upload, UploadParser
 from tests.payload_stores.hop.test_record_document import nested, with_headers
 

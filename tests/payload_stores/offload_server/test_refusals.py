@@ -11,7 +11,7 @@ import pytest
 
 from payload_stores.memory import MemoryStore
 from payload_stores.offload_server import refusals
-from payload_stores.offload_server.rarely import Rarely
+from payload_stores.offload_server.log_throttle import LogThrottle
 from payload_stores.offload_server.refusals import Refusals
 from payload_stores.scram import ScramAuth
 
@@ -126,7 +126,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rarely() -> None:
     now = 0.0
-    rarely = Rarely(60.0, clock=lambda: now)
+    rarely = LogThrottle(60.0, clock=lambda: now)
     assert [rarely.due("a") for _ in range(3)] == [0, None, None]
     assert rarely.due("b") == 0
     now = 60.0

@@ -26,7 +26,7 @@ from serde_chain.errors import JobError
 from serde_chain.spark.jobs import listing, sweep, sweeping
 from serde_chain.spark.jobs.topics import Referring, Topics
 from serde_chain.spark.plan.folders import names_of
-from serde_chain.spark.plan.referring import plan_reading
+from serde_chain.spark.plan.references import plan_reading
 from serde_chain.testing.services import KafkaBroker, S3Server
 from serde_chain.wire.kip1159 import MARKER
 from tests.spark.jobs.conftest import Config, Send, payload, stored

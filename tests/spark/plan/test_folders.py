@@ -6,7 +6,7 @@ import pickle
 import pyarrow as pa
 
 from serde_chain.spark.plan.folders import names_of
-from serde_chain.spark.plan.referring import plan_reading
+from serde_chain.spark.plan.references import plan_reading
 from serde_chain.spark.worker.references import find_references
 from serde_chain.wire.kip1159 import MARKER, MAX_REFERENCE_BYTES
 

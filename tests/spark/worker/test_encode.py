@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from serde_chain.errors import SerializationError
-from serde_chain.spark.plan.plan import Plan
+from serde_chain.spark.plan.reading import ReadPlan
 from serde_chain.spark.plan.writing import WritePlan
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.encode import encode_batches
@@ -68,4 +68,4 @@ def test_errors_name_the_stage_as_the_configuration_does(config: dict[str, Any],
 
 def test_a_plan_shows_no_secret(config: dict[str, Any]) -> None:
     assert "secret" not in repr(WritePlan({**config, "s3.secret.key": "secret"}, ("value",), ("value",)))
-    assert "secret" not in repr(Plan({"s3.secret.key": "secret"}, (), None, None, (), "FAILFAST"))
+    assert "secret" not in repr(ReadPlan({"s3.secret.key": "secret"}, (), None, None, (), "FAILFAST"))

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from serde_chain import RecordContext, SerializerChain
-from serde_chain.spark.plan.referring import WHOLE, plan_reading
+from serde_chain.spark.plan.references import WHOLE, plan_reading
 from serde_chain.spark.worker.references import find_references
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

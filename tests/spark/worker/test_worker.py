@@ -16,8 +16,8 @@ import pytest
 from payload_stores.errors import PayloadStoreUnavailableError
 from serde_chain.errors import ConfigError, DecodeError, MissingDependencyError, SerializationError
 from serde_chain.spark.plan.fields import plan_field
-from serde_chain.spark.plan.plan import FieldPlan, Plan
 from serde_chain.spark.plan.portable import load
+from serde_chain.spark.plan.reading import FieldPlan, ReadPlan
 from serde_chain.spark.worker import chains as opened
 from serde_chain.spark.worker import decode as worker
 from serde_chain.spark.worker.decode import decode_batches
@@ -32,7 +32,7 @@ def plan(config: Mapping[str, object], *, mode: str = "FAILFAST", whole: bool = 
     gives = (
         (*(("key",) if key else ()), "value", "headers", *(("error",) if mode != "FAILFAST" else ())) if whole else ()
     )
-    return pickle.dumps(Plan(config, COLUMNS, value, key, gives=gives, mode=mode, python=sys.executable))
+    return pickle.dumps(ReadPlan(config, COLUMNS, value, key, gives=gives, mode=mode, python=sys.executable))
 
 
 def run(pickled: bytes, *batches: tuple[Any, ...]) -> list[Any]:
@@ -188,7 +188,7 @@ def test_headers_are_handed_over_without_those_of_stages() -> None:
     # A function of this test cannot be pickled: the worker's own part, then.
     kind = FieldPlan(is_key=False, arrow_type=pa.binary(), needs_headers=False)
     decoder = worker._Decoder(
-        Plan(
+        ReadPlan(
             {"value.deserializers": [take, "bytes"]},
             COLUMNS,
             kind,
@@ -219,7 +219,7 @@ _PROCESS = """
 import pickle, sys
 from pathlib import Path
 import pyarrow as pa
-from serde_chain.spark.plan.plan import FieldPlan, Plan
+from serde_chain.spark.plan.reading import FieldPlan, ReadPlan
 from serde_chain.spark.worker.decode import decode_batches
 
 class Stage:
@@ -234,7 +234,7 @@ class Stage:
         self.log("close")
 
 field = FieldPlan(False, pa.binary(), False)
-pickled = pickle.dumps(Plan({"value.deserializer": Stage}, ("value",), field, None, (), "FAILFAST", ""))
+pickled = pickle.dumps(ReadPlan({"value.deserializer": Stage}, ("value",), field, None, (), "FAILFAST", ""))
 for _ in range(3):
     assert len(list(decode_batches(pickled, iter([pa.array([b"x"])])))) == 1
 """
@@ -317,7 +317,7 @@ def test_a_record_of_another_format_is_resolved_since_later_stages_do_not_read_i
     headers = pa.array([[{"key": "_format", "value": b"blob"}]], type=HEADERS)
     columns = (values(b"no JSON"), headers, *positions(1)[1:])
     resolving = FieldPlan(is_key=False, arrow_type=pa.binary(), stages=1, needs_headers=True)
-    pickled = pickle.dumps(Plan(HOP, COLUMNS, resolving, None, gives=(), mode="FAILFAST", python=sys.executable))
+    pickled = pickle.dumps(ReadPlan(HOP, COLUMNS, resolving, None, gives=(), mode="FAILFAST", python=sys.executable))
     with pytest.raises(SerializationError, match="of the format 'blob'"):
         run(plan(HOP), columns)
     assert run(pickled, columns) == [b"no JSON"]

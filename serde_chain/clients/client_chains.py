@@ -26,7 +26,7 @@ __all__ = [
     "DOWNLOADS_BYTES_OF_CONSUMERS",
     "MAX_BLOCK",
     "MAX_POLL_INTERVAL",
-    "ClientSetup",
+    "ClientChains",
     "delete_payload",
     "for_producer",
     "limited_chain",
@@ -67,7 +67,7 @@ ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
 
 @dataclass(frozen=True)
-class ClientSetup(Generic[ChainT]):
+class ClientChains(Generic[ChainT]):
     """Chains and settings of one client.
 
     Attributes:
@@ -85,7 +85,7 @@ class ClientSetup(Generic[ChainT]):
     limit_ms: int
 
     @classmethod
-    def of(cls, source: Config | str | Path, chain: type[ChainT], limit: Option[int]) -> ClientSetup[ChainT]:
+    def of(cls, source: Config | str | Path, chain: type[ChainT], limit: Option[int]) -> ClientChains[ChainT]:
         """Read a client's configuration.
 
         Args:
@@ -168,8 +168,8 @@ class ClientSetup(Generic[ChainT]):
         return Journal(path, fsync=JOURNAL_FSYNC.read(self.config))
 
     def with_limits(
-        self: ClientSetup[SerializerChain], limits: Callable[[SupportsOffload, int, bool], RecordLimits]
-    ) -> ClientSetup[SerializerChain]:
+        self: ClientChains[SerializerChain], limits: Callable[[SupportsOffload, int, bool], RecordLimits]
+    ) -> ClientChains[SerializerChain]:
         """The setup with a client's limits: its chains also offload what the client would refuse.
 
         Args:
@@ -186,7 +186,7 @@ class ClientSetup(Generic[ChainT]):
         """Whether payloads can belong to a client's transactions."""
         return any(stage.joins_transactions for stage in self.offloading)
 
-    def within(self: ClientSetup[SerializerChain], writer: RecordWriter) -> ClientSetup[SerializerChain]:
+    def within(self: ClientChains[SerializerChain], writer: RecordWriter) -> ClientChains[SerializerChain]:
         """The setup, whose payloads belong to a client's transactions where their store can do that.
 
         Args:
@@ -247,7 +247,7 @@ class ClientSetup(Generic[ChainT]):
 def limited_chain(
     chain: SerializerChain, limits: Callable[[SupportsOffload, int, bool], RecordLimits], *, is_key: bool
 ) -> SerializerChain:
-    """A chain with a client's limits; see :meth:`ClientSetup.with_limits`."""
+    """A chain with a client's limits; see :meth:`ClientChains.with_limits`."""
     for at, stage in enumerate(chain.stages):
         if isinstance(stage, SupportsOffload):
             later = [other for other in chain.stages[at + 1 :] if isinstance(other, Serializer)]
@@ -255,7 +255,7 @@ def limited_chain(
     return chain
 
 
-def warn_of_other_side(setup: ClientSetup[Any], side: Side) -> None:
+def warn_of_other_side(setup: ClientChains[Any], side: Side) -> None:
     """Tell of a writer's configuration in a reader, or the reverse: values are passed on as they are.
 
     Args:

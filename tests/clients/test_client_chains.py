@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from serde_chain import DeserializerChain, SerializerChain
-from serde_chain.clients.setup import MAX_BLOCK, ClientSetup, warn_of_other_side
+from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
 
 WRITES = {"value.serializers": "json, zstd"}
 READS = {"value.deserializers": "zstd, json"}
@@ -28,7 +28,7 @@ READS = {"value.deserializers": "zstd, json"}
 def test_a_configuration_of_the_other_side_is_told(
     chain: Any, config: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    setup = ClientSetup.of(config, chain, MAX_BLOCK)
+    setup = ClientChains.of(config, chain, MAX_BLOCK)
     warn_of_other_side(setup, chain.side)
     setup.close()
     assert [record.levelname for record in caplog.records] == (["WARNING"] if told else [])

@@ -8,14 +8,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
 
-__all__ = ["SECONDS", "Rarely", "RarelyFilter"]
+__all__ = ["SECONDS", "LogThrottle", "ThrottleFilter"]
 
 SECONDS: Final = 60.0
 """One line per occasion and so many seconds."""
 _MOST: Final = 10_000
 
 
-class Rarely:
+class LogThrottle:
     """Remembers what was logged lately; bounded, the oldest is forgotten first. For one thread.
 
     Args:
@@ -46,12 +46,12 @@ class Rarely:
         return omitted
 
 
-class RarelyFilter(logging.Filter):
+class ThrottleFilter(logging.Filter):
     """Lets each message of a library through once in a while."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._rarely = Rarely()
+        self._rarely = LogThrottle()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is logged."""

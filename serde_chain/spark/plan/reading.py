@@ -15,7 +15,7 @@ from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import FAILFAST
 
-__all__ = ["RETRIES", "FieldPlan", "Plan", "changed_columns", "pickled"]
+__all__ = ["RETRIES", "FieldPlan", "ReadPlan", "changed_columns", "pickled"]
 
 
 # Workers import it, and say by themselves what their interpreter lacks: this module needs no pyspark.
@@ -48,7 +48,7 @@ class FieldPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadPlan:
     """The work of one function in the workers.
 
     Attributes:

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from serde_chain.clients.window import Place, Window
 
-__all__ = ["Stall"]
+__all__ = ["Backoff"]
 
 # Seconds until the next try, doubled by every try that fails.
 _FIRST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 5.0
 
 
-class Stall:
+class Backoff:
     """The handling of a window's first record while it cannot be read.
 
     Attributes:

@@ -16,7 +16,7 @@ from serde_chain.prefetch import Prefetch
 from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish
 
-__all__ = ["Reader", "marker_headers", "prefetch_for"]
+__all__ = ["WindowReader", "marker_headers", "prefetch_for"]
 
 
 def prefetch_for(*chains: DeserializerChain | None) -> Prefetch | None:
@@ -39,7 +39,7 @@ def _fetching(chains: Iterable[DeserializerChain | None]) -> list[SupportsFetch]
     return [stage for chain in chains if chain for stage in chain.stages if isinstance(stage, SupportsFetch)]
 
 
-class Reader:
+class WindowReader:
     """Reads the records of a window.
 
     Transfers run in other threads; all else is done in the thread that polls. Where that is interrupted, the record is

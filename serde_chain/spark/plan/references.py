@@ -53,7 +53,7 @@ class ReferencePlan:
         with_stores: The fields whose chains have the stores; one where keys and values share them.
         check: How payloads are checked: ``whole``, by a download that is verified; ``end``, by the byte at the end,
             which says whether the payload is there and how large it is; None for not at all.
-        columns: As in :class:`~serde_chain.spark.plan.plan.Plan`.
+        columns: As in :class:`~serde_chain.spark.plan.reading.ReadPlan`.
         python: The driver's interpreter, for messages.
     """
 
@@ -67,7 +67,7 @@ class ReferencePlan:
 
 
 def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> ReferencePlan:
-    """Plan how references are read out of records.
+    """ReadPlan how references are read out of records.
 
     Args:
         config: Flat configuration of a consumer or of a producer.
