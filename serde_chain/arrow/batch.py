@@ -1,6 +1,6 @@
 """Batches of records as Arrow columns: what a stage's batch form is given, and what it has to return.
 
-A stage may offer a batch form (:meth:`serde_chain.base.Deserializer.batch_form`); one that does not is called record by
+A stage may offer a batch form (:class:`SupportsBatchForm`); one that does not is called record by
 record. A batch form never has rules of its own: it finds the records that need work, and what it cannot do a column at
 a time it leaves to the stage.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from payload_stores.errors import release
 from payload_stores.plugins import require
@@ -19,11 +19,11 @@ from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, Ser
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.signals import let_through
 
-__all__ = ["Batch", "BatchForm", "BatchResult", "Untouched", "wrong_rows"]
+__all__ = ["Batch", "BatchForm", "BatchResult", "SupportsBatchForm", "Untouched", "wrong_rows"]
 
 
 class BatchForm(ABC):
-    """A stage at work on whole columns; see :meth:`serde_chain.base.Deserializer.batch_form`."""
+    """A stage at work on whole columns; see :class:`SupportsBatchForm`."""
 
     @property
     def arrow_type(self) -> Any | None:
@@ -54,6 +54,21 @@ class BatchForm(ABC):
         for piece in batch.pieces(most_bytes):
             piece.take(self(piece))
             yield piece
+
+
+@runtime_checkable
+class SupportsBatchForm(Protocol):
+    """A stage that can work on whole Arrow columns (``DeserializerChain.to_arrow``)."""
+
+    def batch_form(self) -> BatchForm | None:
+        """The stage at work on columns; imported and made here.
+
+        Returns:
+            The form, asked for once per chain; None where the stage, as it is configured, is called record by record.
+
+        Raises:
+            MissingDependencyError: The extra ``arrow`` is not installed.
+        """
 
 
 class Untouched(BatchForm):

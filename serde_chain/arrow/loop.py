@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from serde_chain.arrow.batch import Batch, BatchForm, wrong_rows
+from serde_chain.arrow.batch import Batch, BatchForm, SupportsBatchForm, wrong_rows
 from serde_chain.arrow.columns import binary_column
-from serde_chain.base import Data, Deserializer, Stage, SupportsArrowType
+from serde_chain.base import Data, Stage, SupportsArrowType
 from serde_chain.errors import DecodeError, SerializationError
 
 __all__ = ["declared_type", "find_form", "run"]
@@ -20,7 +20,7 @@ __all__ = ["declared_type", "find_form", "run"]
 
 def find_form(stage: object) -> BatchForm | None:
     """The batch form that a stage offers, or None."""
-    return stage.batch_form() if isinstance(stage, Deserializer) else None
+    return stage.batch_form() if isinstance(stage, SupportsBatchForm) else None
 
 
 def declared_type(stage: object) -> Any | None:
@@ -159,7 +159,7 @@ def _finish(stage: Any, objects: list[Any], batch: Batch) -> Any:
     except (arrow.ArrowException, OverflowError) as error:
         raise DecodeError(
             f"the stage's results have no common Arrow type: {error}",
-            hint="Give the stage a method arrow_type, or a batch form (serde_chain.base.Deserializer)",
+            hint="Give the stage a method arrow_type, or a batch form (serde_chain.arrow.SupportsBatchForm)",
         ) from error
 
 

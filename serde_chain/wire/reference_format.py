@@ -7,33 +7,14 @@ The ``large-message`` stage knows formats by this protocol only. A new one is a 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Protocol
 
+from payload_stores.buffers import Buffer
 from payload_stores.ids import ID_STRATEGIES
-from serde_chain.base import Buffer
 from serde_chain.record import Context
+from serde_chain.reference import Reference
 
 __all__ = ["Reference", "ReferenceFormat"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The place of a payload, and the facts to verify.
-
-    Attributes:
-        url: Full reference, as the store returned it.
-        size: Size in bytes, if the format carries it.
-        digest: ``sha256:<hex>``, if the format carries it.
-        whole_record: Whether headers, key and timestamp lie there too.
-        compression: Codec with which it is compressed there: gzip, snappy, lz4 or zstd.
-    """
-
-    url: str
-    size: int | None = None
-    digest: str | None = None
-    whole_record: bool = False
-    compression: str | None = None
 
 
 class ReferenceFormat(Protocol):
