@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Self
 
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.errors import PayloadStoreUnavailableError, release
 from payload_stores.records import StoredRecord
 from serde_chain.transfer import Transfer

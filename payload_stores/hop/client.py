@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
 from payload_stores.base import StoredRecord
+from payload_stores.counter import Counter
 from payload_stores.errors import (
     ConfigError,
     PayloadAccessDeniedError,
@@ -22,14 +23,13 @@ from payload_stores.errors import (
 from payload_stores.hop import record_document
 from payload_stores.hop.record_document import Frame
 from payload_stores.plugins import require
-from payload_stores.tally import Tally
 
 require("httpx2", "hop")
 
 import httpx2  # noqa: E402  after the check that it is there
 
+from payload_stores.multipart import PayloadFile  # noqa: E402
 from payload_stores.scram.auth import REPLAYABLE, UNSIGNED  # noqa: E402
-from payload_stores.transfer import PayloadFile  # noqa: E402
 
 __all__ = ["HopClient"]
 
@@ -110,7 +110,7 @@ class HopClient:
             follow_redirects=False,  # credentials are for one endpoint only
             headers={"Accept-Encoding": "identity", "User-Agent": "serde-chain"},
         )
-        self.repeated = Tally()
+        self.repeated = Counter()
         self._retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(attempts),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_MAX_WAIT_S),

@@ -37,9 +37,9 @@ from payload_stores.kafka.place import Place
 from payload_stores.kafka.scan import Stored, scan
 from payload_stores.kafka.topics import PayloadTopic, PayloadTopics
 from payload_stores.kafka.writer import OwnWriter
+from payload_stores.multipart import open_ranges, read_parts, released, stream_digest
 from payload_stores.options import Option, integer, text
 from payload_stores.plugins import require
-from payload_stores.transfer import open_ranges, read_parts, released, stream_digest
 
 __all__ = ["KafkaStore"]
 

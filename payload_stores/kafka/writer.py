@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores.callbacks import shielded
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.errors import PayloadStoreError
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import Record

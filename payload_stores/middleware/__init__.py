@@ -5,7 +5,7 @@ attempts together and the wait for another thread's download; a cached payload c
 for the same payload share its attempts. ``Mirror`` has two inner stores, with their own retries.
 """
 
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.middleware.base import Middleware
 from payload_stores.middleware.cache import Cache, CachedPayloads, CacheFigures
 from payload_stores.middleware.deadline import Deadline

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
 from payload_stores.base import PayloadStore, PublishContext, SupportsStreaming
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.errors import PayloadStoreUnavailableError
 from payload_stores.middleware.base import REQUESTS, Middleware
 

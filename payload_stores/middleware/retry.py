@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, TypeVar, cast
 
 from payload_stores.base import PayloadStore, PublishContext, SupportsRetryCount, SupportsStreaming
+from payload_stores.counter import Counter
 from payload_stores.errors import PayloadStoreError
 from payload_stores.middleware.base import REQUESTS, Middleware
 from payload_stores.plugins import require
-from payload_stores.tally import Tally
 
 __all__ = ["Retry"]
 
@@ -63,7 +63,7 @@ class Retry(Middleware):
             before_sleep=self._count,
             reraise=True,
         )
-        self._repeated = Tally()
+        self._repeated = Counter()
 
     @property
     def retries(self) -> int:

@@ -20,14 +20,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PublishContext
-from payload_stores.buckets import BucketStore
+from payload_stores.bucket_store import BucketStore
 from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.ids import sha256_digest
-from payload_stores.objects.settings import PROVIDERS, Clients
-from payload_stores.objects.transfers import ObjectSource, Uploads, check_process
-from payload_stores.options import Option, integer, nearest, text, without_login
-from payload_stores.plugins import import_object, require
-from payload_stores.transfer import (
+from payload_stores.multipart import (
     MAX_PARTS,
     PARALLEL,
     PART_BYTES,
@@ -37,6 +33,10 @@ from payload_stores.transfer import (
     released,
     stream_digest,
 )
+from payload_stores.objects.settings import PROVIDERS, Clients
+from payload_stores.objects.transfers import ObjectSource, Uploads, check_process
+from payload_stores.options import Option, integer, nearest, text, without_login
+from payload_stores.plugins import import_object, require
 
 if TYPE_CHECKING:
     from payload_stores.objects.settings import Client

@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError, PayloadStoreUnavailableError
+from payload_stores.multipart import MAX_PARTS, PARALLEL, UnderWay
 from payload_stores.objects.errors import Errors, status_of
-from payload_stores.transfer import MAX_PARTS, PARALLEL, UnderWay
 
 if TYPE_CHECKING:
     from obstore import GetResult
@@ -90,7 +90,7 @@ class Uploads:
 
 
 class ObjectSource:
-    """The source of downloads. See :class:`~payload_stores.transfer.Source`.
+    """The source of downloads. See :class:`~payload_stores.multipart.Source`.
 
     Args:
         client: Where.
@@ -106,7 +106,7 @@ class ObjectSource:
         self._errors = errors
 
     def ask(self, start: int, length: int) -> ObjectAnswer | None:
-        """See :meth:`~payload_stores.transfer.Source.ask`."""
+        """See :meth:`~payload_stores.multipart.Source.ask`."""
         from obstore.exceptions import GenericError
 
         try:
@@ -122,22 +122,22 @@ class ObjectSource:
         return is_about_range and self._client.head(self._path)["size"] <= start
 
     def fill(self, part: memoryview, start: int, version: str | None) -> None:
-        """See :meth:`~payload_stores.transfer.Source.fill`."""
+        """See :meth:`~payload_stores.multipart.Source.fill`."""
         _read(self._client.get(self._path, options={"range": (start, start + len(part)), "if_match": version}), part)
 
     def is_replaced(self, error: Exception) -> bool:
-        """See :meth:`~payload_stores.transfer.Source.is_replaced`."""
+        """See :meth:`~payload_stores.multipart.Source.is_replaced`."""
         from obstore.exceptions import PreconditionError
 
         return isinstance(error, PreconditionError)
 
     def errors(self) -> AbstractContextManager[None]:
-        """See :meth:`~payload_stores.transfer.Source.errors`."""
+        """See :meth:`~payload_stores.multipart.Source.errors`."""
         return self._errors.translated(reference=self._reference)
 
 
 class ObjectAnswer:
-    """The answer to the first request. See :class:`~payload_stores.transfer.Answer`."""
+    """The answer to the first request. See :class:`~payload_stores.multipart.Answer`."""
 
     def __init__(self, result: GetResult) -> None:
         self._result = result
@@ -147,11 +147,11 @@ class ObjectAnswer:
         self.length = end - start
 
     def read(self, part: memoryview) -> None:
-        """See :meth:`~payload_stores.transfer.Answer.read`."""
+        """See :meth:`~payload_stores.multipart.Answer.read`."""
         _read(self._result, part)
 
     def close(self) -> None:
-        """See :meth:`~payload_stores.transfer.Answer.close`."""
+        """See :meth:`~payload_stores.multipart.Answer.close`."""
         del self._result
 
 

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, closing
 from http import HTTPStatus
 from typing import Any, Final
 
+from payload_stores.counter import Counter
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.s3.errors import EMPTY, EXISTS, error_code, field, translated
 from payload_stores.s3.upload import Target
-from payload_stores.tally import Tally
 
 __all__ = ["S3Object"]
 
@@ -19,7 +19,7 @@ _READ_BYTES: Final = 256 << 10
 
 
 class S3Object:
-    """The source of downloads. See :class:`~payload_stores.transfer.Source`.
+    """The source of downloads. See :class:`~payload_stores.multipart.Source`.
 
     Args:
         client: boto3's S3 client.
@@ -30,7 +30,7 @@ class S3Object:
         repeated: Counts these.
     """
 
-    def __init__(self, client: Any, target: Target, reference: str, *, attempts: int, repeated: Tally) -> None:
+    def __init__(self, client: Any, target: Target, reference: str, *, attempts: int, repeated: Counter) -> None:
         self._client = client
         self._target = target
         self._reference = reference
@@ -38,7 +38,7 @@ class S3Object:
         self._repeated = repeated
 
     def ask(self, start: int, length: int) -> S3Answer | None:
-        """See :meth:`~payload_stores.transfer.Source.ask`."""
+        """See :meth:`~payload_stores.multipart.Source.ask`."""
         try:
             answer = self._client.get_object(**self._target, Range=f"bytes={start}-{start + length - 1}")
         except Exception as error:
@@ -52,7 +52,7 @@ class S3Object:
             raise
 
     def fill(self, part: memoryview, start: int, version: str | None, answer: Mapping[str, Any] | None = None) -> None:
-        """See :meth:`~payload_stores.transfer.Source.fill`.
+        """See :meth:`~payload_stores.multipart.Source.fill`.
 
         Args:
             part: The buffer.
@@ -76,16 +76,16 @@ class S3Object:
         raise AssertionError("there is at least one attempt")
 
     def is_replaced(self, error: Exception) -> bool:
-        """See :meth:`~payload_stores.transfer.Source.is_replaced`."""
+        """See :meth:`~payload_stores.multipart.Source.is_replaced`."""
         return error_code(error) in EXISTS
 
     def errors(self) -> AbstractContextManager[None]:
-        """See :meth:`~payload_stores.transfer.Source.errors`."""
+        """See :meth:`~payload_stores.multipart.Source.errors`."""
         return translated(reference=self._reference)
 
 
 class S3Answer:
-    """The answer to the first request. See :class:`~payload_stores.transfer.Answer`."""
+    """The answer to the first request. See :class:`~payload_stores.multipart.Answer`."""
 
     def __init__(self, source: S3Object, answer: Mapping[str, Any], start: int) -> None:
         self._source = source
@@ -98,13 +98,13 @@ class S3Answer:
         self.length = min(int(field(answer, "ContentLength")), self.size)
 
     def read(self, part: memoryview) -> None:
-        """See :meth:`~payload_stores.transfer.Answer.read`."""
+        """See :meth:`~payload_stores.multipart.Answer.read`."""
         if self._is_whole and (self._start or len(part) < self.size):
             raise PayloadStoreError("the server does not answer requests for ranges, and so cannot return a part")
         self._source.fill(part, self._start, self.version, self._answer)
 
     def close(self) -> None:
-        """See :meth:`~payload_stores.transfer.Answer.close`."""
+        """See :meth:`~payload_stores.multipart.Answer.close`."""
         self._answer["Body"].close()
 
 

@@ -17,9 +17,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PublishContext
-from payload_stores.buckets import BucketStore
+from payload_stores.bucket_store import BucketStore
+from payload_stores.counter import Counter
 from payload_stores.errors import ConfigError, PayloadStoreError
 from payload_stores.ids import sha256_digest
+from payload_stores.multipart import (
+    MAX_PARTS,
+    PARALLEL,
+    PART_BYTES,
+    DaemonPool,
+    Downloads,
+    read_parts,
+    released,
+    slices,
+    stream_digest,
+)
 from payload_stores.options import Option, boolean, choice, integer, text, without_login
 from payload_stores.plugins import require
 from payload_stores.s3.download import S3Object
@@ -35,18 +47,6 @@ from payload_stores.s3.errors import (
 )
 from payload_stores.s3.lifecycle import earliest_expiration, with_expiration
 from payload_stores.s3.upload import Target, Uploads
-from payload_stores.tally import Tally
-from payload_stores.transfer import (
-    MAX_PARTS,
-    PARALLEL,
-    PART_BYTES,
-    DaemonPool,
-    Downloads,
-    read_parts,
-    released,
-    slices,
-    stream_digest,
-)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -140,7 +140,7 @@ class S3Store(BucketStore):
         checksums = self.CHECKSUMS.read(config) == "when_supported"
         create = self._encryption(config)
         self._client = self._make_client(config)
-        self._repeated = Tally()
+        self._repeated = Counter()
         # Asked after each attempt; what the handler returns would decide.
         self._client.meta.events.register("needs-retry.s3", self._count_retry)
         if owner := self.OWNER.read(config):

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
+from payload_stores.multipart import Blocks, put_parts
 from payload_stores.s3.errors import MISSING, NO_UPLOAD, error_code, field
-from payload_stores.transfer import Blocks, put_parts
 
 __all__ = ["Head", "Target", "Uploads"]
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from serde_chain.base import is_stream
 
 __all__ = ["Call", "Calls", "Pace", "Turns", "elsewhere", "on_loop", "size_of", "tell"]

@@ -28,7 +28,7 @@ from operator import call
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeAlias
 
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.errors import PayloadStoreError, release
 from serde_chain.record import Header
 from serde_chain.transfer import Transfer

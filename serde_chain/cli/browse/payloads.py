@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, BinaryIO, Final
 
 from payload_stores.base import PayloadStore, SupportsRanges, SupportsStreaming
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
-from payload_stores.presence import see
+from payload_stores.probes import see
 from serde_chain.catalogue import StageItem
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains

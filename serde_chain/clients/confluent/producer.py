@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import confluent_kafka
 
 from payload_stores.callbacks import shielded
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.options import Option, boolean, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from payload_stores.base import PayloadStore
 from payload_stores.plugins import require
-from payload_stores.presence import see
+from payload_stores.probes import see
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.errors import ContextualError

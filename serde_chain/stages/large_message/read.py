@@ -20,7 +20,7 @@ from payload_stores.errors import (
     PayloadTooLargeError,
     UntrustedReferenceError,
 )
-from payload_stores.presence import is_refused, see_others
+from payload_stores.probes import is_refused, see_others
 from serde_chain.base import Buffer, Data, Deserializer, untouched
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError
@@ -367,7 +367,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
 
 def _open_ranges(store: SupportsRanges, url: str, size: int) -> BinaryIO:
     """Open a payload of a store that has ranges, and no files."""
-    from payload_stores.transfer import open_ranges  # with its pools of threads, which few readers need
+    from payload_stores.multipart import open_ranges  # with its pools of threads, which few readers need
 
     def fill(view: memoryview, start: int) -> None:
         part = store.read_range(url, start, len(view))

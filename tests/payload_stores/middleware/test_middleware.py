@@ -35,7 +35,7 @@ from payload_stores import (
     open_store,
 )
 from payload_stores.base import CAPABILITIES, Buffer, SupportsRetryCount
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.hop import HopStore
 from payload_stores.ids import sha256_digest
 from payload_stores.local import LocalStore
@@ -488,7 +488,7 @@ def test_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
             super().append(inbox)
             waits.set()
 
-    monkeypatch.setattr("payload_stores.elsewhere._idle", Idle())
+    monkeypatch.setattr("payload_stores.daemon_threads._idle", Idle())
     threads = set()
     for _ in range(3):
         waits.clear()
@@ -509,8 +509,8 @@ def test_a_job_for_a_thread_that_is_about_to_end_is_run(monkeypatch: pytest.Monk
                 raise ValueError("another thread took it just now")
             super().remove(inbox)
 
-    monkeypatch.setattr("payload_stores.elsewhere._idle", Idle())
-    monkeypatch.setattr("payload_stores.elsewhere._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("payload_stores.daemon_threads._idle", Idle())
+    monkeypatch.setattr("payload_stores.daemon_threads._IDLE_SECONDS", 0.01)
     run_elsewhere(lambda: None)
     assert about_to_end.wait(30)
     taken[0].put(ran.set)

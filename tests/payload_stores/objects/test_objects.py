@@ -307,7 +307,7 @@ def test_ctrl_c_at_any_point(s3_server: S3Server, bucket: str, operation: str) -
     }
     for number in itertools.count():
         try:
-            with interrupted_at(number, ("payload_stores/objects/", "payload_stores/transfer.py")):
+            with interrupted_at(number, ("payload_stores/objects/", "payload_stores/multipart.py")):
                 calls[operation]()
         except KeyboardInterrupt:
             continue

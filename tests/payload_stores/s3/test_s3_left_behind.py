@@ -15,8 +15,8 @@ from botocore.exceptions import ClientError
 
 from payload_stores import PayloadStore, PayloadStoreError, SupportsLeftoverCount, SupportsLeftovers, open_store
 from payload_stores.middleware import Deadline
+from payload_stores.multipart import DaemonPool
 from payload_stores.s3 import S3Store
-from payload_stores.transfer import DaemonPool
 from serde_chain.testing.services import S3Server
 
 LARGE = 17 << 20

@@ -1,22 +1,22 @@
-"""A count that several threads add to."""
+"""A thread-safe counter."""
 
 from __future__ import annotations
 
 import threading
 
-__all__ = ["Tally"]
+__all__ = ["Counter"]
 
 
-class Tally:
+class Counter:
     """Counts, from any thread.
 
     Attributes:
         count: How often it was added to.
 
     Example:
-        >>> tally = Tally()
-        >>> tally.add()
-        >>> tally.count
+        >>> counter = Counter()
+        >>> counter.add()
+        >>> counter.count
         1
     """
 

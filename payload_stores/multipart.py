@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, BinaryIO, Final, ParamSpec, Protocol, TypeVar, cast
 
-from payload_stores.elsewhere import run_elsewhere
+from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError, PayloadTooLargeError
 from payload_stores.ids import DIGEST_PREFIX
 

@@ -7,8 +7,8 @@ from hashlib import sha256
 
 import pytest
 
-from payload_stores import PayloadStoreError, PayloadStoreUnavailableError, PayloadTooLargeError, transfer
-from payload_stores.transfer import (
+from payload_stores import PayloadStoreError, PayloadStoreUnavailableError, PayloadTooLargeError, multipart
+from payload_stores.multipart import (
     PART_BYTES,
     Blocks,
     DaemonPool,
@@ -102,7 +102,7 @@ def test_threads_that_cannot_be_started_are_not_lost(pool: DaemonPool, monkeypat
 
     done: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr(transfer, "run_elsewhere", refuse)
+        patch.setattr(multipart, "run_elsewhere", refuse)
         for _ in range(4):
             with pytest.raises(PayloadStoreUnavailableError):
                 pool.submit(done.append, "refused")

@@ -1,4 +1,4 @@
-"""What the stores of objects in buckets share: they download by ranges, several at once."""
+"""The base of stores of objects in buckets: downloads by ranges, several at once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from abc import abstractmethod
 from typing import BinaryIO
 
 from payload_stores.buffers import checked_range
+from payload_stores.multipart import Downloads, Source
 from payload_stores.references import RootedStore
-from payload_stores.transfer import Downloads, Source
 
 __all__ = ["BucketStore"]
 

@@ -7,7 +7,7 @@ import pytest
 from payload_stores import PayloadInfo, PayloadStore, PublishContext, open_store
 from payload_stores.base import Buffer
 from payload_stores.errors import PayloadIntegrityError, PayloadNotFoundError
-from payload_stores.presence import see
+from payload_stores.probes import see
 from payload_stores.testing import FaultyStore
 
 

@@ -1,4 +1,4 @@
-"""Jobs that may hang, in threads that neither other jobs nor the end of the process wait for."""
+"""Runs calls that may hang in daemon threads."""
 
 from __future__ import annotations
 
