@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from hypothesis import settings
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests.environments import Environment, build_wheel, install_wheel, make_environment
+from tests.hypothesis_profiles import load_profile
 from tests.spark.sessions import session_of_tests
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The same examples in every run, and no limit on the time of one: machines differ, and so does what else they do.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.load_profile("repeatable")
+load_profile()
 
 
 class NewTopic(Protocol):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_chain.schemas import schema_id
+from tests.hypothesis_profiles import examples
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 
@@ -45,7 +46,7 @@ def test_other_single_objects_are_refused(data: bytes) -> None:
         schema_id.split_single_object(data)
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=40))
 def test_any_bytes_give_an_id_or_a_value_error(data: bytes) -> None:
     for split in (schema_id.split_confluent, schema_id.split_single_object):

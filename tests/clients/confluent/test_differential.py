@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from serde_chain import Consumer, Producer
 from serde_chain.testing.services import KafkaBroker
 from tests.clients.confluent.differences import ELSEWHERE, OF_PRODUCERS, PLACE, TOPIC, Difference, Step
+from tests.hypothesis_profiles import examples
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -217,7 +218,7 @@ def test_producers_do_the_same(broker: KafkaBroker, topic: str, chain: str) -> N
     for call in PRODUCER_CALLS:
         check([call])
 
-    @settings(max_examples=150, suppress_health_check=UNHURRIED)
+    @settings(max_examples=examples(150), suppress_health_check=UNHURRIED)
     @given(st.lists(OF_A_PRODUCER, min_size=1, max_size=8))
     def scripts(steps: list[Step]) -> None:
         check(steps)
@@ -342,7 +343,7 @@ def test_consumers_do_the_same(*, broker: KafkaBroker, full_topic: str, chain: s
     for call in CONSUMER_CALLS:
         check([call])
 
-    @settings(max_examples=30, suppress_health_check=UNHURRIED)
+    @settings(max_examples=examples(30), suppress_health_check=UNHURRIED)
     @given(st.lists(OF_A_CONSUMER, min_size=1, max_size=8))
     def scripts(steps: list[Step]) -> None:
         check(steps)

@@ -12,6 +12,7 @@ from payload_stores.memory import MemoryStore
 from serde_chain import ConfigError, Consumer, Producer
 from serde_chain.clients.limits import largest_value
 from serde_chain.testing.services import KafkaBroker
+from tests.hypothesis_profiles import examples
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Fetch, NewConsumer, NewProducer
@@ -86,7 +87,7 @@ HEADERS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(HEADERS, st.none() | st.binary(max_size=9000), st.integers(0, 3), st.sampled_from([1000, 70_000, 1_000_000]))
 def test_what_passes_inline_is_taken_by_the_client(
     headers: list[Any], key: bytes | None, below: int, limit: int

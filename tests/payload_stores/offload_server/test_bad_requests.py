@@ -24,6 +24,7 @@ from payload_stores.memory import MemoryStore
 from payload_stores.offload_server import Limits
 from payload_stores.scram import ScramAuth
 from serde_chain.testing.services import OffloadServer
+from tests.hypothesis_profiles import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +170,7 @@ def test_length_that_lies(site: Site, message: Message) -> None:
     assert site.client().get(message.path).status_code == 404
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.randoms(use_true_random=False), st.integers(1, 5), st.booleans())
 def test_flipped_bytes(site: Site, alice: httpx2.Client, source: random.Random, count: int, chunked: bool) -> None:
     stored = site.stored()
@@ -184,7 +185,7 @@ def test_flipped_bytes(site: Site, alice: httpx2.Client, source: random.Random, 
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes(alice: httpx2.Client, body: bytes) -> None:
     assert alice.post(OVERSIZED, content=body).status_code == 400
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from serde_chain import DecodeError, DeserializerChain, EncodeError, RecordContext, SerializationError, SerializerChain
 from serde_chain.testing.alerts import ALERT_SCHEMA, alert
+from tests.hypothesis_profiles import examples
 
 
 def record(*fields: tuple[str, Any], name: str = "R", **more: Any) -> dict[str, Any]:
@@ -209,7 +210,7 @@ def values(schema: Any) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({field["name"]: values(field["type"]) for field in schema["fields"]})
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data(), st.sampled_from(["zstd", "lz4", "gzip", "snappy"]), st.randoms(use_true_random=False))
 def test_any_record_goes_through_a_chain_and_damage_is_told(data: st.DataObject, codec: str, source: Any) -> None:
     schema = named(data.draw(SHAPES), [0])

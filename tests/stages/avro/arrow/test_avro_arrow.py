@@ -18,6 +18,7 @@ from serde_chain.arrow import Batch
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.stages.avro.arrow.types import arrow_type
 from serde_chain.stages.avro.schema import AvroSchema
+from tests.hypothesis_profiles import examples
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -238,14 +239,14 @@ def read(chain: DeserializerChain, *records: bytes) -> Any:
     return array.to_pylist()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(samples())
 def test_every_value_arrives(sample: tuple[Any, list[tuple[bytes, Any]]]) -> None:
     schema, values = sample
     assert read(reader(schema), *(encoded for encoded, _ in values)) == [expected for _, expected in values]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(samples(), st.data())
 def test_every_value_arrives_in_another_schema(
     sample: tuple[Any, list[tuple[bytes, Any]]], data: st.DataObject
@@ -279,7 +280,7 @@ def test_every_value_arrives_in_another_schema(
     assert found == [{name: take(record) for name, take in expect.items()} for _, record in values]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(samples(), st.binary(max_size=40))
 def test_foreign_bytes_are_typed_errors(sample: tuple[Any, list[tuple[bytes, Any]]], data: bytes) -> None:
     result = reader(sample[0]).read_batch(Batch([data], topic="t"))

@@ -19,6 +19,7 @@ from serde_chain.errors import ConfigError
 from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.batch import is_worthwhile
+from tests.hypothesis_profiles import examples
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 INT = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -213,7 +214,7 @@ def check(schema: Any, records: list[bytes], **config: Any) -> None:
     assert result.values.equals(expected), (result.values.to_pylist(), expected.to_pylist())
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
 @given(samples())
 def examples_of_every_schema(sample: tuple[Any, list[bytes]]) -> None:
     check(*sample)
@@ -221,10 +222,12 @@ def examples_of_every_schema(sample: tuple[Any, list[bytes]]) -> None:
 
 def test_every_schema_gives_the_same(read_fast: list[int]) -> None:
     examples_of_every_schema()
-    assert len(read_fast) > 100, "the fast reader has read too few of the examples to be compared with anything"
+    assert len(read_fast) > examples(100), (
+        "the fast reader has read too few of the examples to be compared with anything"
+    )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
 @given(samples(), st.data())
 def examples_of_damaged_records(sample: tuple[Any, list[bytes]], data: st.DataObject) -> None:
     schema, records = sample
@@ -248,7 +251,9 @@ def examples_of_damaged_records(sample: tuple[Any, list[bytes]], data: st.DataOb
 
 def test_damaged_records_are_found(read_fast: list[int]) -> None:
     examples_of_damaged_records()
-    assert len(read_fast) > 100, "the fast reader has read too few of the examples to be compared with anything"
+    assert len(read_fast) > examples(100), (
+        "the fast reader has read too few of the examples to be compared with anything"
+    )
 
 
 def test_which_batches_are_worth_the_fast_reader() -> None:
