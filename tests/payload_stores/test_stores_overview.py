@@ -22,7 +22,7 @@ def _empty() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("page", "printed"),
     [
-        ("stores.md", ["2 500000 {}"]),
+        ("stores.md", ["53"]),
         ("stores/memory.md", ["b'memory:///images/' 200", "[200]"]),
         ("stores/local.md", ["b'901'", "b'9'", "[10000]", "0"]),
     ],
