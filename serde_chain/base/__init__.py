@@ -8,7 +8,7 @@ included; deriving from these classes adds configuration and order checks. Furth
 ``stage.py``       what every stage has
 ``plain.py``       works on the data alone, so that small records need no context
 ``streams.py``     takes files as values
-``arrow_type.py``  knows the type of the column of its results; whole columns are in :mod:`serde_chain.arrow`
+``arrow_type.py``  knows the type of the column of its results; whole columns are in ``serde_chain.arrow``
 ``transfers.py``   has to publish, fetch or ask before some records can go on
 ``offload.py``     puts payloads elsewhere, and placeholders in their place
 ``references.py``  follows such placeholders, or says what they refer to
