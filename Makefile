@@ -2,7 +2,8 @@
 # `lint` and `docs`, a Java runtime of version 17 or newer; `test-servers` needs Go, Node with npm, and Chromium as well.
 #
 #   make demo           records above the broker's size limit, through Kafka into a Spark DataFrame
-#   make test           all tests but those below
+#   make test           each module on real servers, in a few minutes
+#   make test-all       all tests but those of test-servers: also rounds, clusters, killed processes, the docs' pages
 #   make test-servers   tests on servers of three clouds, of a fault-injecting proxy, and of the site in a browser
 #   make test-lowest    most tests, with the lowest versions of other packages that pyproject.toml allows
 #   make test-pythons   most tests, with each Python from 3.11 on that this machine has
@@ -19,7 +20,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-servers test-lowest test-pythons chaos spark-versions lint docs tables bench dist lock lock-jars clean check-python check-java check-go \
+.PHONY: help venv demo test test-all test-servers test-lowest test-pythons chaos spark-versions lint docs tables bench dist lock lock-jars clean check-python check-java check-go \
 	check-node check-browser check-tools
 
 VENV ?= .venv
@@ -90,6 +91,9 @@ chaos: check-tools venv
 	$(BIN)/python -m serde_chain.testing.chaos $(ARGS)
 
 test: check-tools venv
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not servers and not full" $(ARGS)
+
+test-all: check-tools venv
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not servers" $(ARGS)
 
 test-servers: check-tools check-go check-node check-browser venv

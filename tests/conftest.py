@@ -3,6 +3,7 @@
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -52,7 +53,10 @@ def _cost(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[KafkaBroker]:
-    with KafkaBroker() as running:
+    # The broker looks 30 s after its start, and every 5 minutes, for segments whose newest record is older than a week,
+    # as those of tests with timestamps of their own are.
+    hundred_years = timedelta(days=36_500)
+    with KafkaBroker(config={"log.retention.hours": str(hundred_years // timedelta(hours=1))}) as running:
         yield running
 
 

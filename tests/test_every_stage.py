@@ -131,6 +131,7 @@ def test_every_stage_has_a_case() -> None:
     assert names - {"large-message"} == set().union(*(case.covers for case in CASES))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_through_the_broker(
     case: Case, broker: KafkaBroker, registry: SchemaRegistry, topic: str, stores: dict[str, dict[str, Any]]

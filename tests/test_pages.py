@@ -16,6 +16,8 @@ import pytest
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests.environments import ROOT, Environment, install_line, python_blocks
 
+pytestmark = pytest.mark.full
+
 Installed = Callable[[str], Environment]
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
 WITH_CODE = sorted(name for name, page in PAGES.items() if python_blocks(page))

@@ -9,6 +9,8 @@ import pytest
 
 from tests.environments import Environment
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def python(installed: Callable[[str], Environment]) -> Path:

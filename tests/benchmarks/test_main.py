@@ -28,6 +28,7 @@ def run(folder: Path, bounds: str, *arguments: str) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.full
 def test_a_quick_run_writes_and_checks(tmp_path: Path) -> None:
     done = run(tmp_path, '[chain]\n"*" = { most = 1e9 }\n', "chain", "sizes", "--quick", "--check")
     assert not done.returncode, done.stderr

@@ -25,7 +25,7 @@ from tests.conftest import NewTopic
 
 AWAY = "http://127.0.0.1:1"
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
-# What `make test` has time for; SERDE_CHAIN_LONG=1000000 is the topic of a million records.
+# What `make test-all` has time for; SERDE_CHAIN_LONG=1000000 is the topic of a million records.
 MANY = int(os.environ.get("SERDE_CHAIN_LONG", "60000"))
 
 
@@ -45,6 +45,7 @@ def fill(broker: KafkaBroker, topic: str, count: int, value: Callable[[int], byt
     assert producer.flush(60) == 0
 
 
+@pytest.mark.full
 def test_a_store_that_is_not_there(
     broker: KafkaBroker, s3_server: S3Server, bucket: str, topic: str, tmp_path: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_store_that_is_not_there(
         assert "hush" not in line
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "more"),
     [
@@ -100,6 +102,7 @@ def test_a_broker_that_is_not_there(command: str, more: list[str], columns: int,
     assert done.stdout == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["produce", "consume", "inspect", "browse", "doctor"])
 def test_ctrl_c_while_the_broker_is_waited_for(command: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -119,6 +122,7 @@ def test_ctrl_c_while_the_broker_is_waited_for(command: str, tmp_path: Path) -> 
         assert (process.returncode, errors) == (130, "Interrupted\n")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "more"), [("replay", ["images", "--to", "a"]), ("stamp", ["--from", "a", "--to", "b"])]
 )
@@ -195,6 +199,7 @@ def test_a_look_at_a_million_records_reads_few_of_them(
     assert 7 <= counted.records < 700
 
 
+@pytest.mark.full
 def test_a_registry_that_is_not_there(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     avro = {"schema.registry.url": AWAY, "avro.schema": SCHEMA}
     path = configured(broker, tmp_path, **{"value.serializers": "avro", "value.deserializers": "avro"}, **avro)
@@ -208,6 +213,7 @@ def test_a_registry_that_is_not_there(broker: KafkaBroker, topic: str, tmp_path:
     assert line.startswith("Error: the schema registry did not answer")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_long_topic_costs_constant_memory(broker: KafkaBroker, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()

@@ -176,6 +176,7 @@ def test_the_bound_of_downloads_is_that_of_consumers(tmp_path: Path) -> None:
     assert "large.message.downloads.max.bytes = 268435456 (default; 67108864 in Spark)\n" in shown
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [40, 200])
 def test_chains_routes_and_stores_are_a_tree(tmp_path: Path, columns: int) -> None:
     path = tmp_path / "client.properties"
@@ -271,6 +272,7 @@ def test_a_record_schema_of_keys_and_values_is_warned_of(tmp_path: Path) -> None
     assert "Error: line 4: " in run("check-config", path, code=1).stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("settings", "warns"),
     [

@@ -41,6 +41,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_help_and_version() -> None:
     for command in ("check-config", "inspect", "demo", "replay"):
         assert command in run("--help").stdout
@@ -86,6 +87,7 @@ def test_check_config_prints_json(file: Path) -> None:
     assert [stage["stage"] for stage in shown["chains"]["value.deserializers"]] == ["large-message", "zstd", "avro"]
 
 
+@pytest.mark.full
 def test_check_config_hides_keys_of_encryption(tmp_path: Path) -> None:
     path, key = tmp_path / "client.toml", "aHVzaC1odXNoLWh1c2gtaHVzaC1odXNoLWh1c2gtaHU="
     for keys in (f'"encryption.keys" = "k1 = {key}"', f'[encryption.keys]\nk1 = "{key}"'):
@@ -95,6 +97,7 @@ def test_check_config_hides_keys_of_encryption(tmp_path: Path) -> None:
             assert key[:12] not in output
 
 
+@pytest.mark.full
 def test_check_config_hides_what_is_declared_secret(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(
@@ -126,6 +129,7 @@ def test_check_config_prints_markup_as_it_is(tmp_path: Path) -> None:
     assert json.loads(run("check-config", "--json", path).stdout)["client"] == {"client.id": "[bold]me[/bold]"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -233,6 +237,7 @@ def test_a_chain_that_describes_itself_is_in_order(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_file_without_chains_is_said(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers = broker:9092\n")

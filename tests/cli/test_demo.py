@@ -18,6 +18,7 @@ PLACES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("store", PLACES)

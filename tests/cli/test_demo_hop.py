@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from serde_chain.cli.commands import commands
 
+pytestmark = pytest.mark.full
+
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

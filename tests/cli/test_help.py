@@ -76,6 +76,7 @@ def substituted(broker: KafkaBroker) -> dict[str, str]:
     return names
 
 
+@pytest.mark.full
 def test_the_commands_of_the_page_run(folder: Path, substituted: dict[str, str]) -> None:
     blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     lines = [
@@ -130,6 +131,7 @@ def test_help_has_an_example_that_is_right(
             assert f"$ {example}\n" in PAGE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in IN_SPARK], ids=" ".join)
 def test_the_examples_of_help_run(path: tuple[str, ...], folder: Path, substituted: dict[str, str]) -> None:
     if path[0] not in {"offload-server", "check-config"}:

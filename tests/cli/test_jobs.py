@@ -21,6 +21,8 @@ from tests.cli.conftest import COMMAND, environment, run
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def config(broker: KafkaBroker, tmp_path: Path) -> dict[str, Any]:

@@ -154,6 +154,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
+@pytest.mark.full
 def test_list_and_remove_users(tmp_path: Path) -> None:
     file = tmp_path / "users.json"
     for name in ("bob", "alice"):
@@ -167,6 +168,7 @@ def test_list_and_remove_users(tmp_path: Path) -> None:
     assert "does not exist" in run("list-users", tmp_path / "none", code=2).stderr
 
 
+@pytest.mark.full
 def test_list_and_remove_tokens(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     tokens = [run("add-token", file, name).stdout.strip() for name in ("tom", "ann", "tom")]
@@ -189,6 +191,7 @@ def test_tokens_over_plain_http_only_where_asked_for(files: list[object], tmp_pa
     assert "cannot be listened on" in run("run", *given, "--host", "192.0.2.1", "--tokens-over-http", code=1).stderr
 
 
+@pytest.mark.full
 def test_wrong_options(files: list[object], tmp_path: Path) -> None:
     junk = tmp_path / "junk"
     junk.write_text("x = 1")

@@ -155,6 +155,7 @@ def test_keys_in_lines_and_partitions(configure: Configure, new_topic: NewTopic)
     assert done.stdout.startswith("1 record, ")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "stdin", "expected"),
     [
@@ -181,6 +182,7 @@ def test_bad_input_is_told_with_its_line(
     assert done.stdout == f"0 records, 0 bytes, sent to {topic}\n"
 
 
+@pytest.mark.full
 def test_options_that_contradict_each_other_are_wrong_usage(plain: Path, topic: str) -> None:
     for arguments in (["--name-as-key"], [str(plain), "--key-separator", ":"], ["--key", "a", "--key-separator", ":"]):
         run("produce", plain, topic, *arguments, code=2)
@@ -201,6 +203,7 @@ def counted(plain: Path, topic: str) -> str:
     return topic
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -268,6 +271,7 @@ def test_records_of_no_chain_are_told_and_passed_over(broker: KafkaBroker, avro:
     assert ["error" in record for record in records] == [False, True, True, True, True, False]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="what orjson reads can be written by json, however deep")
 def test_a_value_that_cannot_be_shown_is_told_and_passed_over(
     broker: KafkaBroker, configure: Configure, topic: str, tmp_path: Path
@@ -295,6 +299,7 @@ def test_a_payload_that_is_gone_is_told_and_the_others_are_saved(plain: Path, to
     assert (tmp_path / f"{topic}-0-1.txt").read_text() == "second" * 1000
 
 
+@pytest.mark.full
 def test_a_record_does_not_control_the_terminal(broker: KafkaBroker, configure: Configure, topic: str) -> None:
     producer = confluent_kafka.Producer(broker.client_config())
     producer.produce(topic, b"\x1b]0;title\x07 and \xc2\x9b2J", headers=[("\x1b]1", b"")])
@@ -322,6 +327,7 @@ def test_names_of_files_fit_into_a_folder(key: bytes, tmp_path: Path) -> None:
     assert len({str(image).lower() for image in saved.images}) == 3
 
 
+@pytest.mark.full
 def test_images_among_the_fields_are_files_of_their_own(avro: Path, topic: str, tmp_path: Path) -> None:
     value = {"name": "../../M 51", "pixels": {"base64": base64.b64encode(PNG * 20).decode()}}
     run("produce", avro, topic, "--key", "../../etc/passwd", stdin=json.dumps(value))
@@ -409,6 +415,7 @@ def test_what_was_read_is_sent_at_ctrl_c(plain: Path, topic: str) -> None:
     assert out == f"2 records, 2 bytes, sent to {topic}\n"
 
 
+@pytest.mark.full
 def test_a_closed_pipe_ends_it_without_a_word(plain: Path, counted: str) -> None:
     run("produce", plain, counted, stdin="\n".join("x" * 500 for _ in range(2000)))
     commands = (["consume", plain, counted], ["consume", plain, counted, "--json"], ["check-config", plain])
@@ -437,6 +444,7 @@ def test_a_terminal_of_40_columns(plain: Path, counted: str) -> None:
     assert counted in shown.replace("\n", "").replace(" ", "")
 
 
+@pytest.mark.full
 def test_a_broker_or_a_store_that_is_not_there_is_one_line(plain: Path, counted: str, tmp_path: Path) -> None:
     away = tmp_path / "away.properties"
     away.write_text("bootstrap.servers = 127.0.0.1:1\nvalue.serializers = bytes\nvalue.deserializers = bytes\n")

@@ -97,6 +97,7 @@ def test_a_topic_that_is_deleted_is_followed_no_more(broker: KafkaBroker, topic:
             next(coming)
 
 
+@pytest.mark.full
 def test_a_broker_that_goes_is_waited_for_by_who_follows() -> None:
     with KafkaBroker() as broker:
         broker.create_topic("images")

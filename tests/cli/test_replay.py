@@ -128,6 +128,7 @@ def letter(broker: KafkaBroker, dead: str, to: str, value: bytes, **more: str) -
     send(broker, dead, value, headers=[(f"serde-chain-error-{name}", text) for name, text in said.items()])
 
 
+@pytest.mark.full
 def test_the_operator_names_the_topics(broker: KafkaBroker, new_topic: "NewTopic", file: Path) -> None:
     """Otherwise a writer of dead letters would write wherever the operator may."""
     topic, other, payments, dead = new_topic(1), new_topic(1), new_topic(1), new_topic(1)

@@ -19,6 +19,7 @@ PAGE = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
 PICTURES = ("cut-outs", "light-curves")
 
 
+@pytest.mark.full
 def test_the_program(
     spark: SparkSession,
     broker: KafkaBroker,

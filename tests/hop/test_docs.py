@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from serde_chain.testing.services import KafkaBroker, OffloadServer
 from tests.environments import Environment, install_line, python_blocks
+
+pytestmark = pytest.mark.full
 
 PAGE = (Path(__file__).parents[2] / "docs" / "hop.md").read_text(encoding="utf-8")
 

@@ -78,6 +78,7 @@ def test_from_hop_client(topic: str, read: Any, new_hop: NewHop, mechanism: str,
         assert (ours.topic(), ours.partition(), ours.offset()) == (theirs.topic, theirs.partition, theirs.offset)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("filler", ["", "x" * LARGE], ids=["small", "large"])
 def test_formats(new_topic: NewTopic, client: Clients, read: Any, new_hop: NewHop, filler: str) -> None:
     hop = new_hop()
@@ -93,6 +94,7 @@ def test_formats(new_topic: NewTopic, client: Clients, read: Any, new_hop: NewHo
         assert [message.value() for message in read(topic, 2, **config)] == [value, value]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_records_that_hop_client_forwards(topic: str, new_hop: NewHop, read: Any, size: int) -> None:
     """With the id of the first record among the headers, before its own: its placeholder names the last one."""
@@ -114,6 +116,7 @@ def test_other_formats_come_as_bytes(topic: str, new_hop: NewHop, read: Any) -> 
     assert values == [xml, b"\xff", bytes(LARGE), {"a": 1}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [10, LARGE])
 def test_test_messages(topic: str, client: Clients, new_hop: NewHop, size: int) -> None:
     producer = client(Producer)
@@ -161,6 +164,7 @@ def test_endpoint_announced_with_a_slash(  # noqa: PLR0917, pytest passes them b
     assert b"//msg/" not in second.value()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("limit", [5_000, 1_048_588, 2_000_000])
 def test_sizes_at_the_limit_of_the_topic(
     new_topic: NewTopic, client: Clients, new_hop: NewHop, read: Any, limit: int

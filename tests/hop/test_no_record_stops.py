@@ -15,6 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is
 LARGE = 2_000_000
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", PASSING)
 def test_no_placeholder_stops_a_consumer(
     broker: KafkaBroker, new_topic: NewTopic, client: Clients, policy: str

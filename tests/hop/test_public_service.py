@@ -30,6 +30,7 @@ def service(broker: KafkaBroker, announce: Announce) -> Iterator[PublicService]:
         yield service
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("prefix", ["hop-public-", "hop-"])
 def test_both_clients_read_what_either_wrote(  # noqa: PLR0917, pytest passes them by name
     service: PublicService, new_topic: NewTopic, client: Clients, new_hop: NewHop, read: Any, prefix: str

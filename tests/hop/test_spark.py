@@ -42,6 +42,7 @@ def headers_of(row: Row) -> dict[str, bytes]:
     return {header["key"]: bytes(header["value"]) for header in row["headers"]}
 
 
+@pytest.mark.full
 def test_bytes(spark: SparkSession, broker: KafkaBroker, config: dict[str, Any], topic: str, new_hop: Any) -> None:
     hop = new_hop()
     for size in (10, LARGE):

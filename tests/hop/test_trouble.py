@@ -143,6 +143,7 @@ def test_server_restarts_between_upload_and_download(
         assert [message.value() for message in read(topic, 2, **where)] == [LARGE, LARGE]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [100_000, 200], ids=["one batch each", "many in a batch"])
 def test_limit_is_lowered_while_producing(
     broker: KafkaBroker, new_topic: NewTopic, client: Clients, new_hop: NewHop, size: int
@@ -166,6 +167,7 @@ def test_small_records_do_not_fill_a_batch_above_the_limit(topic: str, client: C
 # Where the broker does not support large messages, or does not answer.
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", [None, b"\xff", b"[]", b'{"LargeMessageUploadEndpoint": 1}'])
 def test_nothing_of_use_is_announced(  # noqa: PLR0917, pytest passes them by name
     topic: str, client: Clients, read: Any, announce: Announce, value: bytes | None, caplog: pytest.LogCaptureFixture

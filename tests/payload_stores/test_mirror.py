@@ -304,6 +304,7 @@ secondary = {class = "local", local.path = "%s"}
 """
 
 
+@pytest.mark.full
 def test_a_move_from_a_folder_to_a_bucket(s3_server: S3Server, bucket: str, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     path = tmp_path / "client.toml"

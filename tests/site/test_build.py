@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import payload_stores
 import serde_chain
 import serde_chain.spark
 import serde_chain.spark.jobs
+
+pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
 

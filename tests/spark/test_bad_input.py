@@ -22,6 +22,8 @@ from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests.http_servers import reply, serve
 from tests.spark.records import encoded, kafka, row
 
+pytestmark = pytest.mark.full
+
 Config = dict[str, Any]
 SCHEMA = {
     "type": "record",

@@ -4,6 +4,8 @@ import pytest
 
 from tests.spark.elsewhere import run_tests
 
+pytestmark = pytest.mark.full
+
 TESTS = [
     "test_decode.py::test_batch[arrow]",
     "test_decode.py::test_structured_streaming",

@@ -18,6 +18,8 @@ from pyspark.sql.functions import lit
 from serde_chain.spark import offload
 from serde_chain.testing.services import S3Server
 
+pytestmark = pytest.mark.full
+
 ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
 # What `credential_process` runs: it hands out the keys of a file, as valid for a minute, and notes who asked.
 PROGRAM = """

@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 from serde_chain import Producer
 from serde_chain.testing.services import KafkaBroker
 
+pytestmark = pytest.mark.full
+
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 

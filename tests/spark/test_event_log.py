@@ -4,6 +4,8 @@ import pytest
 
 from tests.spark.elsewhere import run_tests
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.timeout(300)
 def test_with_an_event_log() -> None:

@@ -13,6 +13,8 @@ from serde_chain.spark import deserialize
 from serde_chain.testing.services import S3Server, SchemaRegistry
 from tests.stages.protobuf.protobuf_messages import descriptor_set
 
+pytestmark = pytest.mark.full
+
 AVRO_SCHEMA = json.dumps(
     {
         "type": "record",

@@ -85,6 +85,7 @@ def test_a_registry_that_is_not_there_or_is_no_registry() -> None:
         all_end({**AVRO, "schema.registry.url": url, "avro.framing": "header"}, b"\2", guid)
 
 
+@pytest.mark.full
 def test_a_registry_that_does_not_know_the_schema(registry: SchemaRegistry) -> None:
     is_passed_over({**AVRO, "schema.registry.url": registry.url}, b"\0\x7f\xff\xff\xff\2")
     # A GUID that is none, asked of a registry that has no GUIDs: its 404 has no code.
@@ -108,6 +109,7 @@ def large(store: str, **more: object) -> dict[str, object]:
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("status", "code"),
     [

@@ -204,12 +204,14 @@ def test_permissive_makes_all_nullable(spark: SparkSession) -> None:
 
 
 # Not a union of several branches, which from_avro only reads inside a record.
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["int", "enum", "array", "map", "timestamp_millis"])
 def test_types_that_are_no_records(spark: SparkSession, name: str) -> None:
     schema, values = FIELDS[name]
     assert_same(to_frame(spark, encoded(schema, values)), schema)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", EVOLVED)
 def test_another_reader_schema(spark: SparkSession, name: str) -> None:
     writer, reader, values = EVOLVED[name]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 PAYLOAD = 20_000_000
 CONFIGURED = 64 << 20  # large.message.downloads.max.bytes
 

@@ -63,6 +63,7 @@ def test_errors_are_counted(spark: SparkSession, config: Config) -> None:
     assert seen.get == {"records": 2, "tombstones": 0, "offloaded": 0, "offloaded_bytes": 0, "errors": 1}
 
 
+@pytest.mark.full
 def test_the_progress_of_a_streaming_query(
     spark: SparkSession, config: Config, broker: KafkaBroker, topic: str, tmp_path: Path
 ) -> None:
@@ -150,6 +151,7 @@ class Stumbling(LocalStore):
             raise PayloadStoreUnavailableError("busy")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["native", "arrow"])
 def test_retries_of_stores(spark: SparkSession, config: Config, engine: str) -> None:
     config |= {"large.message.payload.store.class": Stumbling, "large.message.store.retry.attempts": 2}

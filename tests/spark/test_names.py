@@ -66,6 +66,7 @@ def columns_of(config: dict[str, Any]) -> dict[str, Column]:
     }
 
 
+@pytest.mark.full
 def test_short_names(records: DataFrame, config: dict[str, Any]) -> None:
     columns = columns_of(config)
     assert records.select(*columns.values()).columns == list(columns)

@@ -14,6 +14,8 @@ from tests.hostile import GOOD, MOST_BYTES, mutated, placeholders
 from tests.spark.records import kafka, row
 from tests.spark.test_every_kind import KINDS, TOPIC, configs, encoded, plain, stores
 
+pytestmark = pytest.mark.full
+
 __all__ = ["stores"]  # the fixture
 
 SMALL = b"a small one"

@@ -17,6 +17,8 @@ from pyspark.sql.avro.functions import from_avro
 from serde_chain.spark import decode, deserialize, encode
 from serde_chain.stages.avro.arrow import batch as avro_batch
 
+pytestmark = pytest.mark.full
+
 RECORDS = 400
 # Floats that a conversion might lose.
 SPECIAL = (math.nan, -0.0, math.inf, -math.inf)

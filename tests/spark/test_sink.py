@@ -166,6 +166,7 @@ def test_serialize(spark: SparkSession, config: Config) -> None:
     assert read_back(config, rows) == expected()
 
 
+@pytest.mark.full
 def test_offload_is_the_mirror_of_resolve(spark: SparkSession, config: Config, tmp_path: Path) -> None:
     values = [
         (at, None if size is None else bytes([at]) * size) for at, size in enumerate([None, 0, 10, 999, 2000, LARGE])
@@ -268,6 +269,7 @@ def test_a_column_that_never_fits_is_refused_on_the_driver(spark: SparkSession, 
         records.select(struct(functions.col("value.cutout"), lit(1).alias("id")).alias("value")).transform(encoding)
 
 
+@pytest.mark.full
 def test_before_pyspark_4_1(spark: SparkSession, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """pandas would make other types of typed columns, so these are Spark's own to write."""
     monkeypatch.delattr(functions, "arrow_udf")
@@ -369,6 +371,7 @@ def test_for_each_batch(
     assert len(list((tmp_path / "payloads" / target).iterdir())) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["arrow", "native"])
 def test_sizes_that_the_sink_just_takes(
     spark: SparkSession, config: Config, broker: KafkaBroker, topic: str, engine: str
@@ -383,6 +386,7 @@ def test_sizes_that_the_sink_just_takes(
     assert sorted(len(message.value()) for message in found) == sorted(sizes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", ["key", "headers"])
 @pytest.mark.parametrize("function", ["native", "arrow", "offload"])
 def test_a_large_key_and_large_headers_count(spark: SparkSession, config: Config, what: str, function: str) -> None:
@@ -404,6 +408,7 @@ def test_a_large_key_and_large_headers_count(spark: SparkSession, config: Config
     assert len(small["value"]) == sizes[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
 def test_the_threshold_is_the_same_everywhere(
     spark: SparkSession, config: Config, broker: KafkaBroker, topic: str, beyond: int
@@ -432,6 +437,7 @@ def test_comments_of_columns_are_no_hindrance(spark: SparkSession, config: Confi
     assert read_back(config, records.transform(encode(config, topic="alerts", engine="native")).collect()) == expected()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "column", "said"),
     [
@@ -473,6 +479,7 @@ def test_a_header_that_is_null(spark: SparkSession, config: Config, engine: str)
         records.transform(encode(config, topic="t", engine=engine)).collect()
 
 
+@pytest.mark.full
 def test_from_kafka_to_kafka_by_streams(
     spark: SparkSession,
     config: Config,
@@ -510,6 +517,7 @@ def test_from_kafka_to_kafka_by_streams(
     assert len(list((tmp_path / "payloads" / target).iterdir())) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", ["struct(1 as id)", "1", "array('a')"])
 def test_columns_that_pandas_would_change_are_refused(
     spark: SparkSession, config: Config, monkeypatch: pytest.MonkeyPatch, value: str

@@ -6,6 +6,8 @@ import pytest
 
 from tests.spark.elsewhere import run_tests
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit it")
 @pytest.mark.parametrize("memory", ["512m", "1g", "2g"])

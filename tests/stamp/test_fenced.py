@@ -58,6 +58,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, call: str, happens: Callable[[], 
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("call", "tried_before"),
     [
@@ -99,6 +100,7 @@ def test_a_relay_that_is_fenced_says_so(
     assert check(config, target).counts == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", ["produce", "send_offsets_to_transaction", "commit_transaction"])
 def test_a_transaction_that_fails_is_done_again(
     config: dict[str, Any], new_topic: NewTopic, fill: Fill, monkeypatch: pytest.MonkeyPatch, call: str

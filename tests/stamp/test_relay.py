@@ -85,6 +85,7 @@ def test_it_goes_on_where_it_was(config: dict[str, Any], new_topic: NewTopic, fi
     assert [found.index for value in values if (found := peek(value))] == list(range(41))
 
 
+@pytest.mark.full
 def test_killed_again_and_again_there_is_no_gap_and_no_repeat(
     config: dict[str, Any], new_topic: NewTopic, fill: Fill, tmp_path: Path
 ) -> None:

@@ -12,6 +12,8 @@ from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.entry_metadata import frame
 from tests.conftest import NewTopic
 
+pytestmark = pytest.mark.full
+
 
 def test_the_first_record_of_a_time_is_found(
     broker: KafkaBroker, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch

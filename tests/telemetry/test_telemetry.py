@@ -169,6 +169,7 @@ def test_records_that_make_trouble_are_counted(broker: KafkaBroker, topic: str) 
     assert [point["value"] for point in points(result, "messaging.client.consumed.messages")] == [2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("program", ["instrumented", "proxied"])
 def test_beside_the_instrumentation_of_confluent_kafka(broker: KafkaBroker, topic: str, program: str) -> None:
     result = run(program, broker.bootstrap_servers, topic)

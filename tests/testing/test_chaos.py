@@ -28,6 +28,7 @@ def cluster(broker: KafkaBroker, tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", QUICK)
 def test_nothing_is_lost(cluster: Cluster, kind: str, seed: int) -> None:
@@ -36,12 +37,14 @@ def test_nothing_is_lost(cluster: Cluster, kind: str, seed: int) -> None:
     assert outcome.leftovers == 0 or outcome.killed
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 def test_a_producer_that_is_fenced(cluster: Cluster, seed: int) -> None:
     outcome = ROUNDS["fenced producer"](cluster, seed)
     assert outcome.acknowledged < outcome.records
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", SERVICES)
 def test_services_come_back(cluster: Cluster, kind: str, seed: int) -> None:
@@ -50,11 +53,13 @@ def test_services_come_back(cluster: Cluster, kind: str, seed: int) -> None:
     assert outcome.leftovers >= 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", GROUPS)
 def test_groups_hand_everything_over(cluster: Cluster, kind: str) -> None:
     assert ROUNDS[kind](cluster, 1).acknowledged == 120
 
 
+@pytest.mark.full
 def test_a_broker_that_comes_back(tmp_path: Path) -> None:
     with KafkaBroker() as broker, Cluster(broker.client_config(), tmp_path, broker) as cluster:
         assert ROUNDS["killed broker"](cluster, 1).records == 40

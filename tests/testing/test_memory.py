@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from serde_chain.testing.memory import peak_bytes, reset_peak, resident_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +32,7 @@ def test_the_peak_of_a_process() -> None:
     assert peak_bytes(os.getpid()) == peak_bytes()
 
 
+@pytest.mark.full
 def test_the_benchmark_sees_a_store_that_copies(tmp_path: Path) -> None:
     """Started from a process that is larger than the child will ever be."""
     ballast = b"x" * (300 * MIB)

@@ -63,6 +63,7 @@ def test_a_topic_cannot_be_created_twice(broker: KafkaBroker, topic: str) -> Non
         broker.create_topic(topic)
 
 
+@pytest.mark.full
 def test_a_broker_that_cannot_start_says_why() -> None:
     config = {"authorizer.class.name": "no.such.Authorizer"}
     with pytest.raises(
@@ -135,6 +136,7 @@ def test_sparks_workers_run_this_interpreter(spark: "SparkSession") -> None:
     assert row.python == sys.executable
 
 
+@pytest.mark.full
 def test_an_error_of_spark_can_be_read_although_its_jvm_has_ended() -> None:
     program = (
         "from serde_chain.testing.services import spark_session\n"

@@ -59,6 +59,7 @@ def pair(stages: str = "Shift, Unshift", *, varies: str | None = None, lax: str 
     return PAIR.format(stages=stages, varies=repr(varies), lax=lax)
 
 
+@pytest.mark.full
 def test_what_is_not_named_is_skipped_with_a_reason(tmp_path: Path) -> None:
     code, said = results(tmp_path, pair())
     assert code == 0, said
@@ -69,6 +70,7 @@ def test_what_is_not_named_is_skipped_with_a_reason(tmp_path: Path) -> None:
     assert "are named" not in said
 
 
+@pytest.mark.full
 def test_a_serializer_that_varies_is_not_compared_with_itself(tmp_path: Path) -> None:
     code, said = results(tmp_path, pair(varies="no remedy") + NAMED)
     assert code == 0, said
@@ -82,6 +84,7 @@ def test_foreign_callables_declare_nothing(tmp_path: Path) -> None:
     assert "both are foreign callables without close()" in said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fault", "test"),
     [

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 

@@ -53,6 +53,7 @@ def test_it_listens_on_this_machine_and_ends_in_order(config: Path, topic: str) 
         # It ends although a browser keeps its connection.
 
 
+@pytest.mark.full
 def test_connections_without_a_request_do_not_lock_others_out(config: Path, topic: str) -> None:
     with ExitStack() as closed, browsing(config, topic) as link:
         address = urlsplit(link)
@@ -69,6 +70,7 @@ def test_connections_without_a_request_do_not_lock_others_out(config: Path, topi
         assert answer.status == 303
 
 
+@pytest.mark.full
 def test_what_is_wrong_is_told_before_a_link_is(config: Path, topic: str, tmp_path: Path) -> None:
     assert "Unknown topic" in run("browse", config, "no-such-topic", code=1).stderr
     (tmp_path / "other.toml").write_text('"bootstrap.servers" = "127.0.0.1:1"\n')
@@ -149,6 +151,7 @@ async def leave(pages: Pages, when: threading.Event, query: bytes = b"") -> None
     await asyncio.wait_for(pages.app(scope, receive, send), 60)
 
 
+@pytest.mark.full
 def test_a_broker_that_goes_and_comes_back() -> None:
     with KafkaBroker() as broker:
         broker.create_topic("images")

@@ -81,7 +81,7 @@ def cluster(broker: KafkaBroker, new_topic: NewTopic, s3_server: S3Server, bucke
             "large.message.payload.store.class": "s3",
             **s3,
         }
-        name = new_topic(1, topic)
+        name = new_topic(1, {"retention.ms": str(7 * DAY_MS), **(topic or {})})
         with Producer({**sound, "large.message.threshold.bytes": 100}) as producer:
             for value in ({"small": 1}, {"large": os.urandom(1000).hex()}):
                 producer.produce(name, value, key=b"a")
@@ -219,6 +219,7 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mistake", WRONG)
 def test_each_mistake_is_found(cluster: Make, mistake: str) -> None:
     config, topic, name, level, text = WRONG[mistake]
@@ -229,6 +230,7 @@ def test_each_mistake_is_found(cluster: Make, mistake: str) -> None:
     assert found.change
 
 
+@pytest.mark.full
 def test_dead_letters_need_room(cluster: Make, new_topic: NewTopic) -> None:
     for more, level in ((0, Level.WARNING), (4096, Level.OK)):
         dead = new_topic(1, {"max.message.bytes": f"{2_000_000 + more}"})
@@ -241,6 +243,7 @@ def test_dead_letters_need_room(cluster: Make, new_topic: NewTopic) -> None:
             assert "2004096" in str(found.change)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("policy", "age_days", "level", "text", "change"),
     [
@@ -266,6 +269,7 @@ def test_lifetimes_of_payloads_and_records_are_compared(  # noqa: PLR0917, a row
     assert check.change == change or (change and check.change and change in check.change)
 
 
+@pytest.mark.full
 def test_a_topic_that_is_not_there(cluster: Make) -> None:
     sound = cluster()
     checks = list(examine(sound.config, ["no-such-topic", sound.topic], timeout_s=20))
@@ -444,6 +448,7 @@ def test_what_a_user_may_not_do(broker: KafkaBroker, cluster: Make) -> None:
     assert looked.wrong() == []
 
 
+@pytest.mark.full
 def test_records_of_the_future(cluster: Make) -> None:
     looked = cluster()
     looked.send(b"{}", timestamp=int(time.time() * 1000) + 3_000_000)
@@ -451,6 +456,7 @@ def test_records_of_the_future(cluster: Make) -> None:
     assert "ahead of this machine's clock" in clock.message
 
 
+@pytest.mark.full
 def test_records_that_list_other_stages(cluster: Make) -> None:
     looked = cluster()
     with Producer(
@@ -467,6 +473,7 @@ def records_check(checks: list[Check]) -> tuple[Level, str]:
     return found.level, found.message
 
 
+@pytest.mark.full
 def test_keys_are_read_where_a_topic_ends_with_tombstones(cluster: Make) -> None:
     looked = cluster(**{"key.deserializer": "long"})  # keys are text
     looked.send(None, key=b"a")
@@ -477,6 +484,7 @@ def test_keys_are_read_where_a_topic_ends_with_tombstones(cluster: Make) -> None
     assert records_check(sound.examined()) == (Level.OK, "the newest record of 1 partition can be read")
 
 
+@pytest.mark.full
 def test_values_in_front_of_tombstones_are_read(cluster: Make) -> None:
     looked = cluster()
     looked.send(b"not what the chain reads", key=b"a")
@@ -487,6 +495,7 @@ def test_values_in_front_of_tombstones_are_read(cluster: Make) -> None:
     assert "zstd" in message
 
 
+@pytest.mark.full
 def test_values_in_front_of_a_transactions_marker_are_read(cluster: Make) -> None:
     looked = cluster()
     producer = confluent_kafka.Producer({**looked.broker.client_config(), "transactional.id": looked.topic})
@@ -521,6 +530,7 @@ def test_payloads_that_no_record_can_need(broker: KafkaBroker, new_topic: NewTop
     assert "the store has 1 payload (5,000 bytes)" in wrong.message
 
 
+@pytest.mark.full
 def test_uploads_that_were_never_finished(cluster: Make) -> None:
     looked = cluster()
     store = open_store("s3", looked.s3)
@@ -534,6 +544,7 @@ def test_uploads_that_were_never_finished(cluster: Make) -> None:
     assert 'open_store("s3", config).remove_leftovers()' in str(wrong.change)
 
 
+@pytest.mark.full
 def test_what_a_killed_producer_has_left(cluster: Make, tmp_path: Path) -> None:
     from serde_chain.clients.journal import Journal
 
@@ -559,6 +570,7 @@ def test_a_registry_that_answers(cluster: Make, registry: SchemaRegistry) -> Non
     assert found.level is Level.OK
 
 
+@pytest.mark.full
 def test_another_path_of_the_registrys_server(cluster: Make, registry: SchemaRegistry) -> None:
     url = registry.url.removesuffix("/apis/ccompat/v7")
     for path in ("", "/apis/ccompat", "/elsewhere"):

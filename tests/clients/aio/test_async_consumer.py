@@ -67,6 +67,7 @@ def test_records_come_with_headers_and_in_order(config: dict[str, Any], filled: 
     run(main())
 
 
+@pytest.mark.full
 def test_a_batch_ends_where_its_payloads_fill_the_bound(config: dict[str, Any], filled: str) -> None:
     async def main() -> None:
         batches: list[list[bytes]] = []

@@ -421,6 +421,7 @@ def test_transactions(config: dict[str, Any], broker: KafkaBroker, store: Faulty
 
 
 # confluent_kafka's own, of a producer that is closed within a transaction
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:Producer abort_transaction failed:RuntimeWarning")
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "flush", "poll", "close"])
 def test_a_producer_that_is_fenced_says_so(

@@ -229,6 +229,7 @@ def test_the_record_can_be_left(
         assert everything(consumer, "poll") == (VALUES, [])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["unassign", "unsubscribe", "incremental", "rebalance"])
 def test_partitions_that_were_given_back_while_a_record_could_not_be_read_are_read_when_they_come_again(
     broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", store: Store, way: str

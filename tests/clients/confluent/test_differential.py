@@ -204,6 +204,7 @@ def produced(make: Callable[[dict[str, Any]], Any], steps: list[Step], topic: st
     return outcomes, sorted(reports.found)
 
 
+@pytest.mark.full
 @CHAIN
 def test_producers_do_the_same(broker: KafkaBroker, topic: str, chain: str) -> None:
     base = broker.client_config()
@@ -319,6 +320,7 @@ def stores(request: pytest.FixtureRequest) -> Iterator[bool]:
     return request.param  # type: ignore[no-any-return]
 
 
+@pytest.mark.full
 @CHAIN
 def test_consumers_do_the_same(*, broker: KafkaBroker, full_topic: str, chain: str, stores: bool) -> None:
     base = {

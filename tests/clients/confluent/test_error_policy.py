@@ -120,6 +120,7 @@ def test_dead_letters(broker: KafkaBroker, new_topic: "NewTopic", new_consumer: 
         assert after.committed([TopicPartition(topic, 1)], 30)[0].offset == len(VALUES)
 
 
+@pytest.mark.full
 @HOW
 def test_a_dead_letter_that_is_not_taken_keeps_the_consumer_at_its_record(
     broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", how: str
@@ -155,6 +156,7 @@ def test_a_dead_letter_that_is_not_taken_keeps_the_consumer_at_its_record(
     assert [each.value() for each in letters(broker, dead, 4)] == [b"bad %d" % number for number in (1, 3, 4, 6)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("room", "headers", "key", "lacks"),
     [

@@ -14,6 +14,8 @@ from payload_stores.testing.faults import Kind
 from serde_chain import Consumer, Producer, SerializationError
 from serde_chain.testing.services import KafkaBroker
 
+pytestmark = pytest.mark.full
+
 RECORDS = 150
 TOXICS = (
     Toxic("latency", probability=0.2, seconds=0.02),

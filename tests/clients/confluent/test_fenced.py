@@ -89,6 +89,7 @@ def fenced(broker: KafkaBroker, topic: str, way: str, told: Told) -> Producer:
     return producer
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("way", WAYS)
 def test_each_call_raises_what_the_client_raises_and_each_callback_is_called(
@@ -138,6 +139,7 @@ def test_a_commit_says_so_as_well_where_a_payload_came_too_late(broker: KafkaBro
     assert not list(MemoryStore().list(topic)), "the one that fences has aborted the transaction"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", CALLS)
 def test_nothing_is_kept_of_it(broker: KafkaBroker, topic: str, call: str) -> None:
     """confluent_kafka keeps for ever what a callback has raised: without the frames that it has passed."""

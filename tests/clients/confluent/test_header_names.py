@@ -48,6 +48,7 @@ print([found, consumer.skipped])
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["poll", "consume", "consume_arrow"])
 def test_names_that_are_not_utf_8_stop_no_consumer(broker: KafkaBroker, new_topic: "NewTopic", way: str) -> None:
     topic, dead = new_topic(), new_topic()

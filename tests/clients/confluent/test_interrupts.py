@@ -43,6 +43,7 @@ def take(consumer: Consumer, how: str) -> list[Any]:
 
 
 # Records without headers go the fast way.
+@pytest.mark.full
 @pytest.mark.parametrize("headers", [True, False])
 @pytest.mark.parametrize("how", ["poll", "consume", "arrow"])
 def test_what_was_not_handed_over_comes_with_the_next_call(
@@ -69,6 +70,7 @@ def test_what_was_not_handed_over_comes_with_the_next_call(
     assert interrupts > COUNT * 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("headers", [True, False])
 def test_ways_of_reading_may_change_after_an_interrupt(
     broker: KafkaBroker, topic: str, new_consumer: "NewConsumer", *, headers: bool

@@ -8,6 +8,8 @@ import pytest
 
 from serde_chain.testing.services import KafkaBroker, S3Server
 
+pytestmark = pytest.mark.full
+
 PAYLOADS, PAYLOAD_BYTES = 48, 20_000_000
 BUFFER_BYTES = 128 << 20
 BESIDE_BYTES = 64 << 20

@@ -61,6 +61,7 @@ def odd_payloads(store: PayloadStore, topic: str) -> list[str]:
     return [large, empty, other, replaced, elsewhere]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", PASSING)
 @pytest.mark.parametrize(("reference_format", "in_columns"), WAYS)
 @pytest.mark.parametrize("name", STORES)
@@ -110,6 +111,7 @@ def test_no_placeholder_stops_a_consumer(  # noqa: PLR0917, fixtures
     store.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", PASSING)
 @pytest.mark.parametrize("case", VALUES, ids=lambda case: case.name)
 def test_no_value_stops_a_consumer(  # noqa: PLR0917, fixtures

@@ -229,6 +229,7 @@ def is_committed(producer: Producer) -> bool:
     return True
 
 
+@pytest.mark.full
 def test_ctrl_c_at_any_point_of_a_commit(
     topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer", fetch: "Fetch", store: KafkaStore
 ) -> None:

@@ -29,6 +29,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chains", CHAINS)
 def test_both_ways_give_the_same(
     topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer", chains: str

@@ -254,6 +254,7 @@ PROTOCOLS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_group_hands_each_record_over_once_while_members_come_and_go(
     broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", store: Gate, protocol: str
@@ -459,6 +460,7 @@ def test_a_chain_without_large_messages_fetches_nothing_ahead(
         assert consumer._window.count() == 1
 
 
+@pytest.mark.full
 def test_a_window_that_is_full_grows_no_more_while_the_group_is_served(
     broker: KafkaBroker, topic: str, new_consumer: "NewConsumer", store: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

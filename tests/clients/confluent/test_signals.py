@@ -85,6 +85,7 @@ def configured(chain: str, side: str, folder: "Path") -> tuple[dict[str, Any], l
     return {**config, **({f"value.{side}": name} if name else {})}, headers
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("how", WAYS)
 def test_no_record_is_lost_or_doubled_when_signals_end_the_waiting_call(  # noqa: PLR0917, fixtures
@@ -149,6 +150,7 @@ STARTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("start", STARTS)
 def test_a_signal_during_the_first_contact_with_a_partition(

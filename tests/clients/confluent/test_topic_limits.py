@@ -116,6 +116,7 @@ def test_answers_are_kept_for_a_time(broker: KafkaBroker, new_topic: "NewTopic")
     assert kept.find(topic).max_bytes == 6000
 
 
+@pytest.mark.full
 def test_what_was_known_is_used_when_nobody_answers(
     broker: KafkaBroker, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

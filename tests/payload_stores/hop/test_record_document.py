@@ -145,6 +145,7 @@ def test_headers_in_headers_in_headers() -> None:
             load(with_headers(4, nested(depth)), 100_000)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("element", [b"\3%d\0\5\0\0\0\0", b"\4%d\0\5\0\0\0\0", b"\n%d\0"])
 def test_memory_of_what_describes_a_message(element: bytes) -> None:
     count = MAX_METADATA_BYTES // (len(element) + 5)

@@ -303,6 +303,7 @@ def test_a_topic_that_was_made_anew(broker: KafkaBroker, store: KafkaStore, payl
     assert store.download(new) == DATA[::-1]
 
 
+@pytest.mark.full
 def test_compaction_removes_what_was_deleted_and_nothing_else(
     broker: KafkaBroker, new_topic: "NewTopic", new_store: "NewStore"
 ) -> None:

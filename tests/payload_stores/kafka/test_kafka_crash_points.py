@@ -12,6 +12,8 @@ from serde_chain.testing.chaos.points import kill_at
 from serde_chain.testing.services import KafkaBroker
 from tests.payload_stores.kafka.test_bad_input import DATA
 
+pytestmark = pytest.mark.full
+
 _STEP = 17  # of some hundred points; each is a process of its own, and a producer that logs in
 
 

@@ -31,6 +31,7 @@ def store(mortal: KafkaBroker) -> Iterator[KafkaStore]:
     store.close()
 
 
+@pytest.mark.full
 def test_a_broker_that_is_killed_and_comes_back(mortal: KafkaBroker, store: KafkaStore) -> None:
     before = [store.publish("t", DATA) for _ in range(2)]
     assert store.download(before[0]) == DATA
@@ -53,6 +54,7 @@ def test_a_broker_that_is_killed_and_comes_back(mortal: KafkaBroker, store: Kafk
     assert store.download(store.publish("t", DATA[::-1])) == DATA[::-1]
 
 
+@pytest.mark.full
 def test_a_broker_that_is_killed_under_way(mortal: KafkaBroker, store: KafkaStore) -> None:
     """What was published is there afterwards; what was not is an error, or there as well."""
     payloads = [os.urandom(3_000_000) for _ in range(40)]

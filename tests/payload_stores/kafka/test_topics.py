@@ -85,11 +85,14 @@ def test_a_payload_is_as_durable_as_its_record(
     assert not own.items() & found[plain].items()
 
 
-def test_a_topic_that_is_not_there_yet_gets_the_brokers_defaults(broker: KafkaBroker, new_store: "NewStore") -> None:
-    topic = f"later-{uuid.uuid4().hex}"
+def test_a_topic_that_is_not_there_yet_gets_the_brokers_defaults(
+    broker: KafkaBroker, topic: str, new_store: "NewStore"
+) -> None:
+    default = int(settings(broker, topic)["retention.ms"])
+    later = f"later-{uuid.uuid4().hex}"
     store = new_store(**{"kafka.payload.topic": "{topic}.payloads"})
-    store.publish(topic, b"data")
-    assert int(settings(broker, f"{topic}.payloads")["retention.ms"]) == 7 * DAY * 12 // 10
+    store.publish(later, b"data")
+    assert int(settings(broker, f"{later}.payloads")["retention.ms"]) == default * 12 // 10
 
 
 def test_a_retention_that_is_set(broker: KafkaBroker, new_topic: "NewTopic", new_store: "NewStore") -> None:
@@ -104,7 +107,8 @@ def test_a_retention_that_is_set(broker: KafkaBroker, new_topic: "NewTopic", new
 def test_a_retention_that_is_too_short_is_told_with_both_figures_once(
     new_topic: "NewTopic", new_store: "NewStore", caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic, compacted = new_topic(), new_topic(1, {"cleanup.policy": "compact"})
+    topic = new_topic(1, {"retention.ms": str(7 * DAY)})
+    compacted = new_topic(1, {"cleanup.policy": "compact"})
     payloads = new_topic(1, {"retention.ms": str(DAY), "retention.bytes": "1000000"})
     store = new_store(**{"kafka.payload.topic": payloads})
     with caplog.at_level(logging.WARNING, "payload_stores.kafka"):

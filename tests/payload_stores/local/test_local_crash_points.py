@@ -10,6 +10,8 @@ from payload_stores.local import LocalStore
 from serde_chain.testing.chaos.cluster import Child
 from serde_chain.testing.chaos.points import kill_at
 
+pytestmark = pytest.mark.full
+
 DATA = bytes(range(256)) * 40
 _MOST_POINTS = 1_000
 

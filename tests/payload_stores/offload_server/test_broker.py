@@ -176,6 +176,7 @@ def test_server_by_the_brokers_acls(own_broker: KafkaBroker, new_message: NewMes
             assert bob.get(message.path).status_code == 200
 
 
+@pytest.mark.full
 def test_health_while_the_broker_is_away() -> None:
     with OffloadServer(broker=DOWN) as server:
         answer = httpx2.get(server.url + "/health", timeout=30)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.payload_stores.offload_server.conftest import Message, NewMessage
 
+pytestmark = pytest.mark.full
+
 SIZE = 100_000_000
 BLOCK = 1_000_000
 MIB = 1 << 20

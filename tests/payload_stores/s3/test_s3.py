@@ -341,6 +341,7 @@ def test_content_that_is_there_is_not_uploaded_again(store: S3Store) -> None:
     assert made == ["HeadObject"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [0, 1000, LARGE])
 def test_content_that_is_old_is_copied_onto_itself(config: dict[str, object], size: int) -> None:
     store = opened(config, **{"large.message.grace.ms": 3000})
@@ -437,6 +438,7 @@ def test_an_open_payload_that_is_deleted(store: S3Store) -> None:
 # Memory
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("threshold", [1 << 30, 16 << 20], ids=["one request", "parts"])
 def test_memory_in_a_process_of_its_own(s3_server: S3Server, bucket: str, threshold: int) -> None:
     config = {**s3_server.store_config(bucket), "s3.multipart.threshold.bytes": threshold}

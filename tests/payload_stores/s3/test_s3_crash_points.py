@@ -14,6 +14,8 @@ from payload_stores.s3 import S3Store
 from serde_chain.testing.chaos.cluster import Child
 from serde_chain.testing.services import S3Server
 
+pytestmark = pytest.mark.full
+
 PART = 5 << 20
 DATA = bytes(range(256)) * (17 * (1 << 20) // 256)  # three parts
 PARTS = {"s3.multipart.threshold.bytes": PART}

@@ -265,6 +265,7 @@ def test_an_object_that_is_replaced_while_it_is_read(store: S3Store, bucket: str
             store.download(reference)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [

@@ -79,6 +79,7 @@ def test_all_of_a_record_is_kept(
     assert read(target, copy) == read(config, source)
 
 
+@pytest.mark.full
 def test_an_old_checkpoint_writes_nothing_twice(
     *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_an_old_checkpoint_writes_nothing_twice(
     assert read(target, copy) == read(config, source)
 
 
+@pytest.mark.full
 def test_a_transaction_that_a_killed_task_has_left_open(
     *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_transaction_that_a_killed_task_has_left_open(
     assert read(target, copy) == read(config, source)
 
 
+@pytest.mark.full
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_before(
     *,
     spark: SparkSession,
@@ -136,6 +139,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_before(
         migrate(spark, config, target, source, copy, checkpoint=checkpoint)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["s3", "objects", "kafka"])
 def test_to_other_stores_and_formats(
     *,
@@ -162,6 +166,7 @@ def test_to_other_stores_and_formats(
     assert read(target, copy) == read(config, source)
 
 
+@pytest.mark.full
 def test_keys_and_stages_inside_stay_as_they_are(
     spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path
 ) -> None:
@@ -184,6 +189,7 @@ def test_keys_and_stages_inside_stay_as_they_are(
     assert sorted(copied, key=lambda record: record[0]) == sorted(expected, key=lambda record: record[0])
 
 
+@pytest.mark.full
 def test_what_is_not_committed_is_not_migrated(
     *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path
 ) -> None:
@@ -210,6 +216,7 @@ def unreadable(config: Config, new_topic: "NewTopic", send: Send) -> str:
     return topic
 
 
+@pytest.mark.full
 def test_a_record_that_cannot_be_read_ends_it(
     *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path, unreadable: str
 ) -> None:
@@ -225,6 +232,7 @@ def test_a_record_that_cannot_be_read_ends_it(
     assert [value for _, value, _, _ in read(target, copy)[0]] == [payload(0), payload(2)]
 
 
+@pytest.mark.full
 def test_a_record_that_cannot_be_read_is_a_dead_letter(
     *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path, unreadable: str
 ) -> None:
@@ -256,6 +264,7 @@ def test_what_cannot_be_migrated(
         migrate(spark, config, target, source, new_topic(1), checkpoint=checkpoint)
 
 
+@pytest.mark.full
 def test_a_store_that_fails_ends_it_and_it_goes_on(
     *,
     spark: SparkSession,
@@ -280,6 +289,7 @@ def test_a_store_that_fails_ends_it_and_it_goes_on(
     assert len(stored(store, source)) == 5
 
 
+@pytest.mark.full
 def test_a_target_broker_that_goes_down_and_comes_back(
     *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
 ) -> None:

@@ -32,6 +32,8 @@ from tests.spark.jobs.test_migrate import read
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def target(config: Config, tmp_path: Path) -> Config:

@@ -2,8 +2,8 @@
 
 Spark's sink gives each record at least once. So what holds is: the topic that is written has every record of the one
 that is read, as it should be, and nothing else; a batch that was killed is there again, from its beginning; and the
-records that a run writes to a partition stand in order. ``SERDE_CHAIN_STREAM_KILLS=10`` for more kills than `make test`
-has.
+records that a run writes to a partition stand in order. ``SERDE_CHAIN_STREAM_KILLS=10`` for more kills than
+`make test-all` has.
 """
 
 import json
@@ -28,6 +28,8 @@ from tests.spark.jobs.test_migrate import read
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
+
+pytestmark = pytest.mark.full
 
 KILLS = int(os.environ.get("SERDE_CHAIN_STREAM_KILLS", "2"))
 PARTITIONS = 3

@@ -115,6 +115,7 @@ def test_open_aborted_and_committed_transactions_are_in_use(
     under_way.commit_transaction(30)
 
 
+@pytest.mark.full
 def test_keys_are_in_use_whatever_the_configuration_names(
     spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
 ) -> None:
@@ -160,6 +161,7 @@ def test_what_was_renewed_after_the_listing_stays(
     assert [json.loads(line)["reference"] for line in report.manifest.read_text().splitlines()] == [gone]
 
 
+@pytest.mark.full
 def test_what_came_to_the_topic_after_it_was_read_stays(
     spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
 ) -> None:
@@ -368,6 +370,7 @@ def settings_of(kind: str, server: S3Server, bucket: str) -> Config:
     return settings.get(kind, {})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["s3", "objects", "kafka"])
 def test_other_stores(
     *, spark: SparkSession, config: Config, topic: str, send: Send, kind: str, s3_server: S3Server, bucket: str
@@ -386,6 +389,7 @@ def test_other_stores(
     store.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["s3", "objects"])
 def test_executors_list_whatever_ids_begin_with(
     *, spark: SparkSession, config: Config, topic: str, send: Send, kind: str, s3_server: S3Server, bucket: str
@@ -404,6 +408,7 @@ def test_executors_list_whatever_ids_begin_with(
         assert stored(store, topic) == used
 
 
+@pytest.mark.full
 def test_a_store_that_executors_cannot_list(
     spark: SparkSession, config: Config, topic: str, s3_server: S3Server
 ) -> None:
@@ -475,6 +480,7 @@ def test_a_store_that_fails_leaves_the_rest(
         sweep(spark, config, topic, grace_ms=0, delete=True)
 
 
+@pytest.mark.full
 def test_the_login_reaches_the_broker_and_no_plan(
     *, spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore, broker: KafkaBroker
 ) -> None:
@@ -489,6 +495,7 @@ def test_the_login_reaches_the_broker_and_no_plan(
     assert "admin-secret" not in shown
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(2))
 def test_rounds_of_producing_deleting_and_sweeping(
     *, spark: SparkSession, config: Config, new_topic: "NewTopic", store: PayloadStore, broker: KafkaBroker, seed: int
@@ -552,6 +559,7 @@ class Breaking(LocalStore):
         super().delete(reference)
 
 
+@pytest.mark.full
 def test_a_store_that_goes_away_while_it_is_deleted_from(
     *, spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore, tmp_path: Path
 ) -> None:
@@ -605,6 +613,7 @@ def test_a_store_that_lists_late(
     assert missed in stored(store, topic)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moment", ["records to read", "orphans so far"])
 def test_a_topic_that_is_emptied_meanwhile(
     *,
@@ -665,6 +674,7 @@ def test_a_log_that_ends_with_a_mark_that_is_no_record(
     assert (report.live, report.deleted) == (1, 1)
 
 
+@pytest.mark.full
 def test_a_listing_that_executors_have_lost_ends_the_sweep(
     *, spark: SparkSession, config: Config, s3_server: S3Server, bucket: str, topic: str, folder: Path
 ) -> None:

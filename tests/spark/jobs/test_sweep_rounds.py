@@ -1,6 +1,6 @@
 """Sweeps beside all that changes topics at once: none deletes a payload that a readable record refers to.
 
-``SERDE_CHAIN_SWEEP_ROUNDS=1000`` and ``SERDE_CHAIN_SWEEP_SEED`` for more than `make test` has.
+``SERDE_CHAIN_SWEEP_ROUNDS=1000`` and ``SERDE_CHAIN_SWEEP_SEED`` for more than `make test-all` has.
 """
 
 import os
@@ -27,6 +27,8 @@ from tests.spark.jobs.conftest import Config, payload, stored
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
+
+pytestmark = pytest.mark.full
 
 ROUNDS = int(os.environ.get("SERDE_CHAIN_SWEEP_ROUNDS", "20"))
 SEED = int(os.environ.get("SERDE_CHAIN_SWEEP_SEED", "14"))

@@ -22,6 +22,8 @@ from tests.spark.jobs.conftest import Config, payload
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.full
+
 _DAY = dt.timedelta(days=1)
 
 

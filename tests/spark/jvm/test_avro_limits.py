@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 
 # Java's options are those of a process.

@@ -83,6 +83,7 @@ def plan_of(frame: DataFrame) -> str:
     return shown.getvalue()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
 @pytest.mark.parametrize("stages", ["avro, large-message", "avro"])
 def test_decode_gives_what_the_other_engine_gives(spark: SparkSession, config: Config, mode: str, stages: str) -> None:
@@ -97,6 +98,7 @@ def test_decode_gives_what_the_other_engine_gives(spark: SparkSession, config: C
     assert ("ArrowEvalPython" in plan) == (stages != "avro")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("framing", ["none", "single-object"])
 def test_records_that_cannot_be_read(spark: SparkSession, config: Config, framing: str) -> None:
     config |= {"avro.framing": framing}
@@ -122,6 +124,7 @@ def test_records_that_cannot_be_read(spark: SparkSession, config: Config, framin
             records.where(f"offset in (0, {at})").transform(decode(config, engine="native")).collect()
 
 
+@pytest.mark.full
 def test_a_payload_that_is_gone(spark: SparkSession, config: Config) -> None:
     records = kafka(spark, good(config))
     for path in Path(config["local.path"]).rglob("*"):
@@ -183,6 +186,7 @@ def test_several_schema_ids(
         records.transform(decode(reading, engine="native"))
 
 
+@pytest.mark.full
 def test_bad_records_with_a_registry(
     spark: SparkSession, registry: SchemaRegistry, config: Config, new_topic: "NewTopic"
 ) -> None:
@@ -213,6 +217,7 @@ def test_a_registry_that_is_down_when_the_query_is_planned(config: Config) -> No
         explain(config, topics="alerts", engine="native")
 
 
+@pytest.mark.full
 def test_a_schema_that_is_registered_while_a_stream_runs(  # noqa: PLR0917  fixtures
     spark: SparkSession,
     broker: KafkaBroker,
@@ -276,6 +281,7 @@ def test_explain(config: Config, change: Config, reason: str) -> None:
     assert re.match(f"value: {reason}", explain(config)), explain(config)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("calendar", ["LEGACY", "EXCEPTION"])
 def test_old_dates_whatever_the_session_does_to_those_in_files(spark: SparkSession, calendar: str) -> None:
     schema = {
@@ -322,6 +328,7 @@ def test_engines() -> None:
         decode({"value.deserializer": "string"}, engine="nativ")
 
 
+@pytest.mark.full
 def test_all_fields_may_be_null(spark: SparkSession, config: Config) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "int"]}]}
     config |= {"avro.schema": schema, "value.deserializer": "avro"}
@@ -337,6 +344,7 @@ def test_all_fields_may_be_null(spark: SparkSession, config: Config) -> None:
         records.select(deserialize("value", None, config, engine="native", offset=functions.col("offset"))).collect()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", [("flux", "Flux"), ("__serde_chain_readable", "id")])
 @pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
 def test_names_that_are_one_to_spark(spark: SparkSession, config: Config, names: tuple[str, str], mode: str) -> None:

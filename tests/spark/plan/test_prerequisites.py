@@ -140,6 +140,7 @@ def printed(environment: Environment, folder: Path, *added: Path, submit: str = 
     return done.stdout.splitlines()
 
 
+@pytest.mark.full
 def test_added_files(installed: Callable[[str], Environment], archive: Path, tmp_path: Path) -> None:
     workers = installed("pyarrow")
     on_the_driver, in_the_workers, read = printed(workers, tmp_path, archive)
@@ -149,11 +150,13 @@ def test_added_files(installed: Callable[[str], Environment], archive: Path, tmp
     assert read == "it is read"
 
 
+@pytest.mark.full
 def test_files_of_the_command_line(installed: Callable[[str], Environment], archive: Path, tmp_path: Path) -> None:
     submit = shlex.join(["--py-files", str(archive)])
     assert printed(installed("pyarrow"), tmp_path, submit=submit) == ["it is read"]
 
 
+@pytest.mark.full
 def test_workers_without_pyarrow(
     spark: SparkSession, installed: Callable[[str], Environment], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def test_parts_count_for_every_record_and_block() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.full
 def test_large_schemas_that_come_with_records_are_not_held() -> None:
     def of(number: int) -> bytes:
         fields = [{"name": f"a{at}", "type": ["null", "int"]} for at in range(3000)]

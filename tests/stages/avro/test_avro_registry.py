@@ -274,6 +274,7 @@ def test_an_unknown_id_is_said(reader: Make, topic: str, prefix: bytes) -> None:
     assert caught.value.about_record
 
 
+@pytest.mark.full
 def test_an_unknown_guid_is_not_the_records_fault_where_there_is_no_registry(
     registry: SchemaRegistry, topic: str
 ) -> None:

@@ -101,6 +101,7 @@ def test_records_are_those_of_the_java_library(
     assert ctx.headers == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FORMATS)
 def test_ids(settings: dict[str, Any], name: str) -> None:
     base = b"s3://my-bucket/pre/fix/my-topic/values/"
@@ -134,6 +135,7 @@ def test_the_threshold_itself_is_offloaded(memory: dict[str, Any]) -> None:
     assert write(bytes(100), context()) == bytes(100)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("codec", NAMES)
 def test_compression(settings: dict[str, Any], name: str, codec: str) -> None:

@@ -276,6 +276,7 @@ def test_formats_without_size_and_digest(store: FaultyStore, name: str, codec: s
     assert handle_of(*chains(store, **formats), b"small").read() == b"small"
 
 
+@pytest.mark.full
 def test_two_gigabytes_are_read_in_less_than_32_mib(tmp_path: Path) -> None:
     """In a process of its own, by what the kernel says."""
     config = {STORE: "local", "local.path": str(tmp_path), "large.message.max.payload.bytes": 4 << 30}

@@ -77,6 +77,7 @@ def test_all_objects_are_refused(store: S3Store, status: int, code: str) -> None
     assert not caught.value.about_record
 
 
+@pytest.mark.full
 def test_a_folder_that_is_refused_to_readers_of_another_topic(store: S3Store) -> None:
     refused = store.publish("secret", b"refused")
     store.publish("secret", b"another")

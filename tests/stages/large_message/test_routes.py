@@ -354,6 +354,7 @@ def test_two_stores_through_the_broker(broker: KafkaBroker, topic: str, config: 
     assert [*(tmp_path / "plain").iterdir(), *(tmp_path / "images").iterdir()] == []
 
 
+@pytest.mark.full
 def test_check_config_shows_which_topic_goes_where(config: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     config |= {

@@ -422,6 +422,7 @@ def test_a_store_that_was_given_up_gets_nothing_more() -> None:
 # Memory
 
 
+@pytest.mark.full
 def test_two_gigabytes_take_less_than_32_mib(tmp_path: Path) -> None:
     """In a process of its own, by what the kernel says."""
     program = f"""

@@ -246,6 +246,7 @@ def test_every_value_arrives(sample: tuple[Any, list[tuple[bytes, Any]]]) -> Non
     assert read(reader(schema), *(encoded for encoded, _ in values)) == [expected for _, expected in values]
 
 
+@pytest.mark.full
 @settings(max_examples=examples(200))
 @given(samples(), st.data())
 def test_every_value_arrives_in_another_schema(

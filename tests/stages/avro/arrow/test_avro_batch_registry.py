@@ -115,6 +115,7 @@ def test_foreign_and_truncated_bytes_are_told_and_the_rest_is_read(registry: Sch
         assert result.values.to_pylist() == expected
 
 
+@pytest.mark.full
 def test_known_ids_are_read_without_the_registry(topic: str) -> None:
     with SchemaRegistry() as own:
         values, _, expected = mixed(own, topic)
