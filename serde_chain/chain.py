@@ -388,7 +388,7 @@ class _StageTransfer(Transfer[Any]):
         self._at = at
         self._transfer = transfer
         self._ctx = ctx
-        self.size, self.key = transfer.size, transfer.key
+        self.size, self.key, self.within_call = transfer.size, transfer.key, transfer.within_call
 
     def run(self) -> Any:
         return self._do(self._transfer.run)

@@ -23,7 +23,7 @@ from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
-from serde_chain.transfer import Transfer, finish, then
+from serde_chain.transfer import Transfer, answer, finish, then
 
 __all__ = ["Decoded", "Decoder", "Encoded", "Encoder", "Record", "RecordCodec", "frozen"]
 
@@ -133,9 +133,10 @@ class Encoder:
         return then(self._key_step(record, headers), lambda key: _awaited(self._with_key(record, headers, key)))
 
     def encode_key_now(self, record: Record) -> Encoded:
-        """As :meth:`encode`, but the key's transfers run on the spot, and the value may still be a transfer.
+        """As :meth:`encode`, but the key's transfers run on the spot, and the value may still be one of a payload.
 
-        For clients that report a failed upload with the record's key and headers.
+        For clients that raise what is wrong with a configuration, and report a failed upload with the record's key
+        and headers.
 
         Args:
             record: The record.
@@ -145,7 +146,8 @@ class Encoder:
         """
         headers = _own(record.headers)
         key = record.key if self._key is None else finish(self._key_step(record, headers))
-        return self._with_key(record, headers, key)
+        encoded = self._with_key(record, headers, key)
+        return encoded._replace(value=answer(encoded.value)) if isinstance(encoded.value, Transfer) else encoded
 
     def _key_step(self, record: Record, headers: list[Any]) -> Any:
         topic, _, key, _, partition, timestamp, _ = record

@@ -7,21 +7,22 @@ of a reader. So the protocol is written once and driven in several ways, as http
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Transfer", "finish", "then"]
+__all__ = ["Transfer", "answer", "finish", "then"]
 
 T = TypeVar("T")
 
 
-class Transfer(ABC, Generic[T]):
+class Transfer(Generic[T]):  # no ABC: isinstance() takes four times as long, for each stage of each record
     """One step of I/O between two steps of a chain.
 
     Attributes:
         size: Bytes that the transfer holds or will return; None where that is not known. For bounds on memory.
         key: Transfers with equal keys have equal results, so one run can serve them all; None otherwise.
+        within_call: Whether it is done before a producer's call returns, which raises its error: a question about the
+            configuration, such as the id of a schema, and no payload.
 
     Example:
         >>> from serde_chain import RecordContext, SerializerChain
@@ -36,8 +37,8 @@ class Transfer(ABC, Generic[T]):
 
     size: int | None = None
     key: Hashable | None = None
+    within_call: bool = False
 
-    @abstractmethod
     def run(self) -> T:
         """Do it, within the deadline of its stage. Blocks, and is safe in any thread: it touches no record.
 
@@ -48,6 +49,7 @@ class Transfer(ABC, Generic[T]):
             SerializationError: It failed. A stage's own transfer may raise a PayloadStoreError instead, which a chain
                 turns into one of these.
         """
+        raise NotImplementedError
 
     def work(self) -> T:
         """Do it without a deadline, for a driver that has one for several transfers together."""
@@ -74,7 +76,6 @@ class Transfer(ABC, Generic[T]):
         """
         return None
 
-    @abstractmethod
     def resume(self, result: T, /) -> Any:
         """Go on with the record, in the thread to which it belongs: headers are written here.
 
@@ -87,6 +88,7 @@ class Transfer(ABC, Generic[T]):
         Raises:
             SerializationError: The record cannot go on.
         """
+        raise NotImplementedError
 
 
 def then(step: Any, go_on: Callable[[Any], Any]) -> Any:
@@ -105,7 +107,7 @@ class _Then(Transfer[Any]):
     def __init__(self, transfer: Transfer[Any], go_on: Callable[[Any], Any]) -> None:
         self._transfer = transfer
         self._go_on = go_on
-        self.size, self.key = transfer.size, transfer.key
+        self.size, self.key, self.within_call = transfer.size, transfer.key, transfer.within_call
 
     def run(self) -> Any:
         return self._transfer.run()
@@ -134,5 +136,23 @@ def finish(step: Any) -> Any:
         b'data'
     """
     while isinstance(step, Transfer):
+        step = step.resume(step.run())
+    return step
+
+
+def answer(step: Any) -> Any:
+    """Run transfers on the spot that belong into a producer's call; the first other one is left to the caller.
+
+    Args:
+        step: What a ``begin`` or a ``resume`` returned.
+
+    Returns:
+        The data, or a transfer.
+
+    Example:
+        >>> answer(b"data")
+        b'data'
+    """
+    while isinstance(step, Transfer) and step.within_call:
         step = step.resume(step.run())
     return step

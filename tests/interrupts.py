@@ -5,6 +5,7 @@ instructions. Real signals meet few of these points and never the same twice. He
 """
 
 import dis
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,9 +69,11 @@ def interrupted_at(
         return step
 
     before = sys.gettrace()
+    gc.disable()  # it would end clients of other tests here, and an interrupt in their __del__ reaches nobody
     sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for one when a trace is set, not later
     sys.settrace(enter)
     try:
         yield
     finally:
+        gc.enable()
         sys.settrace(before)

@@ -11,9 +11,11 @@ from payload_stores.options import Option, boolean, text
 from payload_stores.plugins import require
 from serde_chain.base import Stage
 from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
-from serde_chain.record import Context
+from serde_chain.lookups import Lookups
+from serde_chain.record import Context, RecordContext, set_header
 from serde_chain.schemas import schema_id
 from serde_chain.schemas.schema_id import SchemaKey
+from serde_chain.transfer import Transfer
 
 __all__ = [
     "CONFLUENT",
@@ -316,6 +318,20 @@ class SchemaFrame(NamedTuple):
     prefix: bytes
     header: tuple[str, bytes] | None
 
+    def put(self, encoded: bytes, ctx: Context | None) -> bytes:
+        """Name the schema in a record.
+
+        Args:
+            encoded: The record's bytes.
+            ctx: The record around it.
+
+        Returns:
+            The bytes, with what stands in front of them.
+        """
+        if self.header is not None:
+            set_header(ctx, *self.header)
+        return self.prefix + encoded
+
 
 def frame_of(registered: RegisteredSchema, framing: str, *, is_key: bool, indexes: bytes = b"") -> SchemaFrame:
     """How records of a schema name it.
@@ -341,20 +357,29 @@ class PerTopic(Generic[T]):
     """Answers of the registry, which is asked once per topic.
 
     Args:
-        ask: Asks for it, by the context of a record; what it raises is not remembered.
+        ask: Asks for it, by the context of a record.
     """
 
     def __init__(self, ask: Callable[[Context | None], T]) -> None:
         self._ask = ask
-        self._known: dict[object, T] = {}
+        # That a subject has no schema is the configuration's fault, which may be mended at once.
+        self._answers: Lookups[str | None, T] = Lookups(refused_s=0)
+        self._known = self._answers.known
+
+    def known(self, ctx: Context | None) -> T | None:
+        """The answer for a record's topic; None if the registry has to be asked first."""
+        return self._known.get(None if ctx is None else ctx.topic)
 
     def of(self, ctx: Context | None) -> T:
-        """The answer for a record's topic."""
+        """The answer for a record's topic, asked for on the spot unless it is known."""
+        return self._answers.get(None if ctx is None else ctx.topic, lambda: self._ask(ctx))
+
+    def transfer(self, ctx: Context | None, go_on: Callable[[T], Any]) -> Transfer[T]:
+        """The question for a record's topic, as a transfer."""
         topic = None if ctx is None else ctx.topic
-        answer = self._known.get(topic)
-        if answer is None:
-            answer = self._known[topic] = self._ask(ctx)
-        return answer
+        # The record's payload is not held while others wait for the answer: its key and headers do not count.
+        asking = None if ctx is None else RecordContext(ctx.topic, ctx.field)
+        return self._answers.transfer(topic, lambda: self._ask(asking), go_on)
 
 
 def framing_of(

@@ -119,9 +119,7 @@ class Batches:
         if apart:  # small records alone, the usual case, need no thread
             begun = await elsewhere(lambda: [self._try(record, partial(self._begin, record)) for record in apart])
             fetched = self._within_bounds(begun)
-        decode = partial(
-            self._turns.do, lambda: [self._try(record, partial(self._decode, record)) for record in others]
-        )
+        decode = partial(self._turns.do, lambda: [self._try(record, partial(self._begin, record)) for record in others])
         is_quick = len(others) <= _FEW and self._turns.is_quick(0)
         outcomes = {
             id(record): outcome
@@ -129,7 +127,9 @@ class Batches:
         }
         if self._pace.is_over():
             await asyncio.sleep(0)
-        for record, step in zip(apart, fetched, strict=False):
+        # Small records have no payloads; their schema may have to be asked for.
+        asking = [(record, outcomes[id(record)]) for record in others if isinstance(outcomes[id(record)], Transfer)]
+        for record, step in (*asking, *zip(apart, fetched, strict=False)):
             outcomes[id(record)] = await self._end(record, step)
         return outcomes
 
@@ -157,6 +157,8 @@ class Batches:
 
     async def _end(self, record: Record, step: Any) -> Record | Exception:
         """Wait for a record's payloads, if it has any, and decode it."""
+        if self._prefetch is None and isinstance(step, Transfer):
+            step = await elsewhere(self._try, record, partial(finish, step))
         while isinstance(step, (Ahead, Transfer)):
             [ahead] = [step] if isinstance(step, Ahead) else self._fetching.add([step])
             try:
@@ -209,9 +211,6 @@ class Batches:
             error.record = record
             error.topic, error.partition, error.offset = record.topic, record.partition, record.offset
         return error
-
-    def _decode(self, record: Record) -> Any:
-        return finish(self._begin(record))
 
     def _begin(self, record: Record) -> Any:
         """Decode a record, up to its first payload to fetch."""

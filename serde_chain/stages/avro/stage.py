@@ -19,10 +19,12 @@ from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
+from serde_chain.lookups import Lookups
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.parts import MAX_PARTS, PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
+from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     PerTopic,
     RegisteredSchema,
@@ -37,6 +39,7 @@ from serde_chain.stages.avro.container import FileWriter, Write, only_record, pa
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
+from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
@@ -80,6 +83,7 @@ _MAX_SCHEMAS: Final = 100
 _LONGEST_REMEMBERED: Final = 1 << 16
 _TYPE: Final = "AVRO"
 _TOLD: Final = 3  # problems of two schemas
+_MAX_DECODERS: Final = 10_000
 
 
 class _Writer(NamedTuple):
@@ -222,11 +226,18 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
-        if data is None:
-            return None
+        return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
+
+    def begin(self, data: Any, ctx: Context | None, /) -> Any:
+        """Write one object; a transfer asks the registry at a topic's first record."""
         if self.plain is not None:
             return self.plain(data)
-        writer = self._writers.of(ctx)
+        writer = self._writers.known(ctx)
+        if writer is None:
+            return self._writers.transfer(ctx, lambda writer: self._write_by(writer, data, ctx))
+        return self._write_by(writer, data, ctx)
+
+    def _write_by(self, writer: _Writer, data: Any, ctx: Context | None) -> bytes:
         encoded = writer.encode(data)
         if writer.header is not None:
             set_header(ctx, *writer.header)
@@ -327,6 +338,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self.header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._readers: dict[object, AvroReader] = {}
+        self._registered: Lookups[SchemaKey, AvroReader] = Lookups()
         self._arrow_reader = ARROW_READER.read(config)
         self._budget = Budget.read(config)
         self._decoders: dict[Any, Callable[..., Any]] = {}  # by what stands in front of records
@@ -366,12 +378,35 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one record."""
-        if data is None:
-            return None
+        return None if data is None else finish(self.begin(data, ctx))
+
+    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+        """Read one record; a transfer asks the registry for a schema that is not known yet."""
         if self._registry is None:
             return self.plain(data)
-        reader, start = self._locate(data, ctx)
+        key, start = self._named(data, ctx)
+        reader = self._registered.known.get(key)
+        if reader is None:
+            return self._question(key, lambda reader: reader.decode(data, start))
         return reader.decode(data, start)
+
+    def question(self, data: Buffer, ctx: Context | None) -> Transfer[AvroReader] | None:
+        """What has to be asked before a record can be read; None if its schema is known, or its name malformed.
+
+        Args:
+            data: The record; what stands in front of it is enough.
+            ctx: The record around it.
+        """
+        if self._registry is None:
+            return None
+        try:
+            key, _ = self._named(data, ctx)
+        except DecodeError:
+            return None
+        return None if key in self._registered.known else self._question(key, lambda reader: reader)
+
+    def _question(self, key: SchemaKey, go_on: Callable[[AvroReader], Any]) -> Transfer[AvroReader]:
+        return self._registered.transfer(key, partial(self._ask_for_reader, key), go_on)
 
     def locate(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """How to read a record by the schema that it names, and where it begins behind its framing.
@@ -424,20 +459,27 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _locate_registered(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """The reader for the schema that the header or the prefix names, and where the record begins."""
+        key, start = self._named(data, ctx)
+        return self._registered.get(key, partial(self._ask_for_reader, key)), start
+
+    def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, int]:
+        """The schema that the header or the prefix names, and where the record begins."""
         in_header = get_header(ctx, self.header_name)
         try:
             key, size = schema_id.split_confluent(data if in_header is None else in_header)
         except ValueError as error:
             raise DecodeError(str(error), hint="Was it written without a schema registry? See avro.framing") from error
-        reader = self._readers.get(key)
-        if reader is None:
-            registered = cast(SchemaRegistry, self._registry).get(key, _TYPE)
-            schema = _parse_registered(registered, named_by_record=True)
-            reader = self._reader(schema, registered=key if isinstance(key, int) else None)
-            self._readers[key] = reader
-            if isinstance(key, int):
-                self._decoders[schema_id.encode_id(key)] = reader.decode
-        return reader, 0 if in_header is not None else size
+        return key, 0 if in_header is not None else size
+
+    def _ask_for_reader(self, key: SchemaKey) -> AvroReader:
+        registered = cast(SchemaRegistry, self._registry).get(key, _TYPE)
+        schema = _parse_registered(registered, named_by_record=True)
+        reader = self._reader(schema, registered=key if isinstance(key, int) else None)
+        if isinstance(key, int):
+            if len(self._decoders) >= _MAX_DECODERS:
+                self._decoders.clear()  # each is found again, by way of its reader
+            self._decoders[schema_id.encode_id(key)] = reader.decode
+        return reader
 
     def _read_single_object(self, data: Buffer) -> Any:
         reader, start = self._locate_single_object(data, None)

@@ -6,9 +6,6 @@ import base64
 import binascii
 import os
 import re
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -24,15 +21,11 @@ __all__ = [
     "OPTIONS",
     "ConfigurableKeyProvider",
     "KeyProvider",
-    "RememberedKeys",
     "key_provider",
 ]
 
 MIN_KEY_BYTES: Final = 32
 _MAX_FILE_BYTES: Final = 4096
-_MAX_KNOWN: Final = 256
-_MAX_UNKNOWN: Final = 4096
-_UNKNOWN_SECONDS: Final = 60
 
 _ITEM: Final = re.compile(r"\s*([^\s:=,]+)\s*[:=]\s*(.+?)\s*")
 _HEX: Final = re.compile(rf"(?:[0-9A-Fa-f]{{2}}){{{MIN_KEY_BYTES},}}")
@@ -124,47 +117,6 @@ class ConfiguredKeys:
     def ids(self) -> tuple[str, ...]:
         """All ids."""
         return tuple(self._keys)
-
-
-class RememberedKeys:
-    """A reader's memory of the keys that a provider returned or refused.
-
-    Ids come from records: any number of them may name one key with salts of their own, or one that does not exist.
-
-    Args:
-        provider: The provider.
-    """
-
-    def __init__(self, provider: KeyProvider) -> None:
-        self._provider = provider
-        self._known: OrderedDict[str, bytes] = OrderedDict()
-        # Until when each counts as unknown: a key may be added later.
-        self._unknown: OrderedDict[str, float] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def key(self, key_id: str) -> bytes:
-        """The key of an id; see :meth:`KeyProvider.key`."""
-        with self._lock:
-            known = self._known.get(key_id)
-            if known is not None:
-                self._known.move_to_end(key_id)
-                return known
-            if self._unknown.get(key_id, 0) > time.monotonic():
-                raise KeyError(key_id)
-        try:
-            key = self._provider.key(key_id)
-        except KeyError:
-            self._remember(self._unknown, key_id, time.monotonic() + _UNKNOWN_SECONDS, _MAX_UNKNOWN)
-            raise
-        self._remember(self._known, key_id, key, _MAX_KNOWN)
-        return key
-
-    def _remember(self, memory: OrderedDict[str, Any], key_id: str, value: object, most: int) -> None:
-        with self._lock:
-            memory[key_id] = value
-            memory.move_to_end(key_id)
-            if len(memory) > most:
-                memory.popitem(last=False)
 
 
 def key_provider(config: Mapping[str, object]) -> KeyProvider:

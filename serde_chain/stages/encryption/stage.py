@@ -15,8 +15,8 @@ import io
 import itertools
 import os
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple, cast
 
 from payload_stores.options import Option, choice, text
 from payload_stores.plugins import require
@@ -29,11 +29,13 @@ from serde_chain.errors import (
     MissingDependencyError,
     UnknownKeyError,
 )
+from serde_chain.lookups import Lookups
 from serde_chain.record import KEY, Context, topic_of
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.encryption import keys as encryption_keys
 from serde_chain.stages.encryption.envelope import GCM, NONCE_BYTES, SALT_BYTES, SIV, TAG_BYTES
-from serde_chain.stages.encryption.keys import MIN_KEY_BYTES, KeyProvider, RememberedKeys
+from serde_chain.stages.encryption.keys import MIN_KEY_BYTES, KeyProvider
+from serde_chain.transfer import finish
 
 __all__ = ["EncryptionDeserializer", "EncryptionSerializer"]
 
@@ -42,6 +44,8 @@ _INFO: Final = {GCM: b"serde-chain encrypt 1 gcm", SIV: b"serde-chain encrypt 1 
 _KEY_BYTES: Final = {GCM: 32, SIV: 64}
 _RECORDS_PER_SALT: Final = 1 << 20
 _REMEMBERED: Final = 256
+# A key may be added later.
+_UNKNOWN_SECONDS: Final = 60
 
 MODE: Final = Option("encryption.mode", choice(*_MODES), "gcm", doc="gcm, or siv: equal payloads become equal bytes")
 TOPIC: Final = Option("encryption.topic", text, None, doc="topic that is authenticated, if records are copied from it")
@@ -57,14 +61,17 @@ class _Encryption(Stage):
         self._provider: KeyProvider = encryption_keys.key_provider(config)
         self._topic = TOPIC.read(config)
 
-    def _make_cipher(self, mode: int, key_id: str, salt: bytes) -> Any:
-        hashes: Any = require("cryptography.hazmat.primitives.hashes", "encryption")
-        hkdf: Any = require("cryptography.hazmat.primitives.kdf.hkdf", "encryption")
-        key = self._provider.key(key_id)
+    def _ask_provider(self, key_id: str) -> bytes:
+        key = bytes(self._provider.key(key_id))
         if len(key) < MIN_KEY_BYTES:
             raise ConfigError(f"it has {len(key)} bytes, at least {MIN_KEY_BYTES} are needed")
+        return key
+
+    def _make_cipher(self, mode: int, key: bytes, salt: bytes) -> Any:
+        hashes: Any = require("cryptography.hazmat.primitives.hashes", "encryption")
+        hkdf: Any = require("cryptography.hazmat.primitives.kdf.hkdf", "encryption")
         derivation = hkdf.HKDF(algorithm=hashes.SHA256(), length=_KEY_BYTES[mode], salt=salt, info=_INFO[mode])
-        derived = derivation.derive(bytes(key))
+        derived = derivation.derive(key)
         return self._aead.AESGCM(derived) if mode == GCM else self._aead.AESSIV(derived)
 
     def _associated(self, head: bytes, ctx: Context | None) -> bytes:
@@ -94,19 +101,28 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
         self._mode = _MODES[MODE.read(config)]
         self.varies = f"Set {MODE.name} = siv for keys" if self._mode == GCM else None
         self._key_id = encryption_keys.key_to_write(config, self._provider)
+        self._numbers = itertools.count()
+        self._sessions: Lookups[int, _Session] = Lookups(most=2, refused_s=0)
         try:
-            self._renew()
+            self._sessions.get(0, self._new_session)
         except EncodeError as error:
             raise ConfigError(error.message, key=encryption_keys.KEY_ID_OPTION.name) from error
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
         """Encrypt one payload."""
-        if data is None:
-            return None
+        return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
+
+    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+        """Encrypt one payload; a transfer asks for the key again after 2^20 records, in GCM mode."""
+        number = next(self._numbers) // _RECORDS_PER_SALT if self._mode == GCM else 0
+        session = self._sessions.known.get(number)
+        if session is None:
+            return self._sessions.transfer(number, self._new_session, partial(self._seal, data, ctx))
+        return self._seal(data, ctx, session)
+
+    def _seal(self, data: Buffer, ctx: Context | None, session: _Session) -> bytes:
         gcm = self._mode == GCM
-        if gcm and next(self._records) >= _RECORDS_PER_SALT:
-            self._renew()
-        head, cipher = self._session
+        head, cipher = session
         associated = self._associated(head, ctx)
         start = len(head) + NONCE_BYTES if gcm else len(head)
         # The buffer of a BytesIO becomes its value without a copy, which is a quarter of the time that GCM takes.
@@ -123,15 +139,14 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
             raise EncodeError(f"the payload of {len(data)} bytes cannot be encrypted: {error}") from error
         return out.getvalue()
 
-    def _renew(self) -> None:
-        """Make the cipher, in GCM mode with a fresh salt. Where two threads do so, both ciphers are valid."""
+    def _new_session(self) -> _Session:
+        """Make a cipher, in GCM mode with a fresh salt."""
         salt = os.urandom(SALT_BYTES) if self._mode == GCM else b""
         try:
-            cipher = self._make_cipher(self._mode, self._key_id, salt)
+            cipher = self._make_cipher(self._mode, self._ask_provider(self._key_id), salt)
         except Exception as error:  # a provider may fail in any way
             raise EncodeError(f"the key {self._key_id} cannot be obtained: {_said(error)}") from error
-        self._session = _Session(envelope.head(self._mode, self._key_id, salt), cipher)
-        self._records = itertools.count()
+        return _Session(envelope.head(self._mode, self._key_id, salt), cipher)
 
 
 class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
@@ -145,20 +160,32 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the keys, or make their provider."""
         super().configure(config, is_key)
-        self._provider = RememberedKeys(self._provider)
-        # By all that stands before the nonce. Bounded, since that comes from the wire.
-        self._cipher: Callable[[bytes], Any] = lru_cache(_REMEMBERED)(self._cipher_for)
+        # Ids come from records: many of them may name one key with salts of their own, or one that does not exist.
+        self._keys: Lookups[str, bytes] = Lookups(most=_REMEMBERED, refused_s=_UNKNOWN_SECONDS)
+        # By what stands before the nonce, and the key.
+        self._cipher: Callable[[bytes, bytes], Any] = lru_cache(_REMEMBERED)(self._cipher_for)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
         """Decrypt one payload."""
-        if data is None:
-            return None
+        return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
+
+    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+        """Decrypt one payload; a transfer asks for a key that is not known yet."""
         try:
-            mode, head, nonce, start = envelope.split(data)
-            cipher = self._cipher(head)
-            associated = self._associated(head, ctx)
+            found = envelope.split(data)
+            key_id, _ = envelope.key_of(found.head)
         except ValueError as error:
             raise DecodeError(f"the payload is not encrypted by this stage: {error}") from error
+        key = self._keys.known.get(key_id)
+        if key is None:
+            return self._keys.transfer(key_id, partial(self._key, key_id), partial(self._open, data, ctx, found))
+        return self._open(data, ctx, found, key)
+
+    def _open(self, data: Buffer, ctx: Context | None, found: envelope.Envelope, key: bytes) -> bytes:
+        mode, head, nonce, start = found
+        cipher = self._cipher(head, key)
+        try:
+            associated = self._associated(head, ctx)
         except EncodeError as error:
             raise DecodeError(error.message, hint=error.hint) from error
         sealed = memoryview(data)[start:]
@@ -174,10 +201,12 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
             ) from error
         return opened
 
-    def _cipher_for(self, head: bytes) -> Any:
-        key_id, salt = envelope.key_of(head)
+    def _cipher_for(self, head: bytes, key: bytes) -> Any:
+        return self._make_cipher(head[2], key, envelope.key_of(head)[1])
+
+    def _key(self, key_id: str) -> bytes:
         try:
-            return self._make_cipher(head[2], key_id, salt)
+            return self._ask_provider(key_id)
         except KeyError:
             raise UnknownKeyError(
                 f"the payload is encrypted with the key {key_id}, which is not configured",

@@ -16,7 +16,7 @@ from payload_stores.options import Option, boolean, choice, text
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
-from serde_chain.record import Context, get_header, set_header
+from serde_chain.record import Context, get_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, parts_of_json
 from serde_chain.schemas.schema_registry import (
@@ -31,6 +31,7 @@ from serde_chain.schemas.schema_registry import (
     framing_of,
 )
 from serde_chain.stages.json import numbers as json_numbers
+from serde_chain.transfer import finish
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
@@ -79,15 +80,17 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
-        if data is None:
-            return None
+        return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
+
+    def begin(self, data: Any, ctx: Context | None, /) -> Any:
+        """Write one object; a transfer asks the registry at a topic's first record."""
         encoded = self._encode(data)
         if self._registry is None:
             return encoded
-        frame = self._frames.of(ctx)
-        if frame.header is not None:
-            set_header(ctx, *frame.header)
-        return frame.prefix + encoded
+        frame = self._frames.known(ctx)
+        if frame is None:
+            return self._frames.transfer(ctx, lambda frame: frame.put(encoded, ctx))
+        return frame.put(encoded, ctx)
 
     def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry = cast(SchemaRegistry, self._registry)

@@ -15,7 +15,8 @@ from payload_stores.options import Option, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
-from serde_chain.record import Context, get_header, set_header
+from serde_chain.lookups import Lookups
+from serde_chain.record import Context, get_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, TooManyPartsError
@@ -34,6 +35,7 @@ from serde_chain.schemas.schema_registry import (
 )
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME
+from serde_chain.transfer import finish
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
@@ -51,6 +53,8 @@ VALUES: Final = Option("protobuf.values", choice("message", "dict"), "message", 
 _TYPE: Final = "PROTOBUF"
 # Bytes of messages that cannot take much memory, whatever their types are.
 _SHORT: Final = 1024
+# Records name places of messages as well, and each takes a pool of descriptors.
+_MAX_CLASSES: Final = 1000
 _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
 
 
@@ -86,15 +90,17 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one message."""
-        if data is None:
-            return None
-        if self._registry is None:
-            return self._encode(data)
-        frame = self._frames.of(ctx)
+        return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
+
+    def begin(self, data: Any, ctx: Context | None, /) -> Any:
+        """Write one message; a transfer asks the registry at a topic's first record."""
         encoded = self._encode(data)
-        if frame.header is not None:
-            set_header(ctx, *frame.header)
-        return frame.prefix + encoded
+        if self._registry is None:
+            return encoded
+        frame = self._frames.known(ctx)
+        if frame is None:
+            return self._frames.transfer(ctx, lambda frame: frame.put(encoded, ctx))
+        return frame.put(encoded, ctx)
 
     def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry, descriptor = cast(SchemaRegistry, self._registry), self._class.DESCRIPTOR
@@ -160,7 +166,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         self._own_indexes: tuple[int, ...] | None = None
         if self._class is not None:
             self._own_indexes = protobuf_schema.indexes_of(self._class.DESCRIPTOR)
-        self._classes: dict[tuple[SchemaKey, tuple[int, ...]], Any] = {}
+        self._classes: Lookups[tuple[SchemaKey, tuple[int, ...]], Any] = Lookups(most=_MAX_CLASSES)
         parse, as_dict = self._parse, self.to_dict if self._as_dict else None
         locate = self._locate_known if self._framed else None
         message_class = self._class
@@ -175,9 +181,23 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one message."""
-        if data is None:
-            return None
-        message = self.read(data, ctx)
+        return None if data is None else finish(self.begin(data, ctx))
+
+    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+        """Read one message; a transfer asks the registry for a schema that is needed and not known yet."""
+        if not self._framed:
+            return self._value(self._class, data, 0)
+        key, indexes, start = self._named(data, ctx)
+        try:
+            message_class = self._known_class(key, indexes)
+        except KeyError:
+            return self._classes.transfer(
+                (key, indexes), partial(self._class_for, key, indexes), lambda found: self._value(found, data, start)
+            )
+        return self._value(message_class, data, start)
+
+    def _value(self, message_class: Any, data: Buffer, start: int) -> Any:
+        message = self._parse(message_class, data, start)
         return self.to_dict(message, len(data)) if self._as_dict else message
 
     @property
@@ -243,13 +263,18 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _locate(self, data: Buffer, ctx: Context | None) -> tuple[Any, int]:
         """The class for the schema that the header or the prefix names, and where the message begins."""
-        in_header = get_header(ctx, self._header_name)
-        key, indexes, end = _split(data if in_header is None else in_header)
+        key, indexes, start = self._named(data, ctx)
         try:
             message_class = self._known_class(key, indexes)
         except KeyError:
-            message_class = self._classes[key, indexes] = self._class_for(key, indexes)
-        return message_class, end if in_header is None else 0
+            message_class = self._classes.get((key, indexes), partial(self._class_for, key, indexes))
+        return message_class, start
+
+    def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, tuple[int, ...], int]:
+        """The schema and the message that the header or the prefix names, and where the message begins."""
+        in_header = get_header(ctx, self._header_name)
+        key, indexes, end = _split(data if in_header is None else in_header)
+        return key, indexes, end if in_header is None else 0
 
     def _locate_known(self, data: Buffer) -> tuple[Any, int]:
         """The same for a record without headers; KeyError if the registry has to be asked first."""
@@ -258,7 +283,9 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _known_class(self, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
         """The class of a message that a record names; KeyError if the registry has to be asked first."""
-        return self._class if indexes == self._own_indexes or self._registry is None else self._classes[key, indexes]
+        if indexes == self._own_indexes or self._registry is None:
+            return self._class
+        return self._classes.known[key, indexes]
 
     def _class_for(self, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
         """Ask the registry, once per schema and message."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import json
+import threading
 import uuid
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
@@ -21,7 +23,9 @@ from serde_chain import ConfigError, EncodeError
 from serde_chain.clients.aiokafka import Consumer, Producer, RecordDecoder
 from serde_chain.clients.journal import Journal
 from serde_chain.errors import DeadLetterError
-from serde_chain.testing.services import KafkaBroker
+from serde_chain.schemas import schema_registry
+from serde_chain.schemas.schema_registry import RegisteredSchema
+from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 
 SECONDS = 30.0
 LARGE = bytes(2000)
@@ -590,3 +594,34 @@ def test_a_policy_that_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -
     assert told.startswith("serde.error.policy = skip has no effect on single records")
     with pytest.raises(ConfigError, match="did you mean dead-letter"):
         asyncio.run(make(**{"serde.error.policy": "deadletter"}))
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_registry_does_not_hold_the_loop(
+    broker: KafkaBroker, registry: SchemaRegistry, topic: str, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    fields = [{"name": f"f{at}", "type": "bytes", "default": ""} for at in range(2)]
+    schemas = [json.dumps({"type": "record", "name": "R", "fields": fields[: at + 1]}) for at in range(2)]
+    settings = {"value.serializer": "avro", "value.deserializer": "avro", "schema.registry.url": registry.url}
+    get, goes_on = schema_registry.SchemaRegistry.get, threading.Event()
+
+    def slow(*arguments: Any) -> RegisteredSchema:
+        assert goes_on.wait(20), "the loop stands still"
+        return get(*arguments)
+
+    async def main() -> None:
+        read = []
+        async with new_consumer(broker, topic, settings) as consumer:
+            for schema in schemas:
+                # Many, so that records count as quick to decode.
+                count = 100 if schema is schemas[0] else 1
+                async with new_producer(broker, {**settings, "avro.schema": schema}) as producer:
+                    for _ in range(count):
+                        await producer.send_and_wait(topic, {"f0": b"first", "f1": bytes(size)})
+                if schema is schemas[1]:
+                    monkeypatch.setattr(schema_registry.SchemaRegistry, "get", slow)
+                    asyncio.get_running_loop().call_later(0.1, goes_on.set)
+                read += [(await consumer.getone()).value for _ in range(count)]
+        assert [list(value) for value in read] == [["f0"]] * 100 + [["f0", "f1"]]
+
+    run(main())

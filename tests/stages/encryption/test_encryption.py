@@ -1,7 +1,6 @@
 """``encrypt``: keys, rotation, what is refused, and that nothing leaks."""
 
 import base64
-import contextlib
 import os
 import pickle
 import time
@@ -26,7 +25,6 @@ from serde_chain import (
     UnknownKeyError,
 )
 from serde_chain.stages.encryption import envelope
-from serde_chain.stages.encryption import keys as encryption_keys
 from serde_chain.stages.encryption import stage as encryption
 from serde_chain.testing import SerializerTests
 
@@ -302,19 +300,6 @@ def test_forged_records_do_not_ask_the_provider_again_and_again() -> None:
             read(forged(record, b"gone"), ctx())
     assert vault.asked == ["k", "gone"]
     assert read(record, ctx()) == PLAIN
-
-
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encryption_keys, "_MAX_KNOWN", 3)
-    monkeypatch.setattr(encryption_keys, "_MAX_UNKNOWN", 3)
-    vault = Counting()
-    vault.keys = {f"k{at}": KEY for at in range(10)}
-    keys = encryption_keys.RememberedKeys(vault)
-    for at in range(20):
-        with contextlib.suppress(KeyError):
-            keys.key(f"k{at}")
-    assert list(keys._known) == ["k7", "k8", "k9"]
-    assert list(keys._unknown) == ["k17", "k18", "k19"]
 
 
 def test_a_key_that_is_added_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,18 @@ does not read is read record by record, with the same result:
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import repeat
+from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
+from serde_chain.prefetch import Prefetch
 from serde_chain.record import Context, get_header
 from serde_chain.schemas.parts import FREE_PARTS, MOST_FIELDS
 from serde_chain.signals import let_through
@@ -38,6 +41,7 @@ from serde_chain.stages.avro.stage import (
     AvroDeserializer,
     AvroReader,
 )
+from serde_chain.transfer import Transfer
 
 __all__ = ["AvroBatch"]
 
@@ -50,6 +54,8 @@ _OBJECTS: Final = 10 * FREE_PARTS
 _PREFIX_BYTES: Final = {CONFLUENT: 5, HEADER: 5, SINGLE_OBJECT: 10}
 _GUID: Final = b"\1"
 _GUID_BYTES: Final = 17
+# Questions to a registry at a time.
+_IN_FLIGHT: Final = 8
 
 _log = logging.getLogger("serde_chain")
 
@@ -170,18 +176,37 @@ class AvroBatch(BatchForm):
         # Each schema name is looked up once, even if that fails: a registry may be slow to answer.
         known: dict[Any, _Place | SerializationError] = {}
         places: list[_Place | None] = []
+        has_asked = False
         for row, data in enumerate(batch.objects):
             if data is None:
                 places.append(None)
                 continue
             place = None if row in named else known.get(data[:size])
             if place is None:
+                if not has_asked and self._stage.question(data, batch.context(row)) is not None:
+                    has_asked = True
+                    self._ask_ahead(batch, named, size)
                 place = self._locate(batch, row, data, data[:size], known, in_header=row in named)
             if isinstance(place, SerializationError):
                 batch.fail(row, copy.copy(place))
                 place = None
             places.append(place)
         return places
+
+    def _ask_ahead(self, batch: Batch, named: frozenset[int], size: int) -> None:
+        """Ask for all schemas that are not known yet, side by side; what fails is asked again for its record."""
+        objects = batch.objects
+        rows = {data[:size]: row for row, data in enumerate(objects) if data is not None and row not in named}
+        questions: dict[Any, Transfer[Any]] = {}
+        for row in (*rows.values(), *named):
+            data = objects[row]
+            question = None if data is None else self._stage.question(data, batch.context(row))
+            if question is not None:
+                questions[question.key] = question
+        prefetch = Prefetch(methodcaller("run"), in_flight=_IN_FLIGHT)
+        for ahead in prefetch.add(questions.values()):
+            with contextlib.suppress(SerializationError):
+                prefetch.finish(ahead)
 
     def _locate(
         self,

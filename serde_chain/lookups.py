@@ -1,0 +1,162 @@
+"""Answers that several records need, such as a schema or a key: each is asked for once, and remembered.
+
+A stage takes an answer that is known, and returns a :class:`~serde_chain.transfer.Transfer` for one that is not: so the
+question is asked where its driver likes, as a payload is fetched.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import CancelledError, Future, wait
+from typing import Any, Final, Generic, TypeVar
+
+from payload_stores.errors import release
+from serde_chain.errors import is_about_record
+from serde_chain.transfer import Transfer
+
+__all__ = ["Lookups"]
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+_MOST: Final = 10_000
+_MOST_REFUSED: Final = 4096
+_REFUSED_SECONDS: Final = 5.0
+# Longer than the requests of one question take; who waits for another thread's then asks for itself.
+_WAIT_SECONDS: Final = 60.0
+
+
+class Lookups(Generic[K, T]):
+    """Remembers answers. Safe in any thread.
+
+    Threads that need the same one wait for one question. That there is no answer is remembered for a short while, where
+    it is the record's fault; of a service that is down, the next record asks again.
+
+    Args:
+        most: Most answers; the oldest goes.
+        refused_s: How long it is remembered that there is no answer, in s.
+
+    Attributes:
+        known: The answers. Not to be changed.
+
+    Example:
+        >>> lengths = Lookups()
+        >>> lengths.get("M 51", lambda: len("M 51")), dict(lengths.known)
+        (4, {'M 51': 4})
+    """
+
+    def __init__(self, *, most: int = _MOST, refused_s: float = _REFUSED_SECONDS) -> None:
+        self.known: dict[K, T] = {}
+        self._most = most
+        self._refused_s = refused_s
+        self._refused: OrderedDict[K, tuple[float, Exception]] = OrderedDict()
+        self._asked: dict[K, Future[T]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: K, ask: Callable[[], T]) -> T:
+        """The answer, asked for on the spot unless it is known.
+
+        Args:
+            key: What is asked.
+            ask: Asks for it; within a deadline of its own.
+
+        Raises:
+            Exception: What the question raised; another object for each who asks.
+        """
+        own: Future[T] = Future()
+        try:
+            with self._lock:
+                answer = self.known.get(key)
+                if answer is not None:
+                    return answer
+                self._raise_refused(key)
+                asked = self._asked.setdefault(key, own)
+            return self._ask(key, ask, own) if asked is own else self._wait(key, ask, asked)
+        finally:
+            if self._asked.get(key) is own:
+                del self._asked[key]
+            if not own.done():  # an interrupt has ended it: those who wait ask for themselves
+                own.set_exception(CancelledError())
+
+    def _ask(self, key: K, ask: Callable[[], T], own: Future[T]) -> T:
+        try:
+            answer = ask()
+        except Exception as error:
+            kept = _another(error)
+            kept.__cause__ = error.__cause__
+            release(kept)
+            with self._lock:
+                if is_about_record(error):
+                    self._refused.pop(key, None)
+                    self._refused[key] = (time.monotonic() + self._refused_s, kept)
+                    if len(self._refused) > _MOST_REFUSED:
+                        self._refused.popitem(last=False)
+                del self._asked[key]
+            own.set_exception(kept)
+            raise
+        with self._lock:
+            self._refused.pop(key, None)
+            self.known[key] = answer
+            if len(self.known) > self._most:
+                del self.known[next(iter(self.known))]
+            del self._asked[key]
+        own.set_result(answer)
+        return answer
+
+    def _wait(self, key: K, ask: Callable[[], T], asked: Future[T]) -> T:
+        done, _ = wait([asked], _WAIT_SECONDS)
+        if not done:
+            return ask()
+        error = asked.exception()
+        if isinstance(error, CancelledError):
+            return self.get(key, ask)
+        if isinstance(error, Exception):
+            raise _another(error) from error.__cause__
+        return asked.result()
+
+    def _raise_refused(self, key: K) -> None:
+        until, error = self._refused.get(key, (0.0, None))
+        if error is not None:
+            if until > time.monotonic():
+                raise _another(error) from error.__cause__
+            del self._refused[key]
+
+    def transfer(self, key: K, ask: Callable[[], T], go_on: Callable[[T], Any]) -> Transfer[T]:
+        """The question as a transfer, which goes on with a record.
+
+        Args:
+            key: As for :meth:`get`.
+            ask: As for :meth:`get`.
+            go_on: Called with the answer; returns data or another transfer.
+        """
+        return _Question(self, key, ask, go_on)
+
+
+class _Question(Transfer[T]):
+    size = 0
+    within_call = True
+
+    def __init__(self, lookups: Lookups[Any, T], key: Any, ask: Callable[[], T], go_on: Callable[[T], Any]) -> None:
+        self.key = (lookups, key)
+        self._lookups = lookups
+        self._asked = key
+        self._ask = ask
+        self._go_on = go_on
+
+    def run(self) -> T:
+        return self._lookups.get(self._asked, self._ask)
+
+    def resume(self, result: T, /) -> Any:
+        return self._go_on(result)
+
+
+def _another(error: Exception) -> Exception:
+    """A copy for one more who asks, since each adds the place of its own record."""
+    try:
+        return copy.copy(error)
+    except Exception:  # noqa: BLE001  a class of the user's whose objects cannot be copied
+        return error
