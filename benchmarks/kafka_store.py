@@ -19,8 +19,8 @@ import confluent_kafka
 from benchmarks.harness import Row, Table, in_turns, per_second
 from payload_stores import open_store
 from payload_stores.kafka.store import KafkaStore
-from serde_chain.testing.memory import peak_bytes, reset_peak
 from serde_chain.testing.services import KafkaBroker
+from tests.memory import peak_bytes, reset_peak
 
 _TOPIC: Final = "benchmark"
 _PAYLOADS: Final = f"{_TOPIC}.payloads"

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from benchmarks.harness import Row, Table
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 SIZES_MIB = (16, 64, 256)
 

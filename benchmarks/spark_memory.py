@@ -18,8 +18,8 @@ from benchmarks.harness import Row, Table
 from benchmarks.spark_queries import arrow_udf, cached, family, length
 from serde_chain import RecordContext, SerializerChain
 from serde_chain.spark import deserialize, encode, resolve
-from serde_chain.testing.memory import peak_bytes, reset_peak
 from serde_chain.testing.services import spark_session
+from tests.memory import peak_bytes, reset_peak
 
 MIB: Final = 1 << 20
 # Bytes of a payload, and how many.

@@ -22,9 +22,9 @@ from benchmarks.spark_queries import cpu_seconds, family
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
 from payload_stores.options import Option, integer
 from serde_chain.spark.jobs import sweep
-from serde_chain.testing.memory import peak_bytes, reset_peak
 from serde_chain.testing.services import KafkaBroker, spark_session
 from serde_chain.wire.kip1159 import MARKER
+from tests.memory import peak_bytes, reset_peak
 
 OBJECTS: Final = (10_000, 100_000, 1_000_000)
 OBJECTS_OF_QUICK: Final = (500, 1_000, 2_000)

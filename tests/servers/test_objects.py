@@ -303,7 +303,7 @@ def test_two_gigabytes_are_streamed_in_less_than_32_mib(config: dict[str, str]) 
     program = f"""
 import os
 from payload_stores import open_store
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 store = open_store("objects", {config!r})
 noise = os.urandom(1 << 20)
@@ -332,7 +332,7 @@ print(peak_bytes() - before, next(info.size for info in store.list("topic") if i
 def test_memory_of_one_payload(config: dict[str, str]) -> None:
     program = f"""
 from payload_stores import open_store
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 store = open_store("objects", {config!r})
 data = bytes(range(256)) * (64 << 12)

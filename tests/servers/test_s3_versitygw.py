@@ -304,7 +304,7 @@ def test_two_gigabytes_are_streamed_in_less_than_32_mib(config: dict[str, str], 
     program = f"""
 from pathlib import Path
 from serde_chain import RecordContext, SerializerChain
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 config = {{"value.serializers": "large-message", "large.message.payload.store.class": "s3", **{config!r}}}
 warm, large = Path({str(tmp_path / "warm")!r}), Path({str(tmp_path / "large")!r})

@@ -17,7 +17,7 @@ from serde_chain import RecordContext, SerializerChain
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.reading import ReadPlan
 from serde_chain.spark.worker.decode import decode_batches
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 COUNT = 12
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

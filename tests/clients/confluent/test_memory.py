@@ -29,7 +29,7 @@ def test_a_full_pipeline_takes_little_more_than_its_buffer(
     }
     program = f"""
 from serde_chain import Producer
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 failures = []
 def report(error, _message):

@@ -187,7 +187,7 @@ def test_memory_of_an_open_payload(hop_config: Mapping[str, object]) -> None:
     store.close()
     program = f"""
 from payload_stores import open_store
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 store = open_store("hop", {dict(hop_config)!r})
 store.download(store.publish("t", bytes(1 << 20)))
 before = reset_peak()
@@ -209,7 +209,7 @@ def test_memory_of_a_large_record(hop_config: Mapping[str, object], operation: s
     store.close()
     program = f"""
 from payload_stores import open_store
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 store = open_store("hop", {dict(hop_config)!r})
 store.download(store.publish("t", bytes(1 << 20)))
 data = b"x" * {size} if {operation!r} == "publish" else None

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from payload_stores.scram import ScramAuth
-from serde_chain.testing.memory import peak_bytes, reset_peak
 from serde_chain.testing.services import OffloadServer, S3Server
+from tests.memory import peak_bytes, reset_peak
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

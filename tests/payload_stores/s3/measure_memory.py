@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from payload_stores import PublishContext, open_store
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 SIZE = 40 << 20
 

@@ -14,7 +14,7 @@ import zstandard
 
 from serde_chain.codecs import CODECS
 from serde_chain.stages.large_message.offload_codecs import decompress
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 
 def taken(read: Callable[[bytes], bytes], frame: bytes, size: int) -> int:

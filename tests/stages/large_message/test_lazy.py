@@ -289,7 +289,7 @@ def test_two_gigabytes_are_read_in_less_than_32_mib(tmp_path: Path) -> None:
         zeros.update(bytes(1 << 20))
     program = f"""
 from serde_chain import DeserializerChain, RecordContext
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 headers = [("large-message", b"true"), ("large-message-size", b"{2 << 30}"),
            ("large-message-digest", b"sha256:{zeros.hexdigest()}")]

@@ -429,7 +429,7 @@ def test_two_gigabytes_take_less_than_32_mib(tmp_path: Path) -> None:
 import os
 from pathlib import Path
 from serde_chain import RecordContext, SerializerChain
-from serde_chain.testing.memory import peak_bytes, reset_peak
+from tests.memory import peak_bytes, reset_peak
 
 config = {{
     "value.serializers": "bytes, large-message",

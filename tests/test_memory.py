@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from serde_chain.testing.memory import peak_bytes, reset_peak, resident_bytes
+from tests.memory import peak_bytes, reset_peak, resident_bytes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 MIB = 1 << 20
 
 COPYING = """
