@@ -7,12 +7,8 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from serde_chain.testing.services import (
-    local_cluster_session,
-    spark_connect_session,
-    spark_session,
-    standalone_session,
-)
+from serde_chain.testing.services import spark_connect_session, spark_session
+from tests.spark.clusters import local_cluster_session, standalone_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from serde_chain.testing.services.s3 import S3Server
     from serde_chain.testing.services.schema_registry import SchemaRegistry
     from serde_chain.testing.services.spark import spark_jars, spark_session
-    from serde_chain.testing.services.spark_cluster import local_cluster_session, standalone_session
     from serde_chain.testing.services.spark_connect import spark_connect_session
 
 __all__ = [
@@ -41,11 +40,9 @@ __all__ = [
     "ServiceError",
     "ServiceMissingError",
     "ServiceStartError",
-    "local_cluster_session",
     "spark_connect_session",
     "spark_jars",
     "spark_session",
-    "standalone_session",
 ]
 
 _MODULES = {
@@ -53,11 +50,9 @@ _MODULES = {
     "OffloadServer": "offload_server",
     "S3Server": "s3",
     "SchemaRegistry": "schema_registry",
-    "local_cluster_session": "spark_cluster",
     "spark_connect_session": "spark_connect",
     "spark_jars": "spark",
     "spark_session": "spark",
-    "standalone_session": "spark_cluster",
 }
 
 
