@@ -88,7 +88,7 @@ demo: check-tools venv
 	@$(BIN)/serde-chain demo $(ARGS)
 
 chaos: check-tools venv
-	$(BIN)/python -m serde_chain.testing.chaos $(ARGS)
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 test: check-tools venv
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not servers and not full" $(ARGS)

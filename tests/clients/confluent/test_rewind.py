@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Place
 
 from serde_chain.clients.confluent.rewind import Rewind
 from serde_chain.clients.window import Window
-from serde_chain.testing.chaos.points import interrupted
+from tests.chaos.points import interrupted
 from tests.interrupts import interrupted_at
 
 Messages = list["Message[bytes, bytes]"]

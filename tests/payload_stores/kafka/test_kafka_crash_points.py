@@ -7,9 +7,9 @@ import pytest
 
 from payload_stores import PublishContext, open_store
 from payload_stores.kafka import KafkaStore
-from serde_chain.testing.chaos.cluster import Child
-from serde_chain.testing.chaos.points import kill_at
 from serde_chain.testing.services import KafkaBroker
+from tests.chaos.cluster import Child
+from tests.chaos.points import kill_at
 from tests.payload_stores.kafka.test_bad_input import DATA
 
 pytestmark = pytest.mark.full

@@ -7,8 +7,8 @@ import pytest
 
 from payload_stores import PublishContext, open_store
 from payload_stores.local import LocalStore
-from serde_chain.testing.chaos.cluster import Child
-from serde_chain.testing.chaos.points import kill_at
+from tests.chaos.cluster import Child
+from tests.chaos.points import kill_at
 
 pytestmark = pytest.mark.full
 

@@ -11,8 +11,8 @@ import pytest
 
 from payload_stores import open_store
 from payload_stores.s3 import S3Store
-from serde_chain.testing.chaos.cluster import Child
 from serde_chain.testing.services import S3Server
+from tests.chaos.cluster import Child
 
 pytestmark = pytest.mark.full
 

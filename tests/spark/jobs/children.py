@@ -23,7 +23,7 @@ from serde_chain.spark import decode, encode
 from serde_chain.spark.jobs import migrate, sweep
 from serde_chain.spark.plan.migrating import MigratePlan
 from serde_chain.spark.worker.migrate import copy_partitions
-from serde_chain.testing.chaos.points import kill_at
+from tests.chaos.points import kill_at
 from tests.spark.sessions import session_of_tests
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 from serde_chain.clients.confluent.producer import Producer
 from serde_chain.errors import SerializationError
 from serde_chain.stamp import check, stamp
-from serde_chain.testing.chaos import children
-from serde_chain.testing.chaos.cluster import SECONDS, ChaosError, Child, Cluster, Outcome, Record, payload
 from serde_chain.testing.services import OffloadServer
+from tests.chaos import children
+from tests.chaos.cluster import SECONDS, ChaosError, Child, Cluster, Outcome, Record, payload
 
 __all__ = ["ROUNDS"]
 

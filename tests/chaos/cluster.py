@@ -50,7 +50,7 @@ SECONDS: Final = 60.0
 _HEAD: Final = struct.Struct(">IIQ")
 _LARGE: Final = 2_000
 _PRELOADED: Final = [
-    "serde_chain.testing.chaos.children",
+    "tests.chaos.children",
     "serde_chain.clients.confluent.producer",
     "serde_chain.clients.confluent.consumer",
     "serde_chain.clients.journal",
@@ -298,7 +298,7 @@ class Cluster:
                 if error is None:
                     place = Place(message.partition(), message.offset())
                     yield Record(place, message.key(), payload_number(message.value()))
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001, its documented name
+                elif error.code() == KafkaError._PARTITION_EOF:
                     ends += 1
                 else:
                     raise ChaosError(f"reading failed: {error}")

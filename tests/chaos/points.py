@@ -14,10 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import payload_stores
+import serde_chain.testing
+
 __all__ = ["interrupted", "kill_at", "signalled"]
 
-_PACKAGES: Final = tuple(str(Path(__file__).parents[3] / name) + os.sep for name in ("serde_chain", "payload_stores"))
-_TESTING: Final = str(Path(__file__).parents[1]) + os.sep
+_PACKAGES: Final = tuple(f"{Path(file).parent}{os.sep}" for file in (serde_chain.__file__, payload_stores.__file__))
+_TESTING: Final = f"{Path(serde_chain.testing.__file__).parent}{os.sep}"
 # A signal handler runs where a function begins, and after a call of one that is written in C.
 _INTERRUPTIBLE: Final = frozenset({"call", "c_return"})
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from serde_chain.testing.chaos import ROUNDS, ChaosError, Cluster
-from serde_chain.testing.chaos.cluster import payload, payload_number
 from serde_chain.testing.services import KafkaBroker
+from tests.chaos import ROUNDS, ChaosError, Cluster
+from tests.chaos.cluster import payload, payload_number
 
 QUICK = [
     "killed producer",

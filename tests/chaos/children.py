@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from serde_chain.clients.confluent.consumer import Consumer
 from serde_chain.clients.confluent.producer import Producer
 from serde_chain.stamp import stamp
-from serde_chain.testing.chaos.cluster import payload, payload_number
-from serde_chain.testing.chaos.points import interrupted, kill_at, signalled
+from tests.chaos.cluster import payload, payload_number
+from tests.chaos.points import interrupted, kill_at, signalled
 
 __all__ = [
     "consume_interrupted",

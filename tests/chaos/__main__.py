@@ -1,4 +1,4 @@
-"""Chaos for as long as is asked: ``python -m serde_chain.testing.chaos --rounds 200``."""
+"""Chaos for as long as is asked: ``python -m tests.chaos --rounds 200``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from serde_chain.testing.chaos import ROUNDS, ChaosError, Cluster, Outcome
 from serde_chain.testing.services import KafkaBroker
+from tests.chaos import ROUNDS, ChaosError, Cluster, Outcome
 
 
 def main() -> int:
     """Run rounds, one after the other, and say what came of them; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m serde_chain.testing.chaos", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200, help="how many, over all kinds (default: 200)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first round; the others follow (default: 0)")
     parser.add_argument("--kind", action="append", choices=[*ROUNDS], help="only rounds of this kind; may be repeated")
