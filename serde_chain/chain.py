@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -58,7 +59,7 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext
 from serde_chain.signals import let_through
-from serde_chain.transfer import Transfer, finish
+from serde_chain.transfer import Transfer, finish, then
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -326,7 +327,7 @@ class _Chain(Stage):
                     return None
                 data = step(data, ctx)
                 if self._waits and isinstance(data, Transfer):
-                    return _StageTransfer(self, at, data, ctx)
+                    return then(data, partial(self._go_on, ctx=ctx, start=at + 1), partial(self._fail, at, ctx=ctx))
         except Exception as error:  # noqa: BLE001  raised with its place
             return self._fail(at, error, ctx, data)
         return data
@@ -378,47 +379,6 @@ class _Chain(Stage):
             )
         # The check of the result stands behind the last stage, which returned it.
         return failure.add_context(stage=self._labels[min(at, len(self._labels) - 1)] if self._labels else None)
-
-
-class _StageTransfer(Transfer[Any]):
-    """The transfer of a stage, and the stages after it."""
-
-    def __init__(self, chain: _Chain, at: int, transfer: Transfer[Any], ctx: Context | None) -> None:
-        self._chain = chain
-        self._at = at
-        self._transfer = transfer
-        self._ctx = ctx
-        self.size, self.key, self.within_call = transfer.size, transfer.key, transfer.within_call
-
-    def run(self) -> Any:
-        return self._do(self._transfer.run)
-
-    def work(self) -> Any:
-        return self._do(self._transfer.work)
-
-    def place(self) -> str | None:
-        place: str | None = self._do(self._transfer.place)
-        return place
-
-    def made(self, result: Any, /) -> str | None:
-        return self._transfer.made(result)
-
-    def _do(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except Exception as error:  # noqa: BLE001  raised with its place
-            failure = self._chain._error(self._at, error, self._ctx)  # noqa: SLF001, of this module
-            raise failure from failure.__cause__
-
-    def resume(self, result: Any, /) -> Any:
-        chain = self._chain
-        try:
-            data = self._transfer.resume(result)
-        except Exception as error:  # noqa: BLE001  raised with its place
-            return chain._fail(self._at, error, self._ctx)  # noqa: SLF001, of this module
-        if isinstance(data, Transfer):
-            return _StageTransfer(chain, self._at, data, self._ctx)
-        return chain._go_on(data, self._ctx, self._at + 1)  # noqa: SLF001, of this module
 
 
 class SerializerChain(_Chain, Serializer[Any]):

@@ -12,11 +12,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future, wait
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from payload_stores.errors import release
 from serde_chain.errors import is_about_record
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Question, Transfer
 
 __all__ = ["Lookups"]
 
@@ -133,25 +134,7 @@ class Lookups(Generic[K, T]):
             ask: As for :meth:`get`.
             go_on: Called with the answer; returns data or another transfer.
         """
-        return _Question(self, key, ask, go_on)
-
-
-class _Question(Transfer[T]):
-    size = 0
-    within_call = True
-
-    def __init__(self, lookups: Lookups[Any, T], key: Any, ask: Callable[[], T], go_on: Callable[[T], Any]) -> None:
-        self.key = (lookups, key)
-        self._lookups = lookups
-        self._asked = key
-        self._ask = ask
-        self._go_on = go_on
-
-    def run(self) -> T:
-        return self._lookups.get(self._asked, self._ask)
-
-    def resume(self, result: T, /) -> Any:
-        return self._go_on(result)
+        return Question(partial(self.get, key, ask), go_on, key=(self, key), within_call=True)
 
 
 def _another(error: Exception) -> Exception:

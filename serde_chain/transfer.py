@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Transfer", "answer", "finish", "then"]
+__all__ = ["Question", "Transfer", "answer", "finish", "then"]
 
 T = TypeVar("T")
 
@@ -91,38 +91,92 @@ class Transfer(Generic[T]):  # no ABC: isinstance() takes four times as long, fo
         raise NotImplementedError
 
 
-def then(step: Any, go_on: Callable[[Any], Any]) -> Any:
+class Question(Transfer[T]):
+    """Asks for what many records need, and goes on with one.
+
+    Args:
+        ask: Asks for it, within a deadline of its own.
+        go_on: Called with the answer; returns data or another transfer.
+        key: As of any transfer.
+        within_call: Likewise.
+
+    Example:
+        >>> finish(Question(lambda: 7, lambda schema_id: b"record of schema %d" % schema_id))
+        b'record of schema 7'
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], T],
+        go_on: Callable[[T], Any],
+        *,
+        key: Hashable | None = None,
+        within_call: bool = False,
+    ) -> None:
+        self.size, self.key, self.within_call = 0, key, within_call
+        self._ask = ask
+        self._go_on = go_on
+
+    def run(self) -> T:
+        """Ask. See :meth:`Transfer.run`."""
+        return self._ask()
+
+    def resume(self, result: T, /) -> Any:
+        """Go on. See :meth:`Transfer.resume`."""
+        return self._go_on(result)
+
+
+def then(step: Any, go_on: Callable[[Any], Any], failed: Callable[[Exception], Any] | None = None) -> Any:
     """Go on with data: now, or once the transfers that lead to it are done.
 
     Args:
         step: What a ``begin`` or a ``resume`` returned.
         go_on: Called with the data; returns data or another transfer.
+        failed: Called with what one of these transfers raises, to raise it with its place, or to return the end result.
     """
-    return _Then(step, go_on) if isinstance(step, Transfer) else go_on(step)
+    return _Then(step, go_on, failed) if isinstance(step, Transfer) else go_on(step)
 
 
 class _Then(Transfer[Any]):
     """A transfer, and the step after the data to which it leads."""
 
-    def __init__(self, transfer: Transfer[Any], go_on: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, transfer: Transfer[Any], go_on: Callable[[Any], Any], failed: Callable[[Exception], Any] | None
+    ) -> None:
         self._transfer = transfer
         self._go_on = go_on
+        self._failed = failed
         self.size, self.key, self.within_call = transfer.size, transfer.key, transfer.within_call
 
     def run(self) -> Any:
-        return self._transfer.run()
+        return self._do(self._transfer.run)
 
     def work(self) -> Any:
-        return self._transfer.work()
+        return self._do(self._transfer.work)
 
     def place(self) -> str | None:
-        return self._transfer.place()
+        place: str | None = self._do(self._transfer.place)
+        return place
 
     def made(self, result: Any, /) -> str | None:
         return self._transfer.made(result)
 
+    def _do(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception as error:
+            if self._failed is None:
+                raise
+            return self._failed(error)
+
     def resume(self, result: Any, /) -> Any:
-        return then(self._transfer.resume(result), self._go_on)
+        try:
+            step = self._transfer.resume(result)
+        except Exception as error:
+            if self._failed is None:
+                raise
+            return self._failed(error)
+        return then(step, self._go_on, self._failed)
 
 
 def finish(step: Any) -> Any:

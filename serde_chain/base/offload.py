@@ -29,7 +29,7 @@ class RecordLimits(Protocol):
     def of_client(self) -> RecordLimits:
         """The limits of the client alone, for stages that do not ask for those of topics."""
 
-    def ask(self, ctx: Context | None) -> Transfer[None] | None:
+    def ask(self, ctx: Context | None) -> Transfer[Any] | None:
         """The question that must be answered before the other methods know the record's topic; None if none."""
 
     def largest(self, ctx: Context | None) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
 from payload_stores.options import Option, integer
 from serde_chain.record import Context, Headers, key_of
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Question, Transfer
 
 __all__ = [
     "KEY_ROOM",
@@ -166,11 +167,11 @@ class ClientLimits:
             return self
         return ClientLimits(self._max_bytes, self._overhead, None, is_key=self._is_key, setting=self._name)
 
-    def ask(self, ctx: Context | None) -> Transfer[None] | None:
+    def ask(self, ctx: Context | None) -> Transfer[Any] | None:
         """The question to the broker, where the topic's limit counts and is not known; None otherwise."""
         if self._topics is None or ctx is None or self._topics.is_known(ctx.topic):
             return None
-        return _Question(self._topics, ctx.topic)
+        return Question(partial(self._topics.find, ctx.topic), lambda _limit: None)
 
     def largest(self, ctx: Context | None) -> int:
         """The largest field that client and topic accept, by the record around it, less what later stages add."""
@@ -194,17 +195,3 @@ class ClientLimits:
     def compacted(self, ctx: Context | None) -> bool:
         """Whether the record's topic is known to be compacted."""
         return self._topics is not None and ctx is not None and bool(self._topics.find(ctx.topic).compacted)
-
-
-class _Question(Transfer[None]):
-    """Asks the broker for a topic's limit."""
-
-    def __init__(self, topics: Topics, topic: str) -> None:
-        self._topics = topics
-        self._topic = topic
-
-    def run(self) -> None:
-        self._topics.find(self._topic)
-
-    def resume(self, _result: None, /) -> None:
-        return None

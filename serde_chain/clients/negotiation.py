@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from serde_chain.base import SupportsOffload
 from serde_chain.clients.limits import BATCH_OVERHEAD, Topics, largest_value, record_size
 from serde_chain.clients.sender import Outgoing
 from serde_chain.record import VALUE, RecordContext
-from serde_chain.transfer import Transfer, then
+from serde_chain.transfer import Question, Transfer, then
 
 __all__ = ["Attempt", "Negotiation"]
 
@@ -91,7 +90,8 @@ class Negotiation:
         if last is not None and under_way:
             return False  # those under way may be refused as well, and come before this one
         if not self._topics.is_known(topic) or (last is not None and not last.is_fitted):
-            return _Asked(self._topics, topic, partial(self._fitted, record, record.step))
+            value = record.step  # which is this question by then
+            return Question(partial(self._topics.find, topic), lambda _limit: self._fitted(record, value))
         return self._enter(record)
 
     def admit_now(self, record: Outgoing) -> bool:
@@ -159,18 +159,3 @@ class Negotiation:
             return placeholder
 
         return then(self._stage.offload(value, ctx), offloaded)
-
-
-class _Asked(Transfer[None]):
-    """Asks for a topic's limit, and goes on with a record."""
-
-    def __init__(self, topics: Topics, topic: str, go_on: Callable[[], Any]) -> None:
-        self._topics = topics
-        self._topic = topic
-        self._go_on = go_on
-
-    def run(self) -> None:
-        self._topics.find(self._topic)
-
-    def resume(self, _result: None, /) -> Any:
-        return self._go_on()
