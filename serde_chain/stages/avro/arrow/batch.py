@@ -11,11 +11,10 @@ does not read is read record by record, with the same result:
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import repeat
 from operator import methodcaller
 from typing import Any, Final, NamedTuple
@@ -176,25 +175,23 @@ class AvroBatch(BatchForm):
         # Each schema name is looked up once, even if that fails: a registry may be slow to answer.
         known: dict[Any, _Place | SerializationError] = {}
         places: list[_Place | None] = []
-        has_asked = False
+        refused = cache(partial(self._ask_ahead, batch, named, size))
         for row, data in enumerate(batch.objects):
             if data is None:
                 places.append(None)
                 continue
             place = None if row in named else known.get(data[:size])
             if place is None:
-                if not has_asked and self._stage.question(data, batch.context(row)) is not None:
-                    has_asked = True
-                    self._ask_ahead(batch, named, size)
-                place = self._locate(batch, row, data, data[:size], known, in_header=row in named)
+                ctx = batch.context(row) if row in named else None
+                place = self._locate(data, data[:size], ctx, known, refused)
             if isinstance(place, SerializationError):
                 batch.fail(row, copy.copy(place))
                 place = None
             places.append(place)
         return places
 
-    def _ask_ahead(self, batch: Batch, named: frozenset[int], size: int) -> None:
-        """Ask for all schemas that are not known yet, side by side; what fails is asked again for its record."""
+    def _ask_ahead(self, batch: Batch, named: frozenset[int], size: int) -> dict[Any, SerializationError]:
+        """Ask for all schemas that are not known yet, side by side; returns the errors, by the questions' keys."""
         objects = batch.objects
         rows = {data[:size]: row for row, data in enumerate(objects) if data is not None and row not in named}
         questions: dict[Any, Transfer[Any]] = {}
@@ -204,21 +201,23 @@ class AvroBatch(BatchForm):
             if question is not None:
                 questions[question.key] = question
         prefetch = Prefetch(methodcaller("run"), in_flight=_IN_FLIGHT)
+        refused = {}
         for ahead in prefetch.add(questions.values()):
-            with contextlib.suppress(SerializationError):
+            try:
                 prefetch.finish(ahead)
+            except SerializationError as error:
+                let_through(error)
+                refused[ahead.transfer.key] = error
+        return refused
 
     def _locate(
         self,
-        batch: Batch,
-        row: int,
         data: bytes,
         prefix: bytes,
+        ctx: Context | None,
         known: dict[Any, _Place | SerializationError],
-        *,
-        in_header: bool,
+        refused: Callable[[], dict[Any, SerializationError]],
     ) -> _Place | SerializationError:
-        ctx = batch.context(row) if in_header else None
         key: Any = prefix
         if ctx is not None:
             key = (get_header(ctx, self._stage.header_name),)
@@ -226,8 +225,10 @@ class AvroBatch(BatchForm):
             key = data[:_GUID_BYTES]
         place = known.get(key)
         if place is None:
+            question = self._stage.question(data, ctx)
+            place = None if question is None else refused().get(question.key)
             try:
-                place = _Place(*self.located(data, ctx))
+                place = place or _Place(*self.located(data, ctx))
             except SerializationError as error:
                 let_through(error)
                 place = error
