@@ -283,7 +283,7 @@ def test_the_end_of_another_partition_in_front_does_not_end_the_wait(
     topic = new_topic(2)
     consumer = new_consumer({**config_of(store), "value.deserializers": "large-message", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 1, 0)])
-    assert consumer._fetch_several(1, 20)
+    assert consumer._loop.fetch_several(1, 20)
     fill(broker, topic, store, 0)
     consumer.incremental_assign([TopicPartition(topic, 0, 0)])
     until = time.monotonic() + 60

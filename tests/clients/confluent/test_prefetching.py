@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 
 from payload_stores.memory import MemoryStore
 from serde_chain import Consumer, PayloadStoreUnavailableError, Producer, SerializationError
-from serde_chain.clients.confluent import consumer as consumer_module
+from serde_chain.clients.confluent import reading_loop
 from serde_chain.testing.services import KafkaBroker
 from tests.interrupts import interrupted_at
 
@@ -464,10 +464,10 @@ def test_a_chain_without_large_messages_fetches_nothing_ahead(
 def test_a_window_that_is_full_grows_no_more_while_the_group_is_served(
     broker: KafkaBroker, topic: str, new_consumer: "NewConsumer", store: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_module, "_AHEAD", 4)
-    monkeypatch.setattr(consumer_module, "_STEP", 2)
-    monkeypatch.setattr(consumer_module, "_UNASKED", 10)
-    monkeypatch.setattr(consumer_module, "_TICK", 0.0)
+    monkeypatch.setattr(reading_loop, "_AHEAD", 4)
+    monkeypatch.setattr(reading_loop, "_STEP", 2)
+    monkeypatch.setattr(reading_loop, "_UNASKED", 10)
+    monkeypatch.setattr(reading_loop, "_TICK", 0.0)
     values = fill(broker, topic, store, count=200)
     consumer = new_consumer(reading(store))
     consumer.assign([TopicPartition(topic, 0, 0)])
