@@ -101,8 +101,9 @@ def test_no_record_is_lost_or_doubled_when_signals_end_the_waiting_call(  # noqa
     producer = new_producer(written)
     writes = [partial(write, producer, topic, number, headers) for number in range(COUNT)]
     consumer = new_consumer(configured(chain, "deserializers", tmp_path)[0], **{"enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition) for partition in range(2)])
-    await_coordinator(consumer, consumer.assignment())
+    partitions = [TopicPartition(topic, partition) for partition in range(2)]
+    await_coordinator(consumer, partitions)  # first: that there is none yet would be a message
+    consumer.assign(partitions)
     with Signals() as signals, signals.before_each(writes):
         found = read(consumer, how, COUNT, signals)
     assert signals.raised >= COUNT / 2
