@@ -23,7 +23,7 @@ __all__ = ["REQUESTS", "Middleware"]
 T = TypeVar("T")
 
 REQUESTS: Final = frozenset({
-    "delete", "open", "read_range", "link", "publish_record", "download_record", "expiration", "set_expiration",
+    "delete", "open", "read_range", "publish_record", "download_record", "expiration", "set_expiration",
     "unprepared",
 })  # fmt: skip
 """Optional operations that ask once and get one answer: neither streams nor lists."""

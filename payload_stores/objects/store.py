@@ -196,9 +196,18 @@ class ObjectsStore(BucketStore):
         return reference
 
     def link(self, reference: str, seconds: int = 3600) -> str:
-        """Sign a link. See :class:`~payload_stores.SupportsLinks`.
+        """Sign a link to a payload for others, without credentials: a secret until it expires. Nothing is sent.
 
         On Google's cloud it takes the key of a service account, on Azure that of the storage account.
+        The payload may be gone.
+
+        Args:
+            reference: The reference.
+            seconds: How long the link is valid.
+
+        Raises:
+            UntrustedReferenceError: The reference is not this store's.
+            PayloadStoreError: The link cannot be signed, or not for so long.
         """
         if not 1 <= seconds <= _MAX_LINK_SECONDS:
             raise PayloadStoreError(

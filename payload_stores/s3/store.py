@@ -188,9 +188,17 @@ class S3Store(BucketStore):
         return reference
 
     def link(self, reference: str, seconds: int = 3600) -> str:
-        """Presign a link. See :class:`~payload_stores.SupportsLinks`.
+        """Presign a link to a payload for others, without credentials: a secret until it expires. Nothing is sent.
 
-        It ends with the credentials too, where those are temporary.
+        It ends with the credentials too, where those are temporary. The payload may be gone.
+
+        Args:
+            reference: The reference.
+            seconds: How long the link is valid.
+
+        Raises:
+            UntrustedReferenceError: The reference is not this store's.
+            PayloadStoreError: The link cannot be signed, or not for so long.
         """
         if not 1 <= seconds <= _MAX_LINK_SECONDS:
             raise PayloadStoreError(

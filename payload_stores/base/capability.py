@@ -1,0 +1,50 @@
+"""What a store can do beyond the contract: how one asks, and how a store answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    from abc import ABCMeta as _ProtocolMeta
+else:
+    _ProtocolMeta = type(Protocol)
+
+__all__ = ["Capability", "HasCapabilities"]
+
+
+class Capability(_ProtocolMeta):
+    """The metaclass of the Protocols ``Supports…``: ``isinstance(store, SupportsDelete)`` asks ``store.supports``.
+
+    Example:
+        >>> from payload_stores import SupportsDelete, open_store
+        >>> isinstance(open_store("memory", {}), SupportsDelete), isinstance("text", SupportsDelete)
+        (True, False)
+    """
+
+    def __instancecheck__(cls, instance: object) -> bool:  # noqa: N805  of a metaclass, which ruff does not see
+        if isinstance(instance, HasCapabilities) and not issubclass(cls, HasCapabilities):
+            return instance.supports(cls)
+        return super().__instancecheck__(instance)
+
+    def has_members(cls, instance: object) -> bool:  # noqa: N805  likewise
+        """Whether an object has all members of the Protocol."""
+        return super().__instancecheck__(instance)
+
+
+class HasCapabilities:
+    """What answers for itself which Protocols it implements."""
+
+    def supports(self, capability: type) -> bool:
+        """Whether the store implements a capability: by default, whether it has the methods.
+
+        A store around another answers for that one. ``isinstance(store, capability)`` gives the same answer.
+
+        Args:
+            capability: One of the Protocols ``Supports…``.
+
+        Example:
+            >>> from payload_stores import SupportsDelete, open_store
+            >>> open_store("memory", {}).supports(SupportsDelete)
+            True
+        """
+        return cast("Capability", capability).has_members(self)

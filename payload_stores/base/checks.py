@@ -1,0 +1,129 @@
+"""Checks that stores share: of topics, sizes, digests, ages and references."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar, Final
+
+from payload_stores import ids
+from payload_stores.buffers import Buffer
+from payload_stores.errors import (
+    PayloadIntegrityError,
+    PayloadStoreError,
+    PayloadTooLargeError,
+    UntrustedReferenceError,
+)
+from payload_stores.options import Option
+
+__all__ = ["Checks"]
+
+# Kafka's own rule for topic names; it leaves no room for separators or for leaving a folder, save "." and "..".
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class Checks:
+    """Methods that a store calls, and need not override. The attributes are those of ``PayloadStore``."""
+
+    TRUSTED: ClassVar[Option[tuple[str, ...]]]
+    MAX_PAYLOAD: ClassVar[Option[int]]
+
+    scheme: str
+    max_payload_bytes: int
+    grace_ms: int
+
+    def check_topic(self, topic: str) -> str:
+        """Return the topic if it is a legal Kafka topic name, which makes it a safe path segment too.
+
+        Raises:
+            PayloadStoreError: It is not.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).check_topic("../alerts")
+            Traceback (most recent call last):
+                ...
+            payload_stores.errors.PayloadStoreError: '../alerts' is not a Kafka topic name [store=memory]
+        """
+        if topic in {".", ".."} or not _TOPIC.fullmatch(topic):
+            raise PayloadStoreError(f"{topic!r} is not a Kafka topic name", store=self.scheme)
+        return topic
+
+    def check_size(self, size: int, reference: str) -> None:
+        """Refuse a download above ``max_payload_bytes``, before memory is allocated for it.
+
+        Raises:
+            PayloadTooLargeError: It is larger.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).check_size(1000, "memory:///alerts/1")
+        """
+        if size > self.max_payload_bytes:
+            raise PayloadTooLargeError(
+                f"the payload has {size} bytes, more than the {self.max_payload_bytes} that may be read",
+                hint=f"Raise {self.MAX_PAYLOAD.name} if this is expected",
+                store=self.scheme,
+                reference=reference,
+            )
+
+    def verify(self, payload: Buffer, reference: str, *, size: int | None = None, digest: str | None = None) -> None:
+        """Compare a payload with what was published.
+
+        Raises:
+            PayloadIntegrityError: Its size or digest is another one.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).verify(b"payload", "memory:///alerts/1", size=7)
+        """
+        if size is not None and len(payload) != size:
+            raise PayloadIntegrityError(
+                f"the payload has {len(payload)} bytes, but {size} were published",
+                store=self.scheme,
+                reference=reference,
+            )
+        if digest is not None and ids.sha256_digest(payload) != digest:
+            raise PayloadIntegrityError(
+                "the payload's digest is not the one that was published", store=self.scheme, reference=reference
+            )
+
+    def is_stale(self, modified: datetime) -> bool:
+        """Whether an object is too old for a new record to rely on, since a sweep may be about to delete it.
+
+        A store that can be listed asks this when a payload of a deterministic id is there already, and then renews the
+        object: afterwards it counts as written just now. Half of the grace period is left for a sweep that has listed
+        it before.
+
+        Args:
+            modified: When the object was written or last renewed, with time zone.
+
+        Example:
+            >>> from datetime import UTC, datetime, timedelta
+            >>> from payload_stores import open_store
+            >>> store = open_store("memory", {"large.message.grace.ms": 3_600_000})
+            >>> now = datetime.now(UTC)
+            >>> store.is_stale(now), store.is_stale(now - timedelta(minutes=31))
+            (False, True)
+        """
+        return datetime.now(UTC) - modified >= timedelta(milliseconds=self.grace_ms / 2)
+
+    def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
+        """Make the error for a reference that is not followed.
+
+        Args:
+            reference: The reference, as it came from the wire.
+            why: What is wrong with it.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> print(open_store("memory", {}).untrusted("s3://bucket/alerts/1", "its scheme is not memory").message)
+            the reference is not followed: its scheme is not memory
+        """
+        return UntrustedReferenceError(
+            f"the reference is not followed: {why}",
+            hint="If it is legitimate, add its store to large.message.payload.store.classes, or list its prefix in "
+            f"{self.TRUSTED.name}",
+            store=self.scheme,
+            reference=reference[:500],
+        )

@@ -1,0 +1,59 @@
+"""Stores that can say what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from payload_stores.base.capability import Capability
+
+__all__ = ["PayloadInfo", "SupportsList"]
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadInfo:
+    """One stored payload, as listings return it.
+
+    Attributes:
+        reference: Full reference.
+        size: Size in bytes.
+        modified: When it was written, with time zone.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> reference = store.publish("listed", b"payload")
+        >>> [info.size for info in store.list("listed") if info.reference == reference]
+        [7]
+    """
+
+    reference: str
+    size: int
+    modified: datetime
+
+
+@runtime_checkable
+class SupportsList(Protocol, metaclass=Capability):
+    """A store that can list a topic's payloads.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> isinstance(store, SupportsList) and list(store.list("empty"))
+        []
+    """
+
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
+        """Yield the payloads of a topic, in no particular order, a page at a time.
+
+        Args:
+            topic: The topic.
+            prefix: The first characters of the ids that are wanted, so that several readers can share a large topic;
+                it may contain ``/``.
+            before: Only what was written or renewed earlier than this, with time zone.
+
+        Raises:
+            PayloadStoreError: The listing is not complete.
+        """

@@ -1,0 +1,241 @@
+"""The payload store contract (KIP-1159, "PayloadStore"): what every store has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from payload_stores import ids
+from payload_stores.base.capability import HasCapabilities
+from payload_stores.base.checks import Checks
+from payload_stores.buffers import Buffer
+from payload_stores.ids import IdStrategy
+from payload_stores.options import Option, integer, listing
+
+__all__ = ["PayloadStore", "PublishContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishContext:
+    """What a store may need to know of a payload beyond its topic.
+
+    Attributes:
+        id_strategy: How ids are made; ``content`` and ``keyed`` are deterministic.
+        key: The record's encoded key, needed for ``keyed``.
+        digest: ``sha256:<hex>`` of the payload, if it is known already.
+        is_key: Whether the payload is a record's key rather than its value.
+        payload_id: The id itself, where the reference's format makes it.
+
+    Example:
+        >>> PublishContext("content").deterministic
+        True
+    """
+
+    id_strategy: IdStrategy = "random"
+    key: bytes | None = None
+    digest: str | None = None
+    is_key: bool = False
+    payload_id: str | None = None
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether equal payloads get equal ids, so that an existing object need not be written again."""
+        return self.id_strategy != "random"
+
+
+class PayloadStore(Checks, HasCapabilities, ABC):
+    """Keeps payloads that are too large for a record, and returns a reference for each.
+
+    References are URLs ``<scheme>://…/<topic>/<id>`` and never change. A store reads only below its own prefix; other
+    references are an :class:`~payload_stores.errors.UntrustedReferenceError`. Stores are thread-safe. Every error is a
+    :class:`~payload_stores.errors.PayloadStoreError`. ``publish`` and ``download`` are required.
+
+    Attributes:
+        scheme: URL scheme of the references.
+        options: The configuration keys of the store, beside those that all stores share.
+        trusted_references: Further reference prefixes that may be read (``large.message.trusted.references``).
+        max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
+        grace_ms: Age in ms from which a sweep may delete payloads without a record (``large.message.grace.ms``).
+        stable_references: Whether a payload published again with the same id gets the same reference. If not, each
+            payload belongs to one record, and keys cannot be offloaded: equal keys must stay equal.
+        shares_listing: Whether a listing by a prefix of ids costs as much as what it lists, not as the whole topic, so
+            that several readers gain by sharing it.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("memory", {})
+        >>> store.download(store.publish("alerts", b"payload"))
+        b'payload'
+    """
+
+    TRUSTED: ClassVar[Option[tuple[str, ...]]] = Option(
+        "large.message.trusted.references",
+        listing,
+        (),
+        doc="reference prefixes that may be read beside the store's own",
+    )
+    MAX_PAYLOAD: ClassVar[Option[int]] = Option(
+        "large.message.max.payload.bytes", integer(1), 1 << 30, doc="largest payload that is downloaded"
+    )
+    GRACE: ClassVar[Option[int]] = Option(
+        "large.message.grace.ms",
+        integer(0),
+        86_400_000,
+        doc="how old payloads are before a sweep may delete them; ids of the content renew what is half as old",
+    )
+    # Kept by the stage around its stores; one that asks several stores shares it among them.
+    TIMEOUT: ClassVar[Option[int]] = Option(
+        "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
+    )
+    options: ClassVar[tuple[Option[Any], ...]] = (TRUSTED, MAX_PAYLOAD, GRACE)
+
+    scheme: str
+    trusted_references: tuple[str, ...] = ()
+    max_payload_bytes: int = 1 << 30
+    grace_ms: int = 86_400_000
+    stable_references: bool = True
+    shares_listing: bool = False
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        """Read the configuration: dotted keys, those of other stores and of the client included.
+
+        Raises:
+            ConfigError: A required key is missing or a value is wrong.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {"large.message.max.payload.bytes": "1000"}).max_payload_bytes
+            1000
+        """
+        self.trusted_references = self.TRUSTED.read(config)
+        self.max_payload_bytes = self.MAX_PAYLOAD.read(config)
+        self.grace_ms = self.GRACE.read(config)
+
+    @abstractmethod
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        """Store a payload. An existing object of a deterministic id is used as it is, or renewed (``is_stale``).
+
+        Args:
+            topic: Topic of the record, a part of the reference.
+            data: The payload.
+            context: How to make the id, and what is known about the payload.
+
+        Returns:
+            The full reference; the payload can be read from now on.
+
+        Raises:
+            PayloadStoreError: It could not be stored; nothing half-written can be read.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).publish("alerts", b"payload", PublishContext(payload_id="1"))
+            'memory:///alerts/1'
+        """
+
+    @abstractmethod
+    def download(self, reference: str) -> bytes:
+        """Fetch a payload, by what :meth:`publish` returned.
+
+        Raises:
+            UntrustedReferenceError: The reference is not this store's.
+            PayloadNotFoundError: The payload is gone.
+            PayloadTooLargeError: It is larger than ``max_payload_bytes``.
+            PayloadStoreError: It could not be fetched.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> store = open_store("memory", {})
+            >>> store.download(store.publish("alerts", b"payload"))
+            b'payload'
+        """
+
+    def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
+        """Fetch a payload and verify it; nothing else computes the digest. Override it where a library does so.
+
+        Args:
+            reference: What :meth:`publish` returned.
+            size: Size in bytes as published; None if unknown.
+            digest: ``sha256:<hex>``, likewise.
+
+        Raises:
+            PayloadIntegrityError: Size or digest differ.
+            PayloadStoreError: As in :meth:`download`.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> store = open_store("memory", {})
+            >>> store.download_verified(store.publish("alerts", b"payload"), size=7)
+            b'payload'
+        """
+        payload = self.download(reference)
+        self.verify(payload, reference, size=size, digest=digest)
+        return payload
+
+    def id(self, data: Buffer, context: PublishContext | None = None) -> str:
+        """Make the id of a payload, a relative URL path; override for ids of another kind (KIP-1159).
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).id(b"payload", PublishContext("content"))
+            '239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5'
+        """
+        context = context or PublishContext()
+        if context.payload_id is not None:
+            return context.payload_id
+        return ids.payload_id(data, context.id_strategy, key=context.key, digest=context.digest)
+
+    def reference(self, topic: str, payload_id: str) -> str | None:
+        """The reference that ``publish`` will return for an id; None where only ``publish`` knows it.
+
+        Raises:
+            PayloadStoreError: Not a Kafka topic name, or not an id that the store can use.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).reference("alerts", "1")
+            'memory:///alerts/1'
+        """
+        return None
+
+    def worst_case_ms(self) -> int | None:
+        """Longest time of one request in ms by the store's own timeouts and retries; None if unbounded.
+
+        Compared with ``max.block.ms`` and ``max.poll.interval.ms`` when a client is configured (KIP-1159).
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).worst_case_ms() is None
+            True
+        """
+        return None
+
+    def owns(self, reference: str) -> bool:
+        """Whether a reference is the store's to follow: below its own prefix or a trusted one.
+
+        No I/O, no error: :meth:`download` raises what is wrong with a reference that the store owns. By default the
+        scheme decides; stores with a prefix derive from :class:`payload_stores.references.RootedStore`.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).owns("memory:///alerts/1"), open_store("memory", {}).owns("s3://bucket/t/1")
+            (True, False)
+        """
+        return reference.startswith(f"{self.scheme}://")
+
+    def claim(self, reference: str) -> int:
+        """The number of segments of the longest prefix that owns a reference, host included; 0 if the store does not.
+
+        Of a reader's stores, the one with the largest claim follows the reference, so that prefixes may nest, and the
+        order of the stores does not count. No I/O, no error; ``RootedStore`` implements it.
+
+        Example:
+            >>> from payload_stores import open_store
+            >>> open_store("memory", {}).claim("memory:///alerts/1"), open_store("memory", {}).claim("s3://bucket/t/1")
+            (1, 0)
+        """
+        return int(self.owns(reference))
+
+    def close(self) -> None:
+        """Release connections and threads. Calling it again does nothing."""

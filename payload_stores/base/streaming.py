@@ -1,0 +1,28 @@
+"""Stores that need not hold a payload in memory."""
+
+from __future__ import annotations
+
+from typing import BinaryIO, Protocol, runtime_checkable
+
+from payload_stores.base.capability import Capability
+from payload_stores.base.store import PublishContext
+
+__all__ = ["SupportsStreaming"]
+
+
+@runtime_checkable
+class SupportsStreaming(Protocol, metaclass=Capability):
+    """A store that stores and returns payloads piece by piece, in constant memory.
+
+    Example:
+        >>> from payload_stores import open_store
+        >>> store = open_store("local", {"local.path": "/srv/payloads"})  # doctest: +SKIP
+        >>> with open("image.fits", "rb") as file:  # doctest: +SKIP
+        ...     reference = store.publish_stream("images", file)
+    """
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Store all that a binary reader returns. In all else as :meth:`PayloadStore.publish`."""
+
+    def open(self, reference: str) -> BinaryIO:
+        """Open a payload for reading; the caller closes it. Errors as in :meth:`PayloadStore.download`."""
