@@ -288,8 +288,8 @@ def test_authors(installed: Installed, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "missing", "extras"),
     [
-        ("demo.run_demo(None, 1)", "fastavro", "services,avro,compression"),
-        ("demo_hop.run_hop_demo(None)", "orjson", "services,json"),
+        ("alerts.run_demo(None, 1)", "fastavro", "services,avro,compression"),
+        ("hop.run_hop_demo(None)", "orjson", "services,json"),
     ],
 )
 def test_a_demo_names_all_that_it_needs_before_it_starts(
@@ -297,7 +297,7 @@ def test_a_demo_names_all_that_it_needs_before_it_starts(
 ) -> None:
     program = f"""
 from payload_stores import MissingDependencyError
-from serde_chain.cli import demo, demo_hop
+from serde_chain.cli.demo import alerts, hop
 try:
     {call}
 except MissingDependencyError as error:

@@ -10,6 +10,7 @@ import click
 from serde_chain.cli.arguments import FILE, example
 from serde_chain.cli.browse.command import browse
 from serde_chain.cli.consume import consume
+from serde_chain.cli.demo.command import demo
 from serde_chain.cli.doctor.command import doctor
 from serde_chain.cli.inspect_topic import inspect
 from serde_chain.cli.jobs import audit, migrate, sweep
@@ -28,39 +29,6 @@ __all__ = ["commands"]
 @click.option("--debug", is_flag=True, help="Show where an error comes from, by a traceback.")
 def commands(debug: bool) -> None:
     """Serializer chains and large messages for Kafka and Spark."""
-
-
-@commands.command(epilog=example("demo", "demo --store kafka"))
-@click.option("--records", default=300, show_default=True, type=click.IntRange(1, 5000), help="Number of alerts.")
-@click.option("--keep", is_flag=True, help="Keep the payloads, and show where they are; with --store local only.")
-@click.option(
-    "--store",
-    default="local",
-    show_default=True,
-    type=click.Choice(["local", "kafka"]),
-    help="Where the payloads go: a folder, or Kafka itself.",
-)
-@click.option(
-    "--hop", is_flag=True, help="Instead: messages of hop, through a broker with users and an offload server."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, at the end.")
-def demo(records: int, keep: bool, store: str, hop: bool, as_json: bool) -> None:
-    """Run records through a real broker, a store and Spark."""
-    if keep and (hop or store != "local"):
-        raise click.UsageError("--keep is for the payloads of --store local; the others end with the demo's servers")
-    from serde_chain.cli.demo_steps import make_console
-
-    console = make_console(is_quiet=as_json)
-    if hop:
-        from serde_chain.cli.demo_hop import run_hop_demo
-
-        report = run_hop_demo(console)
-    else:
-        from serde_chain.cli.demo import run_demo
-
-        report = run_demo(console, records, keep=keep, store=store)
-    if as_json:
-        click.echo(json.dumps(report))
 
 
 @commands.command("check-config", epilog=example("check-config client.toml images"))
@@ -88,6 +56,7 @@ def check_config(file: Path, topics: tuple[str, ...], as_json: bool) -> None:
 commands.add_command(audit)
 commands.add_command(browse)
 commands.add_command(consume)
+commands.add_command(demo)
 commands.add_command(doctor)
 commands.add_command(inspect)
 commands.add_command(migrate)

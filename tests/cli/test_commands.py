@@ -273,7 +273,7 @@ def test_a_server_that_cannot_be_fetched_is_an_error_with_its_explanation(
     def no_java(*_arguments: object, **_options: object) -> None:
         raise ServiceMissingError("install Java 17")
 
-    monkeypatch.setattr("serde_chain.cli.demo.run_demo", no_java)
+    monkeypatch.setattr("serde_chain.cli.demo.alerts.run_demo", no_java)
     monkeypatch.setattr("sys.argv", ["serde-chain", "demo"])
     with pytest.raises(SystemExit) as caught:
         main()

@@ -59,6 +59,6 @@ def test_figures_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         console.print("the story")
         return {"records": records, **options}
 
-    monkeypatch.setattr("serde_chain.cli.demo.run_demo", run_demo)
+    monkeypatch.setattr("serde_chain.cli.demo.alerts.run_demo", run_demo)
     done = CliRunner().invoke(commands, ["demo", "--records", "2", "--json"], catch_exceptions=False)
     assert json.loads(done.stdout) == {"records": 2, "keep": False, "store": "local"}

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from payload_stores import open_store
 from payload_stores.base import SupportsList
-from serde_chain.cli.demo_steps import DEADLINE_S, DemoError
+from serde_chain.cli.demo.steps import DEADLINE_S, DemoError
 from serde_chain.testing.alerts import alert
 
 if TYPE_CHECKING:

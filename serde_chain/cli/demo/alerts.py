@@ -23,7 +23,7 @@ from rich.table import Table
 from payload_stores.plugins import require
 from serde_chain.chain import SerializerChain
 from serde_chain.cli import inspect_topic as inspect
-from serde_chain.cli.demo_steps import (
+from serde_chain.cli.demo.steps import (
     DEADLINE_S,
     DemoError,
     config_table,
@@ -31,7 +31,7 @@ from serde_chain.cli.demo_steps import (
     produce,
     raw_records,
 )
-from serde_chain.cli.demo_sweep import sweep_after_a_kill
+from serde_chain.cli.demo.sweep import sweep_after_a_kill
 from serde_chain.testing.alerts import ALERT_SCHEMA, alert, demo_sizes
 
 if TYPE_CHECKING:

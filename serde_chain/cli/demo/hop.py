@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from payload_stores.plugins import require
-from serde_chain.cli.demo_steps import DemoError, config_table, consume, produce, raw_records
+from serde_chain.cli.demo.steps import DemoError, config_table, consume, produce, raw_records
 from serde_chain.testing.alerts import alert
 
 __all__ = ["run_hop_demo"]
