@@ -145,7 +145,7 @@ def test_a_builder_knows_the_clients_limit(broker: KafkaBroker, topic: str, thre
 
 def test_a_threshold_above_the_clients_limit_is_refused() -> None:
     settings = {"value.serializers": "bytes, large-message", "large.message.payload.store.class": "memory"}
-    with pytest.raises(ConfigError, match="above what the client sends"):
+    with pytest.raises(ConfigError, match="exceeds the largest value that the client sends"):
         SerializerChainBuilder().build({**settings, "large.message.threshold.bytes": 2_000_000}, False)
     chain, _ = SerializerChainBuilder().build({**settings, "large.message.threshold.bytes": 999_000}, False)
     chain.close()

@@ -138,7 +138,7 @@ def test_both_forms_exclude_each_other(field: str, side: str) -> None:
         ({"value.serializers": "zstd", "compression.level": 23}, "zstd has levels .* to 22, not 23"),
         ({"value.serializers": "snappy", "compression.level": 1}, "snappy has no levels"),
         ({"value.serializers": "compress", "compression.type": "zip"}, "expected one of zstd, lz4, gzip, snappy.*gzip"),
-        ({"value.serializers": "avro"}, "avro has no schema to write with"),
+        ({"value.serializers": "avro"}, "avro has no schema for writing"),
         ({"value.serializers": "avro", "avro.schema": "{"}, "the schema is not JSON"),
         ({"value.serializers": "avro", "avro.schema": "strin"}, "not an Avro schema"),
         ({"value.serializers": "avro", "avro.schema": "alert.avsc"}, "For the path of a file, set avro.schema.file"),
@@ -147,7 +147,7 @@ def test_both_forms_exclude_each_other(field: str, side: str) -> None:
         ({"value.serializers": "avro", "avro.schema": "int", "avro.schema.file": "x"}, "exclude each other"),
         ({"value.serializers": "avro", "avro.schema": "int", "avro.framing": "confluent"}, "needs a schema registry"),
         ({"value.serializers": "avro", "avro.schema": "int", "avro.framing": "soe"}, "expected one of confluent"),
-        ({"value.serializers": "json", "json.validate": True}, "json.validate needs a schema"),
+        ({"value.serializers": "json", "json.validate": True}, "json.validate requires a schema"),
         ({"value.serializers": "json", "json.schema": "{"}, "json.schema is not a JSON Schema"),
         ({"value.serializers": "json", "json.schema": '{"type": "thing"}'}, "json.schema is not a JSON Schema"),
         ({**LARGE, STORE_CLASS: "s4"}, "no payload store 's4' \\[key=large.message.payload.store.class\\].*s3"),
@@ -169,7 +169,7 @@ def test_what_is_no_configuration_is_refused(source: object) -> None:
 
 
 def test_deserializers_need_a_schema_too() -> None:
-    with pytest.raises(ConfigError, match="avro has no schema to read with"):
+    with pytest.raises(ConfigError, match="avro has no schema for reading"):
         DeserializerChain.from_config({"value.deserializers": "avro"})
 
 
@@ -270,7 +270,7 @@ def test_both_sides_in_one_configuration() -> None:
 def test_booleans_and_numbers_as_text(text: str) -> None:
     schema = '{"type": "integer"}'
     chain = SerializerChain.from_config({"value.serializer": "json", "json.schema": schema, "json.validate": text})
-    with pytest.raises(EncodeError, match=r"does not fit json\.schema: \$: 'text' is not of type 'integer'"):
+    with pytest.raises(EncodeError, match=r"does not match json\.schema: \$: 'text' is not of type 'integer'"):
         chain("text")
 
 

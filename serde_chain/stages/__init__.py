@@ -1,1 +1,1 @@
-"""Stages: a file or folder for each kind, with both directions in it; their names are in `serde_chain.catalogue`."""
+"""Stages: a file or folder per kind, with both directions; `serde_chain.catalogue` contains their names."""

@@ -1,7 +1,7 @@
 """``entry-metadata``: timestamp and index in front of the payload, byte for byte as Pulsar's brokers do (PIP-70).
 
-The frame may stand around a ``large-message`` placeholder, and is then read without a download. Kafka's brokers do not
-set it: this stage does within one producer, ``serde-chain stamp`` for a whole topic.
+The frame may surround a ``large-message`` placeholder, and is then readable without a download. Kafka's brokers do not
+write it: this stage does within one producer, ``serde-chain stamp`` for a whole topic.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["EntryMetadataDeserializer", "EntryMetadataSerializer"]
 
 TIMESTAMP: Final = Option("entry.metadata.timestamp", boolean, True, doc="write the time in ms since the epoch")
 INDEX: Final = Option(
-    "entry.metadata.index", boolean, False, doc="count the records of each partition, which must be given"
+    "entry.metadata.index", boolean, False, doc="count the records of each partition; requires the partition to be set"
 )
 REQUIRED: Final = Option("entry.metadata.required", boolean, False, doc="refuse records without metadata")
 
 
 class EntryMetadataSerializer(Serializer[Buffer]):
-    """Frames every payload, so that reading is unambiguous whatever the payload begins with.
+    """Frames every payload, so that reading is unambiguous regardless of the payload's first bytes.
 
-    The time never goes backwards within one stage, whatever the clock does. The index counts from 0 what this stage has
-    framed for a partition; it starts anew with the producer, and a record that is not delivered leaves a gap. The relay
-    ``serde-chain stamp`` writes an index that survives both.
+    The time never goes backwards within one stage, even if the clock does. The index counts the records framed by this
+    stage for a partition, from 0; it restarts with the producer, and an undelivered record leaves a gap. The index of
+    the relay ``serde-chain stamp`` survives both.
     """
 
     takes = Data.BYTES
@@ -47,11 +47,11 @@ class EntryMetadataSerializer(Serializer[Buffer]):
         self._with_timestamp = TIMESTAMP.read(config)
         self._with_index = INDEX.read(config)
         if self._with_timestamp or self._with_index:
-            self.varies = f"Take it out of the key chain, or set {TIMESTAMP.name} and {INDEX.name} = false there"
+            self.varies = f"Remove it from the key chain, or set {TIMESTAMP.name} and {INDEX.name} = false there"
         self._lock = threading.Lock()
         self._latest_ms = 0
         self._next: Counter[tuple[str, int]] = Counter()
-        # Without an index, the record does not matter.
+        # Without an index, the record is irrelevant.
         self.plain = None if self._with_index else self._frame
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
@@ -74,7 +74,7 @@ class EntryMetadataSerializer(Serializer[Buffer]):
 class EntryMetadataDeserializer(PlainDeserializer[bytes]):
     """Removes the metadata; :func:`serde_chain.wire.entry_metadata.peek` reads it.
 
-    A payload without it passes through, unless ``entry.metadata.required`` is set.
+    Payloads without metadata pass through, unless ``entry.metadata.required`` is set.
     """
 
     takes = Data.BYTES
@@ -89,7 +89,7 @@ class EntryMetadataDeserializer(PlainDeserializer[bytes]):
 
         def take_off(data: Buffer) -> bytes:
             if peek(data) is not None:
-                # Bytes and not a view: the result may go to the user.
+                # Bytes instead of a view: the result may reach the user.
                 return bytes(strip(data))
             if required:
                 raise _missing(bytes(data[:2]))
@@ -102,7 +102,7 @@ def _partition(ctx: Context | None) -> tuple[str, int]:
     partition: int | None = ctx.partition if isinstance(ctx, RecordContext) else None
     if partition is None or partition < 0:  # librdkafka's "any partition" is -1
         raise EncodeError(
-            "an index needs the record's partition, which is not known before the broker's partitioner chooses it",
+            "the index requires the record's partition, which is unknown before the partitioner chooses it",
             hint=f"Pass partition= to produce(), switch {INDEX.name} off, or let `serde-chain stamp` write the index",
         )
     return topic_of(ctx, "entry-metadata"), partition
@@ -111,7 +111,7 @@ def _partition(ctx: Context | None) -> tuple[str, int]:
 def _missing(head: bytes) -> DecodeError:
     if head[:1] == wire.MAGIC[:1] and len(head) == 2:
         return DecodeError(
-            f"the entry metadata has the unknown version {head.hex().upper()}, known is {wire.MAGIC.hex().upper()}",
+            f"unknown version {head.hex().upper()} of the entry metadata, expected {wire.MAGIC.hex().upper()}",
             hint="Read it with a newer release of serde-chain",
         )
     return DecodeError(

@@ -67,13 +67,13 @@ def _check_bytes(data: Any) -> Buffer:
     error = _wrong_type("bytes", "bytes", data)
     if isinstance(data, str):
         error.hint = "Begin the chain with string for text, and pass a file as a pathlib.Path"
-    elif not is_stream(data):  # the chain knows what to do with files
-        error.hint = "Begin the chain with a stage that takes objects, such as json or avro"
+    elif not is_stream(data):  # the chain handles files
+        error.hint = "Begin the chain with a stage that accepts objects, such as json or avro"
     raise error
 
 
 def _check_payload(data: Any) -> Any:
-    # A look for a protocol costs more than all else that is done with a small record.
+    # For a small record, a protocol check costs more than everything else.
     return data if isinstance(data, bytes) or is_stream(data) else _check_bytes(data)
 
 
@@ -120,7 +120,7 @@ def _decode_uuid(data: Buffer) -> uuid.UUID:
         parsed = uuid.UUID(text)
     except ValueError as error:
         raise DecodeError(f"{text[:50]!r} is not a UUID") from error
-    if str(parsed) != text.lower():  # uuid.UUID also takes braces, URNs and missing hyphens
+    if str(parsed) != text.lower():  # uuid.UUID also accepts braces, URNs and missing hyphens
         raise DecodeError(f"{text[:50]!r} is not a UUID of 36 characters")
     return parsed
 
@@ -150,12 +150,12 @@ class StringDeserializer(_PrimitiveDeserializer[str]):
 
 
 class BytesSerializer(PlainSerializer[Buffer]):
-    """Bytes, untouched; before a stage that takes streams, paths and open binary files too."""
+    """Bytes, untouched; paths and open binary files too, if the next stage accepts streams."""
 
     plain = staticmethod(_check_bytes)
 
     def bind(self, before: object | None, after: object | None) -> Self:
-        """Learn whether the next stage takes streams."""
+        """Note whether the next stage accepts streams."""
         takes_streams = isinstance(after, Serializer) and after.takes_streams
         if not takes_streams or type(self) is not BytesSerializer:
             return self
@@ -165,14 +165,14 @@ class BytesSerializer(PlainSerializer[Buffer]):
 
 
 class BytesDeserializer(_PrimitiveDeserializer[bytes]):
-    """Bytes, untouched; handles of payloads too."""
+    """Bytes, untouched; payload handles too."""
 
     takes_handles = True
     arrow_factory = "binary"
     plain = staticmethod(_as_bytes)
 
     def batch_form(self) -> BatchForm:
-        """The column as it came."""
+        """Returns the column unchanged."""
         from serde_chain.arrow import Untouched
 
         return Untouched()

@@ -148,7 +148,7 @@ def test_check_config_prints_markup_as_it_is(tmp_path: Path) -> None:
                 "value.serializers = bytes, large-message\nlarge.message.payload.store.class = memory\n"
                 "large.message.threshold.bytes = 5000000"
             ),
-            "large.message.threshold.bytes (5000000) is above what the client sends",
+            "large.message.threshold.bytes (5000000) exceeds the largest value that the client sends",
         ),
         (SLOW, "large.message.store.timeout.ms (2000 ms) is longer than max.block.ms (1000 ms)"),
     ],

@@ -515,4 +515,4 @@ def test_a_store_whose_references_are_not_known_before_has_no_journal(
     for store in (MemoryStore, Silent, Silent):
         SerializerChain.from_config({**config, "large.message.payload.store.class": store}).close()
     [said] = [record.getMessage() for record in caplog.records]
-    assert "large.message.journal.path notes nothing of the store memory" in said
+    assert "large.message.journal.path does not cover the store memory" in said

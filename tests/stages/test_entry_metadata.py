@@ -79,7 +79,7 @@ def test_each_partition_of_each_topic_counts_for_itself() -> None:
 
 @pytest.mark.parametrize("ctx", [None, RecordContext("t", "value"), RecordContext("t", "value", partition=-1)])
 def test_an_index_needs_the_partition(ctx: RecordContext | None) -> None:
-    with pytest.raises(EncodeError, match="needs the record's partition"):
+    with pytest.raises(EncodeError, match="requires the record's partition"):
         serializer(**{"entry.metadata.index": True})(b"x", ctx)
 
 

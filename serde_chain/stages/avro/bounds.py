@@ -1,14 +1,14 @@
-"""A look over Avro bytes before they are decoded, for schemas with which a few bytes could exhaust a reader.
+"""Checks of Avro bytes before they are decoded, for schemas with which a few bytes could exhaust a reader.
 
 Two kinds of schema let a short input claim unbounded work: recursive ones (each level of nesting takes as little as
-one byte, and native readers crash when their stack ends), and arrays or maps of items that have many parts for few
-bytes, such as ``null``, empty records, or records of these: an item count of one byte then multiplies all the parts of
-an item. Records of all other schemas are bounded by their own length, and need no look.
+one byte, and native readers crash when their stack overflows), and arrays or maps of items with many parts in few
+bytes, such as ``null``, empty records, or records of these: an item count of one byte then multiplies all parts of an
+item. Records of all other schemas are bounded by their own length and need no check.
 
-A third kind is bounded by its own length and yet too large: types that name others twice double at each level.
+A third kind is bounded by its length and still too large: types that use other types twice double at each level.
 
-Parts are counted, since they are built (:mod:`serde_chain.schemas.parts`). How far the parts of a schema's values may
-exceed what their bytes pay for follows from the schema alone (:func:`excess_parts`).
+Parts are counted because they become objects (:mod:`serde_chain.schemas.parts`). The schema alone limits how far the
+parts of its values may exceed what their bytes pay for (:func:`excess_parts`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from serde_chain.wire import varint
 
 __all__ = ["MOST_LEVELS", "Filled", "check_bounds", "check_levels", "excess_parts", "needs_check", "weight"]
 
-# Of types within each other: what reads schemas here recurs some frames for each.
+# Nesting of types: the code that reads schemas recurses several frames per level.
 MOST_LEVELS: Final = 120
 
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
@@ -31,18 +31,18 @@ _VARINTS: Final = {"int", "long", "enum"}
 
 
 Filled: TypeAlias = Mapping[str, int]
-"""How many parts a reader's schema adds to each record of a type, by its full name: the defaults of its own fields."""
+"""Number of parts that a reader's schema adds to each record of a type, by full name: the defaults of new fields."""
 
 _NOTHING: Final[Filled] = {}
 
 
 def needs_check(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHING) -> bool:
-    """Whether records of a schema must be looked over with :func:`check_bounds` first.
+    """Whether records of a schema must pass :func:`check_bounds` first.
 
     Args:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
-        filled: What the reader's schema adds.
+        filled: The parts added by the reader's schema.
     """
     return (
         _recursive(schema, named, (), set())
@@ -52,34 +52,34 @@ def needs_check(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHING
 
 
 def excess_parts(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHING) -> int:
-    """How many parts a value may have at most beyond those that its own bytes pay for; items of arrays and maps apart.
+    """Maximum number of parts of a value beyond those paid for by its own bytes; without items of arrays and maps.
 
     Args:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
-        filled: What the reader's schema adds.
+        filled: The parts added by the reader's schema.
 
     Returns:
-        A number that is zero or less where every value pays for itself.
+        A number; zero or less if every value pays for itself.
     """
     return _excess(schema, named, filled, {})
 
 
 def check_levels(schema: Any, named: Mapping[str, Any]) -> None:
-    """Refuse a schema whose types stand within each other too deep; a type within itself counts once.
+    """Refuse a schema with too deeply nested types; a type within itself counts once.
 
     Args:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
 
     Raises:
-        ValueError: It nests too deep.
+        ValueError: The types nest too deeply.
     """
     _levels(schema, named, {}, 0)
 
 
 def _levels(schema: Any, named: Mapping[str, Any], known: dict[str, int], above: int) -> int:
-    """How many levels a type has; ``known`` are those of named types."""
+    """The number of levels of a type; ``known`` has those of named types."""
     if above > MOST_LEVELS:
         raise ValueError(f"its types nest deeper than {MOST_LEVELS} levels")
     schema = named.get(schema, schema) if isinstance(schema, str) else schema
@@ -99,14 +99,14 @@ def _levels(schema: Any, named: Mapping[str, Any], known: dict[str, int], above:
 
 
 def weight(schema: Any, named: Mapping[str, Any], known: dict[str, int] | None = None) -> int:
-    """How many types a schema has, where names that are used twice count twice: they may double at each level.
+    """The number of types in a schema; named types used twice count twice, since they may double at each level.
 
-    A name within its own definition counts nothing: how deep that goes, the record's bytes say.
+    A name within its own definition counts as nothing: the record's bytes determine its depth.
 
     Args:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
-        known: Weights of named types that were seen.
+        known: Weights of the named types seen so far.
     """
     known = {} if known is None else known
     if isinstance(schema, list):
@@ -132,21 +132,21 @@ def weight(schema: Any, named: Mapping[str, Any], known: dict[str, int] | None =
 def check_bounds(  # noqa: PLR0917, as the function that calls it has them
     schema: Any, named: Mapping[str, Any], data: Buffer, start: int, budget: Budget, filled: Filled = _NOTHING
 ) -> int:
-    """Refuse bytes that nest too deep or claim many more parts than they have bytes.
+    """Refuse bytes that nest too deeply or claim many more parts than they have bytes.
 
     Args:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
         data: The encoded record.
-        start: Where it begins.
-        budget: How many parts it may have.
-        filled: What the reader's schema adds.
+        start: Start of the record.
+        budget: Maximum number of parts.
+        filled: The parts added by the reader's schema.
 
     Returns:
-        How many it has.
+        The record's number of parts.
 
     Raises:
-        ValueError: A bound is exceeded, or the bytes are cut off or foreign.
+        ValueError: A bound is exceeded, or the bytes are truncated or foreign.
     """
     walk = _Walk(named, memoryview(data), budget, len(data) - start, filled)
     walk.skip(schema, start, 0)
@@ -164,13 +164,13 @@ class _Walk:
         self.parts = 0
 
     def skip(self, schema: Any, at: int, depth: int) -> int:
-        """The position behind one value."""
+        """The position after one value."""
         if depth > MAX_DEPTH:
             raise ValueError(f"the record nests deeper than {MAX_DEPTH} levels")
         if isinstance(schema, list):
             branch, at = self._long(at)
             if not 0 <= branch < len(schema):
-                raise ValueError(f"there is no branch {branch} in a union of {len(schema)}")
+                raise ValueError(f"branch {branch} does not exist in a union of {len(schema)}")
             return self.skip(schema[branch], at, depth)
         if isinstance(schema, str) and schema in self._named:
             return self.skip(self._named[schema], at, depth + 1)
@@ -196,7 +196,7 @@ class _Walk:
         else:
             size = schema["size"] if kind == "fixed" else _FIXED_SIZES[kind]
         if size < 0 or at + size > len(self._data):
-            raise ValueError("a value reaches beyond the end of the data")
+            raise ValueError("a value extends beyond the end of the data")
         return at + size
 
     def _skip_blocks(self, schema: Any, kind: str, at: int, depth: int) -> int:
@@ -211,7 +211,7 @@ class _Walk:
                 before, parts = at, self.parts
                 at = self.skip("string", at, depth) if kind == "map" else at
                 at = self.skip(items, at, depth)
-                if at == before:  # then so do all the others
+                if at == before:  # then the remaining items are empty too
                     parts = self.parts - parts
                     self._empty += parts * count
                     if self._empty > max(FREE_PARTS, self._budget.most or 0):
@@ -243,7 +243,7 @@ def _children(schema: Any, named: Mapping[str, Any]) -> list[Any]:
 
 
 def _recursive(schema: Any, named: Mapping[str, Any], above: tuple[str, ...], done: set[str]) -> bool:
-    """Whether a type contains itself; ``above`` are the named types around it, ``done`` those known not to."""
+    """Whether a type contains itself; ``above`` are the enclosing named types, ``done`` those known not to."""
     schema = named.get(schema, schema) if isinstance(schema, str) else schema
     name = schema.get("name") if isinstance(schema, dict) else None
     if name is None or name in done:
@@ -258,7 +258,7 @@ def _recursive(schema: Any, named: Mapping[str, Any], above: tuple[str, ...], do
 def _has_dense_items(
     schema: Any, named: Mapping[str, Any], filled: Filled, known: dict[str, int], seen: set[str]
 ) -> bool:
-    """Whether there are arrays or maps whose items may have more parts than their bytes pay for."""
+    """Whether the schema has arrays or maps whose items may have more parts than their bytes pay for."""
     if isinstance(schema, str):
         if schema in seen:
             return False
@@ -274,12 +274,12 @@ def _has_dense_items(
 
 
 def _excess(schema: Any, named: Mapping[str, Any], filled: Filled, known: dict[str, int]) -> int:
-    """See :func:`excess_parts`; ``known`` are the named types that were seen."""
+    """See :func:`excess_parts`; ``known`` has the named types seen so far."""
     if isinstance(schema, list):
         return max((_excess(branch, named, filled, known) for branch in schema), default=0) - PARTS_PER_BYTE
     if isinstance(schema, str) and schema in named:
         if schema not in known:
-            known[schema] = 0  # while it is being checked: a type that contains itself is always checked
+            known[schema] = 0  # during its own check; a recursive type is always checked
             known[schema] = _excess(named[schema], named, filled, known)
         return known[schema]
     kind = schema["type"] if isinstance(schema, dict) else schema
@@ -288,6 +288,6 @@ def _excess(schema: Any, named: Mapping[str, Any], filled: Filled, known: dict[s
     if kind in {"record", "error"}:
         own = 1 + filled.get(schema["name"], 0)
         return own + sum(_excess(field["type"], named, filled, known) for field in schema["fields"])
-    # Varints, and the lengths of types that have one, take a byte at least.
+    # Varints and length prefixes take at least a byte.
     size = schema["size"] if kind == "fixed" else _FIXED_SIZES.get(kind, 1)
     return 1 - PARTS_PER_BYTE * int(size)

@@ -1,7 +1,7 @@
 """Avro object container files, one per record (Avro specification, "Object Container Files"): hop's ``avro`` format.
 
-Each record carries its schema, so that a reader needs none. That schema comes from the wire like the rest, and is
-looked over before it is used.
+Each record contains its schema, so readers need none. The schema is as untrusted as the rest of the record, and is
+checked before use.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ __all__ = ["FileWriter", "Reading", "Write", "encode_long", "only_record", "pars
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _MAX_OUTPUT: Final = 256 << 20
-# Parts of a schema beyond one for each character of it, since types that are named twice count twice; and of a file's
-# records beyond those that its bytes pay for. Both come from the wire, and small files may be many.
+# Allowed parts of a schema beyond one per character, since types used twice count twice; and of a file's records
+# beyond those paid for by its bytes. Both are untrusted, and there may be many small files.
 _FREE_PARTS: Final = 1000
 
 Write = Callable[[Any, Any, Any], None]
 
 
 class Reading(Protocol):
-    """How the records of a file are read."""
+    """The way to read the records of a file."""
 
     def read(self, buffer: io.BytesIO) -> Any:
-        """Read the record at which a buffer stands, up to its end."""
+        """Read the record at a buffer's position, up to its end."""
 
     @property
     def source(self) -> AvroSchema:
-        """Their schema."""
+        """The records' schema."""
 
     @property
     def budget(self) -> Budget:
-        """How many parts they may have; all records of a file together where it is a number."""
+        """Maximum number of parts; a number applies to all records of a file together."""
 
 
 R = TypeVar("R", bound=Reading)
 
 
 class FileWriter:
-    """Writes files of one record each; with the same signature as fastavro's ``schemaless_writer``.
+    """Writes files of one record each; has the signature of fastavro's ``schemaless_writer``.
 
     Args:
         schema: The schema.
         write: fastavro's ``schemaless_writer``.
 
     Attributes:
-        header: What stands in front of every record.
+        header: The bytes in front of every record.
     """
 
     def __init__(self, schema: AvroSchema, write: Write) -> None:
@@ -79,19 +79,19 @@ class FileWriter:
 
 
 def parse_schema(text: str) -> AvroSchema:
-    """Parse a schema that came with a file.
+    """Parse a file's schema.
 
     Raises:
-        ValueError: It is not a schema, or a few bytes could become unbounded work with it.
+        ValueError: The text is not a schema, or its records could claim unbounded work in a few bytes.
     """
     try:
         schema = AvroSchema.parse(text)
         check_depth(schema.parsed)
         most = _FREE_PARTS + len(text)
         if avro_bounds.weight(schema.parsed, schema.named) > most:
-            raise ValueError(f"the schema has {len(text)} characters, and a record of it more than {most} parts")
+            raise ValueError(f"the schema has {len(text)} characters, and its records more than {most} parts")
     except RecursionError:
-        raise ValueError("it nests too deep") from None
+        raise ValueError("it nests too deeply") from None
     return schema
 
 
@@ -100,11 +100,11 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
 
     Args:
         data: The file.
-        reading: How to read records of a schema, given as JSON text.
+        reading: Returns the way to read records of a schema, given as JSON text.
 
     Raises:
-        ValueError: It is not such a file, or is cut off.
-        EOFError: A record is cut off.
+        ValueError: The data is not a container file, or is truncated.
+        EOFError: A record is truncated.
     """
     text, blocks = _open(data)
     how = reading(text)
@@ -121,27 +121,27 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
         if buffer.tell() != len(block):
             raise ValueError(f"{len(block) - buffer.tell()} bytes follow the records of a block")
     if not records:
-        raise ValueError("the file is cut off, or contains no records")
+        raise ValueError("the file is truncated, or contains no records")
     return records
 
 
 def only_record(data: Buffer, reading: Callable[[str], R]) -> tuple[R, bytes]:
-    """The record of a file that has one.
+    """The only record of a file.
 
     Args:
         data: The file.
-        reading: How to read records of a schema, given as JSON text.
+        reading: Returns the way to read records of a schema, given as JSON text.
 
     Returns:
-        How it is read, and its bytes.
+        The way to read it, and its bytes.
 
     Raises:
-        ValueError: It is not such a file, is cut off, or does not contain exactly one record.
+        ValueError: The data is not a container file, is truncated, or does not contain exactly one record.
     """
     text, blocks = _open(data)
     filled = [(count, block) for count, block in blocks if count]
     if [count for count, _ in filled] != [1]:
-        raise ValueError(f"it has {sum(count for count, _ in filled)} records, and a column takes one of each file")
+        raise ValueError(f"it has {sum(count for count, _ in filled)} records, but a column requires one per file")
     how, record = reading(text), filled[0][1]
     bounds = _Bounds(how, len(data))
     bounds.add(len(record))
@@ -150,11 +150,11 @@ def only_record(data: Buffer, reading: Callable[[str], R]) -> tuple[R, bytes]:
 
 
 class _Bounds:
-    """How many parts may still be built of a file's bytes, by all of its records together.
+    """The remaining parts of a file, for all of its records together.
 
     Args:
-        how: How its records are read.
-        size: Bytes of the file.
+        how: The way to read its records.
+        size: Size of the file in bytes.
     """
 
     def __init__(self, how: Reading, size: int) -> None:
@@ -170,7 +170,7 @@ class _Bounds:
         self._left += self._per_byte * size
 
     def check(self, block: bytes, start: int) -> None:
-        """Look a record over; ValueError if it has more parts than are left."""
+        """Check a record; ValueError if it has more parts than remain."""
         if self._look:
             schema, named = self._source.parsed, self._source.named
             self._left -= avro_bounds.check_bounds(schema, named, block, start, Budget(self._left), self._source.filled)
@@ -190,14 +190,14 @@ def _open(data: Buffer) -> tuple[str, Iterator[tuple[int, bytes]]]:
 
 
 def _blocks(cursor: _Cursor, sync: bytes, *, deflated: bool) -> Iterator[tuple[int, bytes]]:
-    """Counts of records, and their bytes."""
+    """Record counts, and the records' bytes."""
     left = _MAX_OUTPUT
     while cursor.left:
         count, size = cursor.long(), cursor.long()
         block = _inflate(cursor.take(size), left) if deflated else bytes(cursor.take(size))
         left -= len(block)
         if bytes(cursor.take(_SYNC_BYTES)) != sync:
-            raise ValueError("a block does not end where it should")
+            raise ValueError("a block does not end at its sync marker")
         yield count, block
 
 
@@ -212,7 +212,7 @@ class _Cursor:
 
     def take(self, size: int) -> memoryview:
         if not 0 <= size <= self.left:
-            raise ValueError("the file is cut off")
+            raise ValueError("the file is truncated")
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -237,12 +237,12 @@ def _inflate(data: memoryview, most: int) -> bytes:
         block = inflate.decompress(data, most + 1)
     except zlib.error as error:
         raise ValueError(f"a block is corrupt: {error}") from error
-    # fastavro and others leave a part of zlib's checksum behind the end, so the bytes that follow are ignored.
+    # fastavro and others leave a part of zlib's checksum after the end, so trailing bytes are ignored.
     if len(block) > most or not inflate.eof:
-        raise ValueError(f"a block is cut off, or larger than {_MAX_OUTPUT} bytes when it is decompressed")
+        raise ValueError(f"a block is truncated, or larger than {_MAX_OUTPUT} bytes when decompressed")
     return block
 
 
 def encode_long(number: int) -> bytes:
-    """A count or size as Avro writes it."""
+    """A count or size in Avro's encoding."""
     return varint.encode(varint.to_zigzag(number))

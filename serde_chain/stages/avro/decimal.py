@@ -1,9 +1,9 @@
-"""Decimals of Avro (specification, "Decimal"), read exactly, in a time that their length bounds.
+"""Exact Avro decimals (specification, "Decimal"), decoded in a time bounded by their length.
 
-fastavro turns any number of bytes into digits, in quadratic time, and then rounds to the
-precision. Here a decimal that has more digits than its precision is refused before they are made. fastavro calls the
-function registered for a logical type, so its schemas have a type of our own in place of ``decimal``: other users of
-fastavro in the process are not affected.
+fastavro converts any number of bytes into digits, in quadratic time, and then rounds to the precision. Here, a decimal
+with more digits than its precision is refused before the conversion. fastavro calls the function registered for a
+logical type, so its schemas contain a private type instead of ``decimal``: other users of fastavro in the process are
+not affected.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from payload_stores.plugins import require
 
 __all__ = ["MAX_DIGITS", "read_decimal", "readable"]
 
-# Longer ones are refused whatever their precision, since container files bring their own. This many digits, of 4 KB,
-# take a millisecond.
+# Longer decimals are refused regardless of their precision, since container files bring their own. This many digits
+# (4 KB) take a millisecond.
 MAX_DIGITS: Final = 10_000
 
 _DECIMAL: Final = "decimal"
@@ -26,13 +26,13 @@ _EXACT: Final = Context(prec=MAX_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 def readable(parsed: Any) -> Any:
-    """A schema with which fastavro reads decimals by the rules here.
+    """A schema with which fastavro reads decimals by this module's rules.
 
     Args:
-        parsed: A schema as ``fastavro.parse_schema`` returns it.
+        parsed: A schema returned by ``fastavro.parse_schema``.
 
     Returns:
-        The same object where it has no decimals.
+        The same object if it has no decimals.
     """
     readers = require("fastavro.read", "avro").LOGICAL_READERS
     readers[f"bytes-{_OURS}"] = readers[f"fixed-{_OURS}"] = read_decimal
@@ -40,7 +40,7 @@ def readable(parsed: Any) -> Any:
 
 
 def _replaced(part: Any, done: dict[int, Any]) -> Any:
-    """``done`` are the parts that were met, by their ids: definitions stand within each other, and by their names."""
+    """``done`` are the parts seen so far, by their ids: definitions occur nested, and by name."""
     if not isinstance(part, (dict, list)):
         return part
     if id(part) in done:
@@ -61,14 +61,14 @@ def _replaced(part: Any, done: dict[int, Any]) -> Any:
 
 
 def read_decimal(data: bytes, schema: Any, _reader_schema: Any = None) -> Decimal:
-    """Read a value; fastavro calls it for the logical type.
+    """Read a value; called by fastavro for the logical type.
 
     Raises:
-        ValueError: It has more digits than the precision allows.
+        ValueError: The value has more digits than the precision allows.
     """
     precision, scale = schema["precision"], schema.get("scale") or 0
     beyond = _beyond(precision)
-    # Padding by the sign is allowed, and the fast reader of batches accepts it too; bits cost nothing, digits do.
+    # Sign padding is allowed, as in the fast reader of batches; bits are cheap, digits are not.
     unscaled = int.from_bytes(data, signed=True)
     if not -beyond < unscaled < beyond:
         raise ValueError(f"a decimal of {len(data)} bytes has more digits than its precision of {precision}")
@@ -77,6 +77,6 @@ def read_decimal(data: bytes, schema: Any, _reader_schema: Any = None) -> Decima
 
 @lru_cache(256)
 def _beyond(precision: int) -> int:
-    """The least number that has more digits."""
+    """The smallest number with more digits."""
     beyond: int = 10 ** min(precision, MAX_DIGITS)
     return beyond

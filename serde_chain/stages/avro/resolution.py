@@ -1,19 +1,19 @@
 """Avro schemas rewritten so that fastavro has exactly one way to read each part of a record.
 
-The bytes of a record do not depend on names, nor on logical types, and a record of one field is encoded as that field.
-So a schema can be rewritten into one that reads the same bytes into a more useful form. For Arrow, into which values go
-as they are, with no conversion per value:
+A record's bytes depend neither on names nor on logical types, and a record of one field is encoded as that field. So a
+schema can be rewritten into one that reads the same bytes into a more useful form. For Arrow, which accepts the values
+directly, without a conversion per value:
 
 - A union of several branches becomes a union of records ``{member0}``, ``{member1}``, …: fastavro then reports which
-  branch was written, even where the values alone do not show it (``int`` or ``long``), in the form of Spark's structs.
-- Logical types go, since Arrow takes the bare numbers; only decimals stay.
+  branch was written, even if the values alone do not show it (``int`` or ``long``), in the form of Spark's structs.
+- Logical types are removed, since Arrow accepts the bare numbers; only decimals stay.
 - Named types get fresh names, equal for writer and reader where they match.
 
-For two schemas, resolution (Avro specification, "Schema Resolution") is settled branch by branch and field by field
-here, for objects as for Arrow. What fastavro does otherwise than Avro's Java implementation is mended by that: it takes
-defaults as JSON has them, takes the first branch that a value may be promoted to, has the writer's logical types, and
-rounds no number to 32 bits. Where a value needs more than a schema can say, its type gets a logical type of our own,
-whose function fastavro calls.
+For two schemas, resolution (Avro specification, "Schema Resolution") happens here branch by branch and field by field,
+for objects and for Arrow. This corrects deviations of fastavro from Avro's Java implementation: fastavro uses defaults
+as JSON has them, takes the first branch to which a value may be promoted, applies the writer's logical types, and
+never rounds numbers to 32 bits. A value that needs more than a schema can express gets a private logical type, whose
+function fastavro calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from serde_chain.stages.avro.schema import AvroSchema
 __all__ = ["Resolution", "bare", "branches", "decimal_of", "kind", "members", "resolved", "rewritten"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-# A definition is one even where a type has such a name: {"type": "record", "name": "record", …}.
+# A dict with such a type is a definition, whatever its name: {"type": "record", "name": "record", …}.
 _COMPLEX: Final = _NAMED | {"array", "map"}
 # The types to which a writer's type may be promoted.
 _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -42,10 +42,10 @@ _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "bytes": ("string",),
 }
 _FLOAT32_BITS: Final = 24
-# Unions of these are one type in Spark, the wider of the two.
+# Unions of these are one type in Spark, the wider one.
 _ONE_TYPE: Final = ({"int", "long"}, {"float", "double"})
 
-# Logical types of our own, and where the schema has what their functions need.
+# Private logical types, and the schema attributes that their functions use.
 _PROMOTED: Final = "serde-chain-promoted"
 _MEMBER: Final = "serde-chain-member"
 _FRESH: Final = "serde-chain-fresh"
@@ -55,13 +55,13 @@ Pair = tuple[Any, Any]
 
 
 class Resolution(NamedTuple):
-    """How records of one schema are read into another.
+    """The way to read records of one schema into another.
 
     Attributes:
-        writer: The schema of the records, in the form that fastavro accepts.
-        target: The schema into which they are read, likewise; None where no resolution is needed.
-        problems: Why some records, or all, cannot be read.
-        filled: How many parts the reader's defaults add to each record of a type, by the writer's full name.
+        writer: The schema of the records, in fastavro's form.
+        target: The schema to read into, in the same form; None if no resolution is needed.
+        problems: Reasons why some records, or all, are unreadable.
+        filled: Number of parts that the reader's defaults add to each record of a type, by the writer's full name.
     """
 
     writer: Any
@@ -71,11 +71,11 @@ class Resolution(NamedTuple):
 
 
 def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolution:
-    """Rewrite the schemas with which records are read into Arrow.
+    """Rewrite the schemas for reading records into Arrow.
 
     Args:
         writer: The schema with which the records were written.
-        reader: The schema into which they are read; None for the writer's own.
+        reader: The schema to read into; None for the writer's.
     """
     if reader is None:
         return Resolution(_parsed(_Rewriter(writer.named, {}).alone(writer.parsed))[0], None)
@@ -83,11 +83,11 @@ def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolutio
 
 
 def resolved(writer: AvroSchema, reader: AvroSchema) -> Resolution:
-    """Rewrite the schemas with which records are read into objects, of the reader's logical types.
+    """Rewrite the schemas for reading records into objects, with the reader's logical types.
 
     Args:
         writer: The schema with which the records were written.
-        reader: The schema into which they are read.
+        reader: The schema to read into.
     """
     return _resolution(_Rewriter(writer.named, reader.named, objects=True), writer, reader)
 
@@ -97,23 +97,23 @@ def _resolution(rewriter: _Rewriter, writer: AvroSchema, reader: AvroSchema) -> 
     plain_writer, plain_reader = rewriter.pair(writer.parsed, reader.parsed)
     target, named = _parsed(plain_reader)
     for record, field, default in rewriter.defaults:
-        # Set afterwards: the parser refuses defaults that are not JSON, but the reader hands them out as they are.
+        # Set after parsing: the parser refuses defaults that are not JSON, but the reader returns them unchanged.
         next(other for other in named[record]["fields"] if other["name"] == field)["default"] = default
     for part in target if isinstance(target, list) else (target,):
         if isinstance(part, dict):
-            # As fastavro marks records, so that it does not parse arrays and maps anew, and refuse these defaults.
+            # fastavro's mark of parsed records; without it, arrays and maps are parsed again and the defaults refused.
             part.update({"__fastavro_parsed": True, "__named_schemas": named})
     return Resolution(_parsed(plain_writer)[0], target, tuple(dict.fromkeys(rewriter.problems)), rewriter.filled)
 
 
 def _parsed(schema: Any) -> tuple[Any, dict[str, Any]]:
-    """A schema as fastavro has it, and the types that it names; it is of one that was checked."""
+    """A checked schema in fastavro's form, and its named types."""
     named: dict[str, Any] = {}
     return require("fastavro", "avro").parse_schema(schema, named_schemas=named), named
 
 
 def bare(schema: Any, named: Mapping[str, Any]) -> Any:
-    """A schema with references to named types and nested definitions resolved: a name of a primitive, dict or list."""
+    """A schema with resolved references and nested definitions: the name of a primitive, a dict or a list."""
     while True:
         if isinstance(schema, str) and schema in named:
             schema = named[schema]
@@ -138,13 +138,13 @@ def branches(union: list[Any], named: Mapping[str, Any]) -> list[Any] | None:
 
 
 def members(union: list[Any], named: Mapping[str, Any], fields: Sequence[str]) -> list[Any] | None:
-    """The branches of a union, in the order of their struct's fields; None if these fields are not such a struct's."""
+    """The branches of a union in the order of its struct's fields; None if the fields do not form such a struct."""
     several = branches(union, named)
     return several if several is not None and list(fields) == [f"member{at}" for at in range(len(several))] else None
 
 
 def decimal_of(schema: Any) -> tuple[int, int] | None:
-    """Precision and scale, if a bare schema is a decimal; invalid ones are ignored, as the specification says."""
+    """Precision and scale of a decimal; None for other schemas and for invalid decimals, as the specification says."""
     if kind(schema) not in {"bytes", "fixed"} or not isinstance(schema, dict) or schema.get("logicalType") != "decimal":
         return None
     precision = schema.get("precision")
@@ -152,7 +152,7 @@ def decimal_of(schema: Any) -> tuple[int, int] | None:
 
 
 class _DefaultError(Exception):
-    """A field has no default, or one that does not fit."""
+    """A field has no default, or one of the wrong type."""
 
 
 class _Rewriter:
@@ -203,20 +203,20 @@ class _Rewriter:
         return _record(name, [{"name": field["name"], "type": self.alone(field["type"], named)} for field in fields])
 
     def pair(self, writer: Any, reader: Any) -> Pair:
-        """Rewrite a writer's schema together with the reader's that its values are resolved into."""
+        """Rewrite a writer's schema together with the reader's schema to resolve into."""
         writer, reader = bare(writer, self._writer_named), bare(reader, self._reader_named)
         if isinstance(writer, list):
             several = sum(kind(bare(branch, self._writer_named)) != "null" for branch in writer) > 1
             pairs = [self._branch_pair(branch, reader, several=several) for branch in writer]
             matching = _distinct(pair[1] for pair in pairs if pair[1] is not None)
-            # An empty union would not be resolved at all; nothing matches a type without a name of the writer's.
+            # An empty union would not be resolved at all; no type matches one whose name the writer lacks.
             return [pair[0] for pair in pairs], matching or [_record(self._fresh("nothing"), [])]
         plain_writer, plain_reader = self._branch_pair(writer, reader)
-        # If the reader's schema cannot match, fastavro raises the error, when such a record comes.
+        # If the reader's schema cannot match, fastavro raises the error at such a record.
         return plain_writer, self.alone(reader, self._reader_named) if plain_reader is None else plain_reader
 
     def _branch_pair(self, writer: Any, reader: Any, *, several: bool = False) -> tuple[Any, Any | None]:
-        """Rewrite what is not a union on the writer's side; without a reader where the two do not match."""
+        """Rewrite a writer's schema that is not a union; without a reader if the two do not match."""
         writer = bare(writer, self._writer_named)
         if not isinstance(reader, list):
             return (
@@ -250,7 +250,7 @@ class _Rewriter:
         self._path.pop()
 
     def _rank(self, writer: Any, reader: Any) -> int:
-        """How well two types match: 3 by full name or type, 2 by the name alone, 1 by promotion, 0 not at all."""
+        """The quality of a match: 3 by full name or type, 2 by the name alone, 1 by promotion, 0 none."""
         reader = bare(reader, self._reader_named)
         which, other = kind(writer), kind(reader)
         if which != other:
@@ -265,7 +265,7 @@ class _Rewriter:
         return 2 * (_short(writer["name"]) in {_short(reader["name"]), *map(_short, aliases)})
 
     def _same(self, writer: Any, reader: Any, *, several: bool) -> Pair:
-        """Rewrite two types that match; ``several`` where the writer's is one of a union."""
+        """Rewrite two matching types; ``several`` if the writer's is one of a union."""
         which = kind(writer)
         if which in {"array", "map"}:
             item = "items" if which == "array" else "values"
@@ -287,11 +287,11 @@ class _Rewriter:
         return self._record_pair(name, writer, reader)
 
     def _same_leaf(self, which: str, reader: Any, *, several: bool) -> Pair:
-        # The reader's idea of a decimal counts, as for all logical types; it is fastavro's writer that decodes it.
+        # The reader's decimal parameters count, as for all logical types; fastavro decodes by the writer's schema.
         target = self._leaf(reader)
         if which == kind(reader):
             return target, target
-        # fastavro promotes most values as they should be, but those of a union into the first type that takes them.
+        # fastavro promotes most values correctly, but a union's values into the first type that accepts them.
         is_plain = not several and isinstance(target, str) and target != "float"
         return which if is_plain else {"type": which, "logicalType": _PROMOTED, _FOR: target}, target
 
@@ -310,7 +310,7 @@ class _Rewriter:
             del missing[target["name"]]
             with self._within(target["name"]):
                 plain_writer, plain_reader = self.pair(field["type"], target["type"])
-            # Under the reader's name on both sides, and in one order, so that a type is defined before it is named.
+            # The reader's names on both sides, in one order, so that a type is defined before its first reference.
             writer_fields.append({"name": target["name"], "type": plain_writer})
             reader_fields.append({"name": target["name"], "type": plain_reader})
         fresh, parts = [], 0
@@ -320,7 +320,7 @@ class _Rewriter:
                 default = self._default_of(field)
             except _DefaultError as error:
                 with self._within(field["name"]):
-                    self._problem(f"the writer's schema does not have it, and {error}")
+                    self._problem(f"the writer's schema lacks it, and {error}")
             else:
                 filled["default"] = None
                 parts += _parts(default)
@@ -341,10 +341,10 @@ class _Rewriter:
         try:
             return self._default(field["type"], field["default"])
         except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
-            raise _DefaultError("its default is not of its type") from error
+            raise _DefaultError("its default has the wrong type") from error
 
     def _default(self, schema: Any, default: Any) -> Any:
-        """A field's default, which the schema has as JSON, in the form in which values are read."""
+        """A field's JSON default in the form in which values are read."""
         schema = bare(schema, self._reader_named)
         if isinstance(schema, list):
             return self._union_default(schema, default)
@@ -368,7 +368,7 @@ class _Rewriter:
         return _with_logical_type(default, schema) if self._objects else default
 
     def _union_default(self, union: list[Any], default: Any) -> Any:
-        # The specification: a default is of the first branch; since 1.12, of any.
+        # The specification: a default belongs to the first branch; since 1.12, to any.
         matching = (branch for branch in union if _fits(default, kind(bare(branch, self._reader_named))))
         branch = next(matching, union[0])
         value = self._default(branch, default)
@@ -382,7 +382,7 @@ class _Rewriter:
         return {**member, "logicalType": _MEMBER} if self._objects else member
 
     def _leaf(self, schema: Any, name: str | None = None) -> Any:
-        """A type without parts, with only what decides how it is read."""
+        """A type without parts, reduced to the attributes that affect reading."""
         plain: dict[str, Any] = {"type": kind(schema)}
         if name is not None:
             plain["name"] = name
@@ -407,7 +407,7 @@ def _record(name: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _described(schema: Any) -> str:
-    """A type as it is called in messages."""
+    """A type's name in messages."""
     if isinstance(schema, list):
         return " or ".join(map(_described, schema))
     name = schema.get("name") if isinstance(schema, dict) else None
@@ -415,7 +415,7 @@ def _described(schema: Any) -> str:
 
 
 def float32(number: float) -> float:
-    """A number as 32 bits have it; a whole one is rounded once, as Java does it, and not to 64 bits first.
+    """A number rounded to 32 bits; a whole number is rounded once, as in Java, and not to 64 bits first.
 
     Example:
         >>> float32(2**60 + 2**36 + 1) == 2**60 + 2**37, float32(1e300)
@@ -447,7 +447,7 @@ def _promoted(value: Any, schema: Any, _target: Any = None) -> Any:
 
 
 def _with_logical_type(value: Any, schema: Any) -> Any:
-    """A value that was read without its logical type."""
+    """A value read without its logical type."""
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     if logical == "decimal":
         return read_decimal(value, schema)
@@ -463,7 +463,7 @@ def _of_member(record: dict[str, Any], _schema: Any, _target: Any = None) -> Any
 
 
 def _with_fresh(record: dict[str, Any], schema: Any, _target: Any = None) -> dict[str, Any]:
-    """Defaults that may be changed are the record's own."""
+    """A record with its own copies of mutable defaults."""
     for name in schema[_FOR]:
         record[name] = _copied(record[name])
     return record
@@ -481,14 +481,14 @@ def _copied(value: Any) -> Any:
 
 
 def _register() -> None:
-    """Tell fastavro our functions; their names are of the whole process, and no other schema has them."""
+    """Register our functions with fastavro; the names are process-wide, and no other schema uses them."""
     readers = require("fastavro.read", "avro").LOGICAL_READERS
     readers |= {f"{which}-{_PROMOTED}": _promoted for which in _PROMOTIONS}
     readers |= {f"record-{_MEMBER}": _of_member, f"record-{_FRESH}": _with_fresh}
 
 
 def _distinct(schemas: Iterable[Any]) -> list[Any]:
-    # By their text, and not each by each: a union may have many thousand branches.
+    # Compared by text instead of pairwise: a union may have many thousand branches.
     return list({repr(schema): schema for schema in schemas}.values())
 
 

@@ -1,4 +1,4 @@
-"""Avro schemas from the configuration, parsed once, with the facts that the stages need."""
+"""Avro schemas from the configuration, parsed once, with derived facts for the stages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from serde_chain.stages.avro.decimal import readable
 __all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
 
 
-# The specification, "Names": no type may have these names. Readers do not agree on what such a name then stands for,
-# and so not on what a record takes.
+# The specification, "Names": no type may have these names. Readers disagree on the meaning of such a name, and
+# therefore on the size of a record.
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
-# Of JSON: a type in a field of a record is three levels below it.
+# JSON nesting: the type of a record's field is three levels below the record.
 _MOST_NESTED: Final = 3 * avro_bounds.MOST_LEVELS + 10
 
 
@@ -50,14 +50,14 @@ class AvroSchema:
     """A parsed schema.
 
     Attributes:
-        parsed: The form that fastavro accepts.
-        readable: The same to read with: decimals are bounded (:mod:`.decimal`).
+        parsed: The schema in fastavro's form.
+        readable: The form for reading: decimals are bounded (:mod:`.decimal`).
         text: The schema as JSON.
         name: Full name of a record, enum or fixed schema; the type's name otherwise.
-        named: Definitions of the named types in it.
-        unbounded: Whether records must be looked over before they are decoded (:mod:`serde_chain.stages.avro.bounds`).
-        excess: How many parts a record may have beyond those that its bytes pay for; zero or less for most schemas.
-        filled: What a reader's schema adds to its records; both figures count that.
+        named: Definitions of its named types.
+        unbounded: Whether records must be checked before they are decoded (:mod:`serde_chain.stages.avro.bounds`).
+        excess: Maximum parts of a record beyond those paid for by its bytes; zero or less for most schemas.
+        filled: The parts that a reader's schema adds to its records; ``unbounded`` and ``excess`` include them.
     """
 
     parsed: Any
@@ -70,7 +70,7 @@ class AvroSchema:
     filled: avro_bounds.Filled = field(default_factory=dict)
 
     def with_filled(self, filled: avro_bounds.Filled) -> AvroSchema:
-        """The schema of records to which a reader's schema adds something."""
+        """The schema, for records to which a reader's schema adds parts."""
         return replace(
             self,
             unbounded=avro_bounds.needs_check(self.parsed, self.named, filled),
@@ -84,45 +84,45 @@ class AvroSchema:
 
         Args:
             source: JSON text, or the parsed JSON.
-            references: Texts of schemas that it refers to by name, in the order in which they can be parsed.
+            references: Texts of the referenced schemas, each after those that it refers to.
 
         Raises:
-            ValueError: It is not an Avro schema.
+            ValueError: The source is not an Avro schema.
             MissingDependencyError: fastavro is not installed.
         """
         fastavro: Any = require("fastavro", "avro")
         named: dict[str, Any] = {}
         try:
             *others, loaded = (*map(json.loads, references), _schema(source))
-            check_depth([*others, loaded], _MOST_NESTED)  # native code reads them, whose stack ends somewhere
+            check_depth([*others, loaded], _MOST_NESTED)  # native code reads them on a limited stack
             for other in others:
                 fastavro.parse_schema(other, named_schemas=named)
             parsed = fastavro.parse_schema(loaded, named_schemas=named)
         except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
         except RecursionError:
-            raise ValueError("not an Avro schema that can be read: it nests too deep") from None
+            raise ValueError("not a readable Avro schema: it nests too deeply") from None
         _check_named(named)
         name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
         text_ = source if isinstance(source, str) else json.dumps(source)
         try:
             avro_bounds.check_levels(parsed, named)
         except ValueError as error:
-            raise ValueError(f"not an Avro schema that can be read: {error}") from None
+            raise ValueError(f"not a readable Avro schema: {error}") from None
         unbounded, excess = avro_bounds.needs_check(parsed, named), avro_bounds.excess_parts(parsed, named)
         return cls(parsed, readable(parsed), text_, str(name), named, unbounded, excess)
 
     @property
     def fingerprint(self) -> bytes:
-        """CRC-64-AVRO of the canonical form, 8 bytes, little-endian, as single-object encoding carries it."""
+        """CRC-64-AVRO of the canonical form, 8 bytes, little-endian, as in single-object encoding."""
         fastavro: Any = require("fastavro", "avro")
         canonical = fastavro.schema.to_parsing_canonical_form(self.parsed)
-        # fastavro returns the bytes in the order in which they travel.
+        # fastavro returns the bytes in wire order.
         return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
 
 
 def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> AvroSchema | None:
-    """Read a schema out of a configuration.
+    """Read a schema from a configuration.
 
     Args:
         config: Flat configuration.
@@ -132,7 +132,7 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
         The schema, or None if it is not configured.
 
     Raises:
-        ConfigError: It cannot be read, or both forms are set.
+        ConfigError: The schema is unreadable, or both keys are set.
         MissingDependencyError: fastavro is not installed.
     """
     require("fastavro", "avro")
@@ -158,9 +158,9 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
 
 
 def _check_named(named: Mapping[str, Any]) -> None:
-    """Refuse what fastavro accepts but readers interpret differently."""
+    """Refuse types that fastavro accepts but readers interpret differently."""
     if taken := _PRIMITIVES & named.keys():
-        raise ValueError(f"not an Avro schema: a type is called {', '.join(sorted(taken))}")
+        raise ValueError(f"not an Avro schema: a type is named {', '.join(sorted(taken))}")
     for name, definition in named.items():
         if definition["type"] == "fixed" and not (type(definition["size"]) is int and definition["size"] >= 0):
             raise ValueError(f"not an Avro schema: the size of {name} is not a number of bytes")

@@ -59,17 +59,17 @@ FRAMING: Final = Option(
     doc="how a record names its schema: confluent (default with a registry), header, single-object, container, none",
 )
 
-# fastavro writes some values that do not fit: 1.5 as the int 1, an int beyond 32 bits. To look at every value takes
-# about as long as to write it.
+# fastavro writes some values that do not match the schema: 1.5 as the int 1, an int beyond 32 bits. Checking every
+# value costs about as much as writing it.
 VALIDATE: Final = Option(
     "avro.validate",
     boolean,
     False,
-    doc="check every value before it is written; otherwise fastavro accepts some that do not fit",
+    doc="check every value before writing it; otherwise fastavro accepts some that do not match the schema",
 )
 
 
-# The fast reader is datafusion's; where the other one is enough, datafusion need not be installed.
+# The fast reader is datafusion's, which need not be installed if the other reader suffices.
 ARROW_READER: Final = Option(
     "avro.arrow.reader",
     choice("auto", "record"),
@@ -77,23 +77,23 @@ ARROW_READER: Final = Option(
     doc="how batches are read into Arrow: auto (large ones by datafusion), or record (all record by record)",
 )
 
-# Schemas that come with records: how many are remembered, and of how many characters. Parsed, one takes 10 to 20 times
-# as much memory as its text.
+# Cache of schemas that come with records: number of schemas and of characters. A parsed schema takes 10 to 20 times
+# the memory of its text.
 _MAX_SCHEMAS: Final = 100
 _LONGEST_REMEMBERED: Final = 1 << 16
 _TYPE: Final = "AVRO"
-_TOLD: Final = 3  # problems of two schemas
+_TOLD: Final = 3  # reported problems of two schemas
 _MAX_DECODERS: Final = 10_000
 
 
 class _Writer(NamedTuple):
-    """How records of one topic are written.
+    """The way to write records of one topic.
 
     Attributes:
-        encode: Writes a record, with what stands in front of it.
-        header: Header that names the schema, if it is not in front.
+        encode: Writes a record, including its prefix.
+        header: Header that names the schema, if the prefix does not.
         schema: The schema.
-        prefix: What stands in front.
+        prefix: The bytes in front of a record.
     """
 
     encode: Callable[[Any], bytes]
@@ -103,11 +103,11 @@ class _Writer(NamedTuple):
 
 
 class AvroWay(NamedTuple):
-    """How a record is written by others than the stage: a prefix, and the record as the Avro specification has it.
+    """The way for others to write a record: a prefix, and the record in Avro's binary encoding.
 
     Attributes:
         schema: The schema.
-        prefix: What stands in front.
+        prefix: The bytes in front of a record.
     """
 
     schema: AvroSchema
@@ -116,15 +116,15 @@ class AvroWay(NamedTuple):
 
 @dataclass(frozen=True)
 class AvroReader:
-    """How records of one writer's schema are read.
+    """The way to read records of one writer's schema.
 
     Attributes:
         source: The schema of the records.
-        writer: The same in the form with which fastavro reads them.
-        target: The schema into which they are read; None where that is the same.
-        registered: The id by which the registry knows the schema, if it does.
-        problems: Why the first cannot be read into the other, or not all of its records.
-        budget: How many parts a record may have.
+        writer: The same in the form with which fastavro reads.
+        target: The schema to read into; None if it is the same.
+        registered: The schema's id in the registry, if it has one.
+        problems: Reasons why the schemas do not resolve, or not for all records.
+        budget: Maximum number of parts of a record.
     """
 
     source: AvroSchema
@@ -136,9 +136,9 @@ class AvroReader:
 
     @cached_property
     def decode(self) -> Callable[..., Any]:
-        """A function of a record with its framing, and of where it begins (0 unless given).
+        """A function of a framed record and the start of its body (0 by default).
 
-        It raises DecodeError for bytes that are not one record of the schema.
+        It raises DecodeError for bytes that are not exactly one record of the schema.
         """
         new_buffer, read = io.BytesIO, require("fastavro", "avro").schemaless_reader
         unresolved, problems = require("fastavro.read", "avro").SchemaResolutionError, self.problems
@@ -153,12 +153,12 @@ class AvroReader:
                     check_bounds(data, start)
                 value = read(buffer, writer, target)
             except unresolved:
-                raise _unresolved(problems) from None  # its text is of the schemas as they were rewritten
+                raise _unresolved(problems) from None  # fastavro's text is about the rewritten schemas
             except Exception as error:
                 raise _unreadable(error) from error
             if buffer.tell() != len(data):
                 raise DecodeError(
-                    f"{len(data) - buffer.tell()} bytes follow the Avro record",
+                    f"the Avro record is followed by {len(data) - buffer.tell()} bytes",
                     hint="Was it written with another schema, or with a framing? See avro.framing",
                 )
             return value
@@ -166,7 +166,7 @@ class AvroReader:
         return decode
 
     def read(self, buffer: io.BytesIO) -> Any:
-        """Read the record at which a buffer stands, up to its end.
+        """Read the record at a buffer's position, up to its end.
 
         Raises:
             DecodeError: The schemas do not resolve; other errors are fastavro's.
@@ -177,7 +177,7 @@ class AvroReader:
             raise _unresolved(self.problems) from None
 
     def is_bounded(self, longest: int) -> bool:
-        """Whether records of up to so many bytes need no look over them first, as those of all ordinary schemas."""
+        """Whether records of up to this size need no check first, as with all ordinary schemas."""
         most = self.budget.most
         most_parts = PARTS_PER_BYTE * longest + max(self.source.excess, 0)
         return not self.source.unbounded and (most is None or most_parts <= most)
@@ -196,28 +196,28 @@ class AvroReader:
 
 
 class AvroSerializer(UsesRegistry, Serializer[Any]):
-    """Writes objects (dictionaries, lists, primitives) as Avro. Equal keys become equal bytes, maps included.
+    """Writes objects (dictionaries, lists, primitives) as Avro. Equal keys give equal bytes, maps included.
 
-    Without ``avro.schema``, ``use.latest.version`` takes the subject's latest schema from the registry.
+    Without ``avro.schema``, ``use.latest.version`` uses the subject's latest schema in the registry.
     """
 
     options = (SCHEMA, SCHEMA_FILE, VALIDATE, FRAMING, *schema_registry.OPTIONS)
     plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the schema and the registry's settings; the registry itself is asked at a topic's first record."""
+        """Read the schema and the registry's settings; the first record of a topic queries the registry."""
         super().configure(config, is_key)
         self._validate = VALIDATE.read(config)
         self._write = require("fastavro", "avro").schemaless_writer
         self._schema = read_schema(config)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
-        # A record that does not depend on the topic needs no context.
+        # A record independent of the topic needs no context.
         self.plain = None
         self._writers = PerTopic(self._ask_for_writer)
         if self._schema is None and not (self._registry and self._registry.use_latest):
             raise ConfigError(
-                "avro has no schema to write with",
+                "avro has no schema for writing",
                 hint="Set avro.schema or avro.schema.file, or use.latest.version = true with a schema registry",
                 key=SCHEMA.name,
             )
@@ -229,7 +229,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
 
     def begin(self, data: Any, ctx: Context | None, /) -> Any:
-        """Write one object; a transfer asks the registry at a topic's first record."""
+        """Write one object; a transfer queries the registry at a topic's first record."""
         if self.plain is not None:
             return self.plain(data)
         writer = self._writers.known(ctx)
@@ -247,7 +247,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         if self._framing == CONTAINER:
             write = FileWriter(schema, self._write)
             self.message_format = "avro"
-            self.varies = f"Choose another {FRAMING.name} for keys: files have random marks"
+            self.varies = f"Choose another {FRAMING.name} for keys: files contain random sync markers"
             return self._encoder(schema, write.header, write)
         prefix = schema_id.encode_single_object(schema.fingerprint) if self._framing == SINGLE_OBJECT else b""
         return self._encoder(schema, prefix, self._write)
@@ -279,7 +279,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         return encode
 
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
-        registry = cast(SchemaRegistry, self._registry)  # without one, nothing depends on the topic
+        registry = cast(SchemaRegistry, self._registry)  # always set if records depend on the topic
         subject = registry.subject(ctx, self._schema.name if self._schema is not None else "")
         registered = registry.schema_for(subject, self._schema.text if self._schema else None, _TYPE)
         own = self._schema is not None and registered.text == self._schema.text
@@ -289,25 +289,25 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
 
     @property
     def value_schema(self) -> AvroSchema | None:
-        """The schema that each value fits; None where the registry says it, or a value may be a list of records."""
+        """The schema of each value; None if the registry determines it, or if a value may be a list of records."""
         return None if self._framing == CONTAINER else self._schema
 
     @property
     def depends_on_topic(self) -> bool:
-        """Whether records of several topics may be written in different ways."""
+        """Whether records of different topics may be written differently."""
         return self._registry is not None
 
     def way_of(self, ctx: Context | None) -> AvroWay | None:
-        """How records are written, for others that write them as well, such as Spark's ``to_avro``.
+        """The way to write records for other writers, such as Spark's ``to_avro``.
 
         Args:
-            ctx: The record around it; its topic alone counts.
+            ctx: The record around it; only its topic counts.
 
         Returns:
-            The way; None where a record is more than a prefix and Avro's binary encoding, or values are checked first.
+            The way; None if a record is more than a prefix and Avro's binary encoding, or if values are checked first.
 
         Raises:
-            SchemaRegistryError: The registry has to be asked, and does not answer.
+            SchemaRegistryError: The registry must be queried, and does not answer.
         """
         if self._validate or self._framing == CONTAINER:
             return None
@@ -320,19 +320,19 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
 
 
 class AvroDeserializer(UsesRegistry, Deserializer[Any]):
-    """Reads Avro into dictionaries, lists and primitives, with the schema that each record names.
+    """Reads Avro into dictionaries, lists and primitives, with the schema named by each record.
 
-    ``avro.reader.schema``, or ``avro.schema`` where a registry knows the writers' schemas, is what records of all
-    schemas are resolved into (Avro specification, "Schema Resolution").
+    Records of all schemas are resolved (Avro specification, "Schema Resolution") into ``avro.reader.schema``; if a
+    registry knows the writers' schemas, ``avro.schema`` has the same effect.
 
-    A container file of one record is read as that record, any other as a list.
+    A container file of one record becomes that record, any other file a list.
     """
 
     options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, ARROW_READER, MAX_PARTS, *schema_registry.OPTIONS)
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the schemas and the registry's settings; the registry itself is asked at a schema's first record."""
+        """Read the schemas and the registry's settings; the first record of a schema queries the registry."""
         super().configure(config, is_key)
         schema, target = read_schema(config), read_schema(config, READER_SCHEMA)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
@@ -341,7 +341,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         self._registered: Lookups[SchemaKey, AvroReader] = Lookups()
         self._arrow_reader = ARROW_READER.read(config)
         self._budget = Budget.read(config)
-        self._decoders: dict[Any, Callable[..., Any]] = {}  # by what stands in front of records
+        self._decoders: dict[Any, Callable[..., Any]] = {}  # by the records' prefixes
         self._target = target
         self._own = schema
         self._locate: Callable[[Buffer, Context | None], tuple[AvroReader, int]]
@@ -353,12 +353,12 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             self._target = target or schema
             self._locate = self._locate_registered
             decoders = self._decoders
-            # Raises KeyError for ids not seen yet; views and arrays, which cannot be keys, take the longer way too.
+            # Raises KeyError for unseen ids; views and arrays, which are not hashable, take the slower path too.
             self.plain = lambda data: decoders[data[:5]](data, 5)
             return
         if schema is None:
             raise ConfigError(
-                "avro has no schema to read with",
+                "avro has no schema for reading",
                 hint="Set avro.schema or avro.schema.file, or schema.registry.url",
                 key=SCHEMA.name,
             )
@@ -373,7 +373,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     @property
     def schema(self) -> AvroSchema | None:
-        """The schema that all records are read into; None if each is read with its own."""
+        """The schema to read all records into; None if each is read with its own."""
         return self._target or self._own
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
@@ -381,7 +381,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         return None if data is None else finish(self.begin(data, ctx))
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
-        """Read one record; a transfer asks the registry for a schema that is not known yet."""
+        """Read one record; a transfer queries the registry for a schema that is not known yet."""
         if self._registry is None:
             return self.plain(data)
         key, start = self._named(data, ctx)
@@ -391,10 +391,10 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         return reader.decode(data, start)
 
     def question(self, data: Buffer, ctx: Context | None) -> Transfer[AvroReader] | None:
-        """What has to be asked before a record can be read; None if its schema is known, or its name malformed.
+        """The query required before a record can be read; None if its schema is known, or its name malformed.
 
         Args:
-            data: The record; what stands in front of it is enough.
+            data: The record; its prefix suffices.
             ctx: The record around it.
         """
         if self._registry is None:
@@ -409,30 +409,30 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         return self._registered.transfer(key, partial(self._ask_for_reader, key), go_on)
 
     def locate(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
-        """How to read a record by the schema that it names, and where it begins behind its framing.
+        """The way to read a record by the schema that it names, and the start of its body.
 
         Raises:
-            DecodeError: It names none, or one that is not known.
+            DecodeError: The record names no schema, or an unknown one.
             SchemaRegistryError: The registry is down, or does not know the schema.
         """
         return self._locate(data, ctx)
 
     @property
     def framing(self) -> str:
-        """The framing in effect: how records name their schema."""
+        """The effective framing: how records name their schema."""
         return self._framing
 
     def batch_form(self) -> BatchForm:
-        """The form of whole columns."""
+        """The form for whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch
 
         return AvroBatch(self, may_be_fast=self._arrow_reader == "auto")
 
     def open_file(self, data: Buffer) -> tuple[AvroReader, bytes]:
-        """How to read the only record of a container file, and its bytes.
+        """The way to read the only record of a container file, and its bytes.
 
         Raises:
-            DecodeError: It is not such a file, or does not contain exactly one record.
+            DecodeError: The data is not a container file, or does not contain exactly one record.
         """
         try:
             return only_record(data, self._reader_of)
@@ -449,7 +449,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         return records[0] if len(records) == 1 else records
 
     def _reader_of(self, text: str) -> AvroReader:
-        """How records of a file's own schema are read; remembered, within bounds, since schemas come with records."""
+        """The reader for a file's own schema; cached within bounds, since schemas come with records."""
         reader = self._readers.get(text)
         if reader is None:
             reader = self._reader(parse_schema(text))
@@ -458,12 +458,12 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         return reader
 
     def _locate_registered(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
-        """The reader for the schema that the header or the prefix names, and where the record begins."""
+        """The reader for the schema in the header or prefix, and the start of the record."""
         key, start = self._named(data, ctx)
         return self._registered.get(key, partial(self._ask_for_reader, key)), start
 
     def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, int]:
-        """The schema that the header or the prefix names, and where the record begins."""
+        """The schema in the header or prefix, and the start of the record."""
         in_header = get_header(ctx, self.header_name)
         try:
             key, size = schema_id.split_confluent(data if in_header is None else in_header)
@@ -477,7 +477,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         reader = self._reader(schema, registered=key if isinstance(key, int) else None)
         if isinstance(key, int):
             if len(self._decoders) >= _MAX_DECODERS:
-                self._decoders.clear()  # each is found again, by way of its reader
+                self._decoders.clear()  # readers recreate them
             self._decoders[schema_id.encode_id(key)] = reader.decode
         return reader
 
@@ -493,7 +493,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         reader = self._readers.get(fingerprint)
         if reader is None:
             raise DecodeError(
-                f"the record was written with a schema of fingerprint {fingerprint.hex()}, which is not configured",
+                f"the record's schema has the fingerprint {fingerprint.hex()}, which is not configured",
                 hint="Set avro.schema to the writer's schema, and avro.reader.schema to yours",
             )
         return reader, size
@@ -525,22 +525,22 @@ def _check_depth(data: Any) -> None:
     try:
         check_depth(data)
     except ValueError as error:
-        raise EncodeError(f"the value does not fit in an Avro record: {error}") from error
+        raise EncodeError(f"the value does not match an Avro record: {error}") from error
 
 
 def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
-    """Say which field does not fit. fastavro's validation is slow, but this record has failed already."""
+    """Name the mismatched field. fastavro's validation is slow, but this record has failed already."""
     try:
         invalid = _invalid(data, schema)
-    except Exception as stumble:  # noqa: BLE001, validation may stumble over what cannot be written
+    except Exception as stumble:  # noqa: BLE001, validation may fail on unwritable values
         let_through(stumble)
         error.add_note(f"validation failed too: {stumble!r}")
         invalid = None
-    return invalid or EncodeError(f"the value does not fit the schema {schema.name}: {error}")
+    return invalid or EncodeError(f"the value does not match the schema {schema.name}: {error}")
 
 
 def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
-    """The misfit that fastavro's validation reports, with the path of the field; None for a value that fits."""
+    """The mismatch reported by fastavro's validation, with the field's path; None for a matching value."""
     validation: Any = require("fastavro.validation", "avro")
     try:
         validation.validate(data, schema.parsed, raise_errors=True)
@@ -548,7 +548,7 @@ def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
         fields = list(dict.fromkeys(detail.field or schema.name for detail in invalid.errors))
         value, expected = invalid.errors[0].datum, [_type_name(detail.schema) for detail in invalid.errors]
         return EncodeError(
-            f"the value does not fit the schema: {', '.join(fields)} is {_shown(value)}, "
+            f"the value does not match the schema: {', '.join(fields)} is {_shown(value)}, "
             f"expected {' or '.join(dict.fromkeys(expected))}"
         )
     return None
@@ -567,7 +567,7 @@ def _shown(value: Any) -> str:
 
 
 def _unresolved(problems: tuple[str, ...]) -> DecodeError:
-    what = "; ".join(problems[:_TOLD]) or "a type of the one has no match in the other"
+    what = "; ".join(problems[:_TOLD]) or "a type of one has no match in the other"
     return DecodeError(
         f"the writer's schema does not resolve into the reader's: {what}",
         hint="Give new fields a default, and change types only as Avro's schema resolution allows",
@@ -588,7 +588,7 @@ def _unreadable(error: Exception) -> DecodeError:
 
 
 def _in_order(data: Any) -> Any:
-    """A key with its maps in one order, so that equal keys become equal bytes."""
+    """A key with sorted maps, so that equal keys give equal bytes."""
     if isinstance(data, dict):
         return {name: _in_order(data[name]) for name in sorted(data)}
     return type(data)(map(_in_order, data)) if type(data) in {list, tuple} else data

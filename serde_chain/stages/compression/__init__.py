@@ -1,1 +1,1 @@
-"""Compression, by libraries, within bounds."""
+"""Compression, on the codecs' libraries, with bounded output."""

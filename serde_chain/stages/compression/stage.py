@@ -1,9 +1,9 @@
-"""Compression: ``compress`` with ``compression.type``, or the codec's name as the stage's.
+"""Compression: ``compress`` with ``compression.type``, or a stage named after the codec.
 
-The output frames itself, so a reader needs no setting: it knows the codec by the magic number and reads topics in which
-codecs mix. With ``compression.min.bytes``, smaller payloads pass uncompressed, save those that begin with a magic
-number themselves, so that reading stays unambiguous; the reader must then have the setting too, since without it
-anything that is not compressed is refused.
+The output is self-framed, so readers need no setting: they recognize the codec by its magic number, also in topics with
+mixed codecs. With ``compression.min.bytes``, smaller payloads pass uncompressed, except those that begin with a magic
+number themselves, so that reading stays unambiguous. The reader must then have the setting too; without it,
+uncompressed data is refused.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ TYPE: Final = Option("compression.type", choice(*CODECS), "zstd", doc="codec: zs
 LEVEL: Final = Option("compression.level", integer(), None, doc="compression level, in the codec's own range")
 MIN_BYTES: Final = Option("compression.min.bytes", integer(0), 0, doc="smaller payloads pass uncompressed")
 MAX_OUTPUT: Final = Option(
-    "compression.max.output.bytes", integer(1), 256 << 20, doc="largest payload that decompression may return"
+    "compression.max.output.bytes", integer(1), 256 << 20, doc="maximum size of a decompressed payload"
 )
 
 
 class CompressionSerializer(PlainSerializer[Buffer]):
     """Compresses bytes.
 
-    Equal payloads become equal bytes for one version of the codec's library, so content ids stay stable.
+    Equal payloads give equal bytes with one version of the codec's library, so content ids stay stable.
     """
 
     takes = Data.BYTES
@@ -63,7 +63,7 @@ class CompressionSerializer(PlainSerializer[Buffer]):
 
 
 class CompressionDeserializer(Deserializer[Buffer]):
-    """Decompresses bytes of any of the codecs, up to ``compression.max.output.bytes``."""
+    """Decompresses bytes of any known codec, up to ``compression.max.output.bytes``."""
 
     takes = Data.BYTES
     gives = Data.BYTES
@@ -77,9 +77,9 @@ class CompressionDeserializer(Deserializer[Buffer]):
         self._limit = MAX_OUTPUT.read(config)
         self._pass_through = MIN_BYTES.read(config) > 0
         self._codec = CODECS[self.codec_name or TYPE.read(config)]
-        self._codec.load()  # a missing library is reported now, not at the first record
+        self._codec.load()  # report a missing library now, not at the first record
         self._decompress = self._codec.decompressor(self._limit)
-        # Other codecs are rare enough to be left to a call of the stage; uncompressed payloads are not.
+        # Other codecs are rare, so the stage's call handles them; uncompressed payloads are not rare.
         self.plain = self._read if self._pass_through else self._decompress
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | None:
@@ -96,7 +96,7 @@ class CompressionDeserializer(Deserializer[Buffer]):
             return self._decompress_other(codec, data)
 
     def _decompress_other(self, codec: Codec | None, data: Buffer) -> Buffer:
-        """Read what is not of the configured codec."""
+        """Decompress data of another codec than the configured one."""
         if codec is not None:
             codec.load()
             return codec.decompressor(self._limit)(data)
@@ -108,7 +108,7 @@ class CompressionDeserializer(Deserializer[Buffer]):
         )
 
 
-# A codec's own name as the name of the stage: compression.type is not read then, and goes to the client.
+# Stages named after their codec do not read compression.type; it goes to the client.
 _SHORTHAND: Final = (LEVEL, MIN_BYTES)
 
 

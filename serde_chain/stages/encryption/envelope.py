@@ -12,8 +12,8 @@ n        the key id: letters, digits and ``. _ : / -``
 rest     GCM: ciphertext and the tag of 16 bytes; SIV: synthetic IV of 16 bytes and ciphertext
 =======  ==========================================================================================
 
-All before the nonce, one byte for the record's field (``00`` key, ``01`` value) and the topic in UTF-8 are the
-associated data (RFC 5116, section 2.1).
+The associated data (RFC 5116, section 2.1) consists of all bytes before the nonce, one byte for the record's field
+(``00`` key, ``01`` value) and the topic in UTF-8.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def head(mode: int, key_id: str, salt: bytes = b"") -> bytes:
 
 
 def associated_data(head: bytes, topic: str, *, is_key: bool) -> bytes:
-    """The data that is authenticated beside the payload."""
+    """The data authenticated in addition to the payload."""
     return b"".join((head, b"\x00" if is_key else b"\x01", topic.encode()))
 
 
@@ -79,14 +79,14 @@ def split(data: Buffer) -> Envelope:
     """Read an envelope.
 
     Raises:
-        ValueError: The data is not such an envelope, is of an unknown version or mode, or is cut off.
+        ValueError: The data is not an envelope, has an unknown version or mode, or is truncated.
     """
     if len(data) < 2 or data[0] != _MAGIC:
         raise ValueError(f"the data begins with {bytes(data[:2]).hex() or 'nothing'} instead of {_MAGIC:02x}01")
     if data[1] != _VERSION:
-        raise ValueError(f"the envelope has the unknown version {data[1]}, known is {_VERSION}")
+        raise ValueError(f"unknown version {data[1]} of the envelope, expected {_VERSION}")
     if len(data) < 4:
-        raise ValueError(f"the envelope is cut off after {len(data)} bytes")
+        raise ValueError(f"the envelope is truncated after {len(data)} bytes")
     mode = data[2]
     end = 4 + data[3]
     start = end
@@ -94,9 +94,9 @@ def split(data: Buffer) -> Envelope:
         end += SALT_BYTES
         start = end + NONCE_BYTES
     elif mode != SIV:
-        raise ValueError(f"the envelope has the unknown mode {mode}")
+        raise ValueError(f"unknown mode {mode} of the envelope")
     if len(data) < start + TAG_BYTES:
-        raise ValueError(f"the envelope is cut off after {len(data)} bytes")
+        raise ValueError(f"the envelope is truncated after {len(data)} bytes")
     return Envelope(mode, bytes(data[:end]), bytes(data[end:start]), start)
 
 
@@ -104,12 +104,10 @@ def key_of(head: bytes) -> tuple[str, bytes]:
     """The key id and the salt of a head that :func:`split` returned.
 
     Raises:
-        ValueError: It is not a key id.
+        ValueError: The key id is invalid.
     """
     end = 4 + head[3]
     key_id = head[4:end].decode("ascii", "replace")
     if not KEY_ID.fullmatch(key_id):
-        raise ValueError(
-            "the envelope's key id is empty, longer than 128 bytes, or has characters that key ids cannot have"
-        )
+        raise ValueError("the envelope's key id is empty, longer than 128 bytes, or contains invalid characters")
     return key_id, head[end:]

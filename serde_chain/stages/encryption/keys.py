@@ -1,4 +1,4 @@
-"""The keys of ``encrypt``: from the configuration, the environment, files, or a class of the user's."""
+"""The keys of ``encrypt``: from the configuration, the environment, files, or a user's class."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ _HEX: Final = re.compile(rf"(?:[0-9A-Fa-f]{{2}}){{{MIN_KEY_BYTES},}}")
 
 @runtime_checkable
 class KeyProvider(Protocol):
-    """Returns keys by their ids: a class of the user's, for keys that a key management service holds.
+    """Returns keys by their ids: a user's class, for keys in a key management service.
 
-    Called by several threads at once. Readers remember keys, and for a minute also that there is none; writers ask
-    again after 2^20 records. One that has settings is a :class:`ConfigurableKeyProvider` too.
+    Must be thread-safe. Readers remember keys, and for a minute also that a key does not exist; writers ask again
+    after 2^20 records. A provider with settings is also a :class:`ConfigurableKeyProvider`.
     """
 
     def key(self, key_id: str) -> bytes:
-        """The key of an id, at least 32 random bytes.
+        """The key with an id, at least 32 random bytes.
 
         Args:
-            key_id: 1 to 128 letters, digits and ``. _ : / -``. Readers take it from the record, whose writer may
-                have put anything there: it is not a path or URL to be followed.
+            key_id: 1 to 128 letters, digits and ``. _ : / -``. Readers get it from the record, so it is untrusted: do
+                not use it as a path or URL.
 
         Raises:
-            KeyError: There is none, or not for this reader. That is about the record; any other error is about the
-                provider, so that readers stay at the record.
+            KeyError: The key does not exist, or not for this reader: the record's fault. Any other error is the
+                provider's fault, so readers do not skip the record.
         """
 
 
@@ -74,7 +74,7 @@ def _keys(value: object) -> dict[str, Any]:
         matches = [_ITEM.fullmatch(item) for item in str(value).split(",") if item.strip()]
         keys = {match[1]: match[2] for match in matches if match is not None}
         if None in matches or len(keys) < len(matches):
-            raise ValueError("expected id = key, several of them separated by commas, and each id once")
+            raise ValueError("expected id = key, separated by commas, and each id once")
     for key_id in keys:
         _key_id(key_id)
     return keys
@@ -85,7 +85,7 @@ def _provider(value: object) -> object:
 
 
 KEY_ID_OPTION: Final = Option(
-    "encryption.key.id", _key_id, None, doc="the key to write with; needed if there are several"
+    "encryption.key.id", _key_id, None, doc="id of the key for writing; required if there are several keys"
 )
 KEYS: Final[Option[dict[str, Any] | None]] = Option(
     "encryption.keys",
@@ -94,7 +94,7 @@ KEYS: Final[Option[dict[str, Any] | None]] = Option(
     secret=True,
     doc="keys by id, id = key, …: 32 or more bytes in base64 or hex, env:VARIABLE, or file:path",
 )
-EACH_KEY: Final = Option("encryption.keys.*", text, "", secret=True, doc="one key, with its id in place of the *")
+EACH_KEY: Final = Option("encryption.keys.*", text, "", secret=True, doc="one key; its id replaces the *")
 PROVIDER: Final[Option[Any]] = Option(
     "encryption.key.provider.class", _provider, None, doc="class with a method key(key_id), instead of encryption.keys"
 )
@@ -104,13 +104,13 @@ OPTIONS: Final[tuple[Option[Any], ...]] = (KEY_ID_OPTION, KEYS, EACH_KEY, PROVID
 
 
 class ConfiguredKeys:
-    """The keys of a configuration; read once, when the stage is configured."""
+    """The keys of a configuration, read once, when the stage is configured."""
 
     def __init__(self, sources: Mapping[str, object]) -> None:
         self._keys = {key_id: _read(key_id, source) for key_id, source in sources.items()}
 
     def key(self, key_id: str) -> bytes:
-        """The key of an id."""
+        """The key with an id."""
         return self._keys[key_id]
 
     @property
@@ -123,7 +123,7 @@ def key_provider(config: Mapping[str, object]) -> KeyProvider:
     """Find the source of a configuration's keys.
 
     Raises:
-        ConfigError: There are no keys, one cannot be read or is too short, or the provider cannot be made.
+        ConfigError: No keys are configured, one is unreadable or too short, or the provider cannot be created.
     """
     sources = {
         **(KEYS.read(config) or {}),
@@ -142,7 +142,7 @@ def key_provider(config: Mapping[str, object]) -> KeyProvider:
             provider = provider()
         except TypeError as error:
             raise ConfigError(
-                f"the key provider cannot be made without arguments: {error}", key=PROVIDER.name
+                f"the key provider cannot be created without arguments: {error}", key=PROVIDER.name
             ) from error
     if not isinstance(provider, KeyProvider):
         raise ConfigError("the key provider has no method key(key_id)", key=PROVIDER.name)
@@ -152,10 +152,10 @@ def key_provider(config: Mapping[str, object]) -> KeyProvider:
 
 
 def key_to_write(config: Mapping[str, object], provider: KeyProvider) -> str:
-    """The id of the key that records are written with.
+    """The id of the key for writing.
 
     Raises:
-        ConfigError: It is not configured and there is not exactly one, or there is no such key.
+        ConfigError: The id is unset and the number of keys is not one, or the key does not exist.
     """
     key_id = KEY_ID_OPTION.read(config)
     ids = provider.ids if isinstance(provider, ConfiguredKeys) else None
@@ -176,7 +176,7 @@ def _checked(key_id: str) -> str:
 
 
 def _read(key_id: str, source: object) -> bytes:
-    """Read one key; no message shows any of it."""
+    """Read one key; no message shows any part of it."""
     make, is_place = "openssl rand -base64 32", str(source).strip().startswith(("env:", "file:"))
     form = f"Write {KEYS.name} = ID=env:VARIABLE, ID=file:PATH or ID=BASE64; for a key: {make}"
     try:
@@ -187,7 +187,7 @@ def _read(key_id: str, source: object) -> bytes:
         ) from None
     if len(key) < MIN_KEY_BYTES:
         raise ConfigError(
-            f"the key {key_id} has {len(key)} bytes, at least {MIN_KEY_BYTES} are needed",
+            f"the key {key_id} has {len(key)} bytes, at least {MIN_KEY_BYTES} are required",
             hint=f"Make one with: {make}" if is_place else form,
             key=KEYS.name,
         )

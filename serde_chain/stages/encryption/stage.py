@@ -1,12 +1,12 @@
-"""``encrypt``: authenticated encryption with AES-256-GCM, or with AES-SIV, which makes equal bytes of equal payloads.
+"""``encrypt``: authenticated encryption with AES-256-GCM, or with AES-SIV, which gives equal payloads equal bytes.
 
-Keys are never used as they are: each mode has its own, derived with HKDF-SHA-256 (RFC 5869). For GCM (NIST SP 800-38D)
-the derivation has a random salt of 16 bytes, which travels with the record and is new for every stage and after 2^20
-records: no number of records comes near the 2^32 after which random nonces of one key might repeat. SIV (RFC 5297) has
-no nonce; it shows an observer that two payloads are equal, and keeps content ids stable.
+Keys are never used directly: each mode derives its own with HKDF-SHA-256 (RFC 5869). For GCM (NIST SP 800-38D), the
+derivation has a random salt of 16 bytes, which is part of the record and is renewed for every stage and after 2^20
+records, so that no number of records approaches the 2^32 after which random nonces of one key might repeat. SIV (RFC
+5297) has no nonce; it reveals which payloads are equal, and keeps content ids stable.
 
-The bytes are those of :mod:`serde_chain.stages.encryption.envelope`. Topic and field are authenticated too: a value
-that is copied to another topic, or put in place of a key, is refused.
+See :mod:`serde_chain.stages.encryption.envelope` for the bytes. Topic and field are authenticated too: a value copied
+to another topic, or used as a key, is refused.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _INFO: Final = {GCM: b"serde-chain encrypt 1 gcm", SIV: b"serde-chain encrypt 1 
 _KEY_BYTES: Final = {GCM: 32, SIV: 64}
 _RECORDS_PER_SALT: Final = 1 << 20
 _REMEMBERED: Final = 256
-# A key may be added later.
+# An unknown key may be added later.
 _UNKNOWN_SECONDS: Final = 60
 
 MODE: Final = Option("encryption.mode", choice(*_MODES), "gcm", doc="gcm, or siv: equal payloads become equal bytes")
-TOPIC: Final = Option("encryption.topic", text, None, doc="topic that is authenticated, if records are copied from it")
+TOPIC: Final = Option("encryption.topic", text, None, doc="authenticated topic, for records copied from that topic")
 
 
 class _Encryption(Stage):
-    """Keys, ciphers and associated data, which both directions share."""
+    """Keys, ciphers and associated data, shared by both directions."""
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the keys, or make their provider."""
+        """Read the keys, or create their provider."""
         super().configure(config, is_key)
         self._aead: Any = require("cryptography.hazmat.primitives.ciphers.aead", "encryption")
         self._provider: KeyProvider = encryption_keys.key_provider(config)
@@ -64,7 +64,7 @@ class _Encryption(Stage):
     def _ask_provider(self, key_id: str) -> bytes:
         key = bytes(self._provider.key(key_id))
         if len(key) < MIN_KEY_BYTES:
-            raise ConfigError(f"it has {len(key)} bytes, at least {MIN_KEY_BYTES} are needed")
+            raise ConfigError(f"it has {len(key)} bytes, at least {MIN_KEY_BYTES} are required")
         return key
 
     def _make_cipher(self, mode: int, key: bytes, salt: bytes) -> Any:
@@ -80,21 +80,21 @@ class _Encryption(Stage):
 
 
 class _Session(NamedTuple):
-    """The cipher that records are written with for a while, and what stands before the nonce."""
+    """The current cipher for writing, and the bytes before the nonce."""
 
     head: bytes
     cipher: Any
 
 
 class EncryptionSerializer(_Encryption, Serializer[Buffer]):
-    """Encrypts bytes; it adds 4 bytes and the key id, and 44 bytes in GCM or 16 in SIV mode."""
+    """Encrypts bytes; adds 4 bytes and the key id, and 44 bytes in GCM or 16 in SIV mode."""
 
     takes = Data.BYTES
     gives = Data.BYTES
     options = (MODE, TOPIC, *encryption_keys.OPTIONS)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read mode and keys, and make the first cipher."""
+        """Read mode and keys, and create the first cipher."""
         super().configure(config, is_key)
         if not hasattr(self._aead.AESGCM, "encrypt_into"):
             raise MissingDependencyError("cryptography is older than 47", hint="pip install 'cryptography>=47'")
@@ -113,7 +113,7 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
         return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
-        """Encrypt one payload; a transfer asks for the key again after 2^20 records, in GCM mode."""
+        """Encrypt one payload; in GCM mode, a transfer requests the key again after 2^20 records."""
         number = next(self._numbers) // _RECORDS_PER_SALT if self._mode == GCM else 0
         session = self._sessions.known.get(number)
         if session is None:
@@ -125,7 +125,7 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
         head, cipher = session
         associated = self._associated(head, ctx)
         start = len(head) + NONCE_BYTES if gcm else len(head)
-        # The buffer of a BytesIO becomes its value without a copy, which is a quarter of the time that GCM takes.
+        # The buffer of a BytesIO becomes its value without a copy, which would cost a quarter of GCM's time.
         out = io.BytesIO(bytes(start + len(data) + TAG_BYTES))
         try:
             with out.getbuffer() as view:
@@ -140,7 +140,7 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
         return out.getvalue()
 
     def _new_session(self) -> _Session:
-        """Make a cipher, in GCM mode with a fresh salt."""
+        """Create a cipher; in GCM mode, with a fresh salt."""
         salt = os.urandom(SALT_BYTES) if self._mode == GCM else b""
         try:
             cipher = self._make_cipher(self._mode, self._ask_provider(self._key_id), salt)
@@ -150,7 +150,7 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
 
 
 class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
-    """Decrypts bytes of any mode with the key that they name, so that old keys still read after a rotation."""
+    """Decrypts bytes of any mode with the key that they name, so that old keys remain readable after a rotation."""
 
     takes = Data.BYTES
     gives = Data.BYTES
@@ -158,11 +158,11 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
     options = (TOPIC, *encryption_keys.OPTIONS)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the keys, or make their provider."""
+        """Read the keys, or create their provider."""
         super().configure(config, is_key)
-        # Ids come from records: many of them may name one key with salts of their own, or one that does not exist.
+        # Ids come from records, many of which may name one key with different salts, or a nonexistent key.
         self._keys: Lookups[str, bytes] = Lookups(most=_REMEMBERED, refused_s=_UNKNOWN_SECONDS)
-        # By what stands before the nonce, and the key.
+        # Cached by the bytes before the nonce, and the key.
         self._cipher: Callable[[bytes, bytes], Any] = lru_cache(_REMEMBERED)(self._cipher_for)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
@@ -170,12 +170,12 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
         return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
-        """Decrypt one payload; a transfer asks for a key that is not known yet."""
+        """Decrypt one payload; a transfer requests a key that is not known yet."""
         try:
             found = envelope.split(data)
             key_id, _ = envelope.key_of(found.head)
         except ValueError as error:
-            raise DecodeError(f"the payload is not encrypted by this stage: {error}") from error
+            raise DecodeError(f"the payload was not encrypted by this stage: {error}") from error
         key = self._keys.known.get(key_id)
         if key is None:
             return self._keys.transfer(key_id, partial(self._key, key_id), partial(self._open, data, ctx, found))
@@ -195,7 +195,7 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
             )
         except Exception as error:  # InvalidTag, or OverflowError for more than 2 GiB
             raise DecryptionError(
-                f"the payload cannot be authenticated with the key {envelope.key_of(head)[0]}: the key is another one, "
+                f"the payload cannot be authenticated with the key {envelope.key_of(head)[0]}: the key differs, "
                 "the record was written for another topic or field, or its bytes were changed",
                 hint=f"If it was copied from another topic, set {TOPIC.name} to that one",
             ) from error
@@ -210,15 +210,15 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
         except KeyError:
             raise UnknownKeyError(
                 f"the payload is encrypted with the key {key_id}, which is not configured",
-                hint=f"Add it to {encryption_keys.KEYS.name}: keys stay there until no record needs them",
+                hint=f"Add it to {encryption_keys.KEYS.name}: keep keys there until no record needs them",
             ) from None
         except Exception as error:  # a provider may fail in any way
             failure = DecryptionError(f"the key {key_id} cannot be obtained: {_said(error)}")
-            # The record may be fine; a fault of the key itself is permanent.
+            # The record may be valid; a fault of the key itself is permanent.
             failure.about_record, failure.transient = False, not isinstance(error, ConfigError)
             raise failure from error
 
 
 def _said(error: Exception) -> str:
-    """The part of a provider's error that may be shown: our own words, otherwise its kind alone."""
+    """The part of a provider's error that is safe to show: our own message, otherwise its type alone."""
     return error.message if isinstance(error, ConfigError) else type(error).__name__

@@ -1,4 +1,4 @@
-"""The batch form of ``json``: the documents' own text, checked; a schema of JSON says little about columns."""
+"""The batch form of ``json``: the documents' validated text; a JSON schema says little about columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["JsonBatch"]
 
 
 class JsonBatch(BatchForm):
-    """Checks every document and returns its text, which keeps what parsing would lose, such as digits of numbers.
+    """Validates every document and returns its text, which keeps details that parsing would lose, such as digits.
 
     Args:
         stage: The stage.
@@ -24,7 +24,7 @@ class JsonBatch(BatchForm):
 
     @property
     def arrow_type(self) -> Any:
-        """Text."""
+        """Arrow's text type."""
         return require("pyarrow", "arrow").string()
 
     def __call__(self, batch: Batch, /) -> Any:

@@ -1,8 +1,8 @@
-"""Numbers of JSON, exact or an error: orjson alone writes NaN as ``null``, and reads large integers as floats.
+"""Exact JSON numbers, or an error: orjson alone writes NaN as ``null``, and reads large integers as floats.
 
-RFC 8259 (section 6) bounds no integer and has no NaN. Python's ``json``, with which hop-client writes, writes ``NaN``,
-``Infinity`` and ``-Infinity``; they are read, and never written. Most documents by far have none of these and are
-orjson's alone.
+RFC 8259 (section 6) does not limit integers and has no NaN. Python's ``json``, used by hop-client, writes ``NaN``,
+``Infinity`` and ``-Infinity``; they are read but never written. By far the most documents have none of these, and only
+orjson touches them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from serde_chain.base import Buffer
 
 __all__ = ["dumps", "loads"]
 
-# Digits and signs become 0, so that one search finds all integers that may need more than 64 bits: 20 digits, or 19
-# behind a minus. Other matches are read as well, only slower.
+# Digits and signs become 0, so that one search finds all integers that may exceed 64 bits: 20 digits, or 19 after a
+# minus. False matches are read correctly, only more slowly.
 _SHAPE: Final = bytes(0x30 if byte in b"-0123456789" else byte for byte in range(256))
 _LONG: Final = b"0" * 20
 _NOT_FINITE: Final = (b"NaN", b"Infinity")
@@ -32,8 +32,8 @@ def loads(orjson: Any, data: Buffer) -> Any:
         data: The document in UTF-8.
 
     Raises:
-        ValueError: It is not JSON.
-        RecursionError: It nests too deep.
+        ValueError: The document is not JSON.
+        RecursionError: The document nests too deeply.
     """
     shape = (data if type(data) is bytes else bytes(data)).translate(_SHAPE)
     if _LONG in shape:
@@ -52,20 +52,20 @@ def dumps(orjson: Any, value: Any, options: int | None) -> bytes:
     Args:
         orjson: The module.
         value: Anything that orjson accepts.
-        options: orjson's.
+        options: orjson's options.
 
     Raises:
-        TypeError: The value is not JSON, or has an integer beyond 64 bits, which many readers would round.
-        ValueError: It has a number that JSON does not have.
+        TypeError: The value is not JSON, or contains an integer beyond 64 bits, which many readers would round.
+        ValueError: The value contains a number that JSON lacks.
     """
     encoded: bytes = orjson.dumps(value, None, options)
     if b"null" in encoded and (place := _not_finite(value)) is not None:
-        raise ValueError(f"${place}, and JSON has no such number")
+        raise ValueError(f"${place}, which is not a JSON number")
     return encoded
 
 
 def _not_finite(value: Any) -> str | None:
-    """Where in a value a number is NaN or infinite, and which; None if there is none."""
+    """The path and value of a number that is NaN or infinite; None if there is none."""
     if isinstance(value, float):
         return None if math.isfinite(value) else f" is {value}"
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""JSON, on orjson, with exact numbers (:mod:`.numbers`) and validation against a JSON Schema on request.
+"""JSON, on orjson, with exact numbers (:mod:`.numbers`) and optional validation against a JSON Schema.
 
-``json.framing`` = ``confluent`` or ``header`` registers the schema and names it in each record, as Confluent's JSON
-Schema serializers do; without it, JSON leaves a registry that other stages use alone.
+``json.framing`` = ``confluent`` or ``header`` registers the schema and names it in each record, like Confluent's JSON
+Schema serializers. By default, JSON does not use a registry configured for other stages.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ Problem = Callable[[Any], str | None]
 
 
 class JsonSerializer(UsesRegistry, Serializer[Any]):
-    """Writes objects as JSON in UTF-8, without spaces; record keys with their members in order.
+    """Writes objects as JSON in UTF-8, without spaces; in record keys, members are sorted.
 
-    Refused are NaN and infinities, which JSON does not have, and integers beyond 64 bits, which many readers round.
+    Refuses NaN and infinities, which JSON lacks, and integers beyond 64 bits, which many readers round.
     """
 
     message_format: str | None = "json"
@@ -64,7 +64,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
     plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the schema and how it is used; the registry is asked at a topic's first record."""
+        """Read the schema and its settings; the first record of a topic queries the registry."""
         super().configure(config, is_key)
         orjson: Any = require("orjson", "json")
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
@@ -75,7 +75,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
             if self._framing == CONFLUENT:
                 self.message_format = None
         self._encode = _encoder(orjson, _validator(config), is_key=is_key)
-        # Which schema a record names depends on its topic.
+        # The schema named by a record depends on its topic.
         self.plain = self._encode if self._registry is None else None
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
@@ -83,7 +83,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
 
     def begin(self, data: Any, ctx: Context | None, /) -> Any:
-        """Write one object; a transfer asks the registry at a topic's first record."""
+        """Write one object; a transfer queries the registry at a topic's first record."""
         encoded = self._encode(data)
         if self._registry is None:
             return encoded
@@ -99,9 +99,9 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
 
 
 class JsonDeserializer(Deserializer[Any]):
-    """Reads JSON, and ``NaN``, ``Infinity`` and ``-Infinity`` as Python's ``json`` writes them; integers are exact.
+    """Reads JSON, and ``NaN``, ``Infinity`` and ``-Infinity`` as written by Python's ``json``; integers are exact.
 
-    ``null`` reads as None, which is the JSON value and not a tombstone.
+    ``null`` becomes None, which is the JSON value, not a tombstone.
     """
 
     message_format: str | None = "json"
@@ -109,7 +109,7 @@ class JsonDeserializer(Deserializer[Any]):
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the schema, if values are to be checked; reading does not depend on the schema that a record names."""
+        """Read the schema if values are validated; reading does not depend on the schema named by a record."""
         super().configure(config, is_key)
         self._decode = _decoder(require("orjson", "json"), _validator(config), MAX_PARTS.read(config))
         self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
@@ -120,7 +120,7 @@ class JsonDeserializer(Deserializer[Any]):
             self.plain = self._read_framed
 
     def batch_form(self) -> BatchForm | None:
-        """The form of whole columns; not for framed records, which are more than a document's text."""
+        """The form for whole columns; None for framed records, whose bytes are more than the document."""
         from serde_chain.stages.json.batch import JsonBatch
 
         return None if self._framed else JsonBatch(self)
@@ -139,12 +139,12 @@ class JsonDeserializer(Deserializer[Any]):
 
 def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[[Any], bytes]:
     dumps = json_numbers.dumps
-    # Equal keys need equal bytes: partitions and compaction go by them.
+    # Equal keys need equal bytes, which determine partitions and compaction.
     options = orjson.OPT_SORT_KEYS if is_key else None
 
     def encode(data: Any) -> bytes:
         if problem is not None and (why := problem(data)):
-            raise EncodeError(f"the value does not fit json.schema: {why}")
+            raise EncodeError(f"the value does not match json.schema: {why}")
         try:
             return dumps(orjson, data, options)
         except (TypeError, ValueError, RecursionError) as error:
@@ -157,7 +157,7 @@ def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[
 
 def _decoder(orjson: Any, problem: Problem | None, most_parts: int | None) -> Callable[[Buffer], Any]:
     loads = json_numbers.loads
-    # Without a budget of one's own, JSON pays for all of its parts: each takes a byte at least.
+    # Without a budget, JSON pays for all of its parts: each takes at least a byte.
     free = sys.maxsize if most_parts is None else most_parts
 
     def decode(data: Buffer) -> Any:
@@ -170,7 +170,7 @@ def _decoder(orjson: Any, problem: Problem | None, most_parts: int | None) -> Ca
             drop_data(error)
             raise DecodeError(f"the bytes are not JSON: {told}") from error
         if problem is not None and (why := problem(value)):
-            raise DecodeError(f"the value does not fit json.schema: {why}")
+            raise DecodeError(f"the value does not match json.schema: {why}")
         return value
 
     return decode
@@ -192,10 +192,10 @@ def _schema_text(config: Mapping[str, object]) -> str:
 
 
 def _validator(config: Mapping[str, object]) -> Problem | None:
-    """A function that returns the fault of a value; None if nothing is to be checked."""
+    """A function that returns a value's violation of the schema; None if values are not validated."""
     source, wanted = SCHEMA.read(config), VALIDATE.read(config)
     if source is None and wanted:
-        raise ConfigError("json.validate needs a schema", hint="Set json.schema", key=SCHEMA.name)
+        raise ConfigError("json.validate requires a schema", hint="Set json.schema", key=SCHEMA.name)
     if source is None or wanted is False:
         return None
     jsonschema: Any = require("jsonschema", "json")

@@ -1,4 +1,4 @@
-"""The batch form of ``large-message``: only marked records are touched, and their payloads download in parallel."""
+"""The batch form of ``large-message``: touches marked records only and downloads their payloads in parallel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LargeMessageBatch"]
 
 
 class _Marked(NamedTuple):
-    """A record that may bear a format's mark.
+    """A record that may carry a format's mark.
 
     Attributes:
         row: Its row.
@@ -32,7 +32,7 @@ class _Marked(NamedTuple):
 
 
 class LargeMessageBatch(BatchForm):
-    """Resolves the references of a batch, each distinct one once, within one deadline for all that is held at once.
+    """Resolves a batch's references, each distinct one once, with one deadline for all payloads held together.
 
     Args:
         stage: The stage.
@@ -47,18 +47,18 @@ class LargeMessageBatch(BatchForm):
         return part.column
 
     def parts(self, batch: Batch, most_bytes: int | None) -> Iterator[Batch]:
-        """Read a batch in parts, fetching the payloads of the next parts meanwhile.
+        """Read a batch in parts, prefetching the payloads of the next parts.
 
         Args:
             batch: The records.
-            most_bytes: About how many bytes a part is to have; None for one part.
+            most_bytes: Approximate bytes per part; None for one part.
         """
         marked = self._marked(batch)
         stops = deque([len(batch)] if most_bytes is None else cuts(batch.column, most_bytes))
         prefetch = Prefetch(
             methodcaller("work"),
             in_flight=self._stage.downloads_in_flight,
-            # One part holds all payloads in the end, so to fetch few of them at a time would save no memory.
+            # A single part ends up holding all payloads, so limiting the downloads would save no memory.
             max_bytes=None if most_bytes is None else self._stage.downloads_bytes,
         )
         downloads = _Downloads(prefetch, [record.step for record in marked], self._stage.timeout_ms)
@@ -75,7 +75,7 @@ class LargeMessageBatch(BatchForm):
             part = _Part(batch, stop)
 
     def _marked(self, batch: Batch) -> list[_Marked]:
-        """The records to work on; those whose marks are malformed have failed."""
+        """The marked records; those with malformed marks have failed."""
         markers = self._stage.marker_headers()
         column = batch.column
         rows: Iterable[int] = range(len(column)) if markers is None else batch.rows_with_header(markers)
@@ -94,12 +94,12 @@ class LargeMessageBatch(BatchForm):
 
 
 class _Downloads:
-    """The payloads of a batch, in the order of its records; one deadline for all that are held together.
+    """The payloads of a batch in record order; one deadline for all payloads held together.
 
     Args:
         prefetch: Fetches them.
-        steps: What the stage returned for the records; downloads are begun.
-        timeout_ms: Deadline for all payloads that are taken before the next :meth:`let_go`, in ms.
+        steps: The stage's results for the records; their downloads are started.
+        timeout_ms: Deadline for all payloads taken before the next :meth:`let_go`, in ms.
     """
 
     def __init__(self, prefetch: Prefetch, steps: Iterable[Any], timeout_ms: int) -> None:
@@ -128,12 +128,12 @@ class _Downloads:
                 f"{TIMEOUT.name}",
                 reference=download.reference.url[:500],
             )
-        # An equal one may need the result later in this part.
+        # An equal reference later in this part may reuse the result.
         self._taken.append(ahead)
         return ahead.take()
 
     def let_go(self) -> None:
-        """Release the payloads that were taken; the deadline begins anew with the next one."""
+        """Release the payloads taken so far; the deadline restarts with the next one."""
         self._until = None
         if self._taken:
             self._taken.clear()
@@ -141,7 +141,7 @@ class _Downloads:
 
 
 def _finish(batch: Batch, record: _Marked, downloads: _Downloads) -> Any:
-    """The payload of a record; None if it cannot be read."""
+    """The payload of a record; None if it is unreadable."""
     step = record.step
     try:
         return step.resume(downloads.take()) if isinstance(step, Download) else step
@@ -155,7 +155,7 @@ def _fail(batch: Batch, row: int, error: SerializationError | PayloadStoreError)
 
 
 class _Part:
-    """Records that will go on together, and the payloads among them."""
+    """Records passed on together, and their payloads."""
 
     def __init__(self, batch: Batch, start: int) -> None:
         self._batch = batch

@@ -21,10 +21,10 @@ _BUFFER_BYTES: Final = 1 << 20
 
 
 class _Stage(Protocol):
-    """What a handle needs of its stage."""
+    """The part of the stage that a handle uses."""
 
     def open(self, reference: Reference) -> BinaryIO:
-        """Open a payload; not verified."""
+        """Open a payload, unverified."""
 
 
 class LazyHandle(PayloadHandle):
@@ -33,7 +33,7 @@ class LazyHandle(PayloadHandle):
     Args:
         stage: The stage that made it.
         fetch: Downloads and verifies the payload.
-        reference: Where it lies.
+        reference: Its reference.
         ctx: The record, for errors.
     """
 
@@ -46,7 +46,7 @@ class LazyHandle(PayloadHandle):
             self._place = {"topic": ctx.topic, "field": str(ctx.field)}
         if isinstance(ctx, RecordContext):
             self._place |= {"partition": ctx.partition, "offset": ctx.offset}
-        # What is compressed in the store has another size and digest there.
+        # Payloads compressed in the store have another size and digest there.
         known = reference.compression is None
         self.size = reference.size if known else None
         self.digest = reference.digest if known else None
@@ -67,7 +67,7 @@ class LazyHandle(PayloadHandle):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Give the errors of a store the place of the record, as a chain does."""
+        """Add the record's position to the store's errors, as a chain does."""
         try:
             yield
         except PayloadStoreError as error:
@@ -76,12 +76,12 @@ class LazyHandle(PayloadHandle):
 
 
 class _Verified(io.RawIOBase):
-    """An open payload that is compared with its record when it is read from its beginning to its end.
+    """An open payload, verified when it is read from beginning to end.
 
     Args:
         file: The payload.
-        reference: Size and digest that it is to have.
-        explained: Gives errors their place.
+        reference: Expected size and digest.
+        explained: Adds the record's position to errors.
     """
 
     def __init__(self, file: BinaryIO, reference: Reference, explained: Callable[[], Any]) -> None:
@@ -93,7 +93,7 @@ class _Verified(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """It can be read."""
+        """Always readable."""
         return True
 
     def seekable(self) -> bool:
@@ -101,7 +101,7 @@ class _Verified(io.RawIOBase):
         return self._file.seekable()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move, as files do."""
+        """Seek, as files do."""
         with self._explained():
             self._at = self._file.seek(offset, whence)
         return self._at
@@ -111,7 +111,7 @@ class _Verified(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Read; the end is not returned if the payload is another one than was published.
+        """Read; raises instead of returning the end of a payload that differs from the published one.
 
         Raises:
             PayloadIntegrityError: Size or digest are wrong.

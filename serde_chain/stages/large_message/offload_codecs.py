@@ -1,7 +1,7 @@
-"""Compression of offloaded payloads as bakdata's Java library does it, with Kafka's own codecs.
+"""Compression of offloaded payloads as in bakdata's Java library, with Kafka's own codecs.
 
-Java leaves zero bytes behind the end of a frame, since it stores its whole buffer. They are passed over; anything else
-there is an error.
+Java writes its whole buffer, so zero bytes follow the end of a frame. They are skipped; any other trailing byte is an
+error.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["NAMES", "compressor", "decompress"]
 
 NAMES: Final = ("gzip", "snappy", "lz4", "zstd")
 
-# xerial's framing: magic, version and oldest compatible version, then blocks, each behind its size.
+# xerial's framing: magic, version and oldest compatible version, then blocks, each preceded by its size.
 _XERIAL: Final = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK: Final = 32 << 10
 
 
 def compressor(name: str) -> Callable[[Buffer], bytes]:
-    """Make a function that compresses a payload so that Java reads it; safe for concurrent calls.
+    """Make a thread-safe function that compresses a payload for Java readers.
 
     Raises:
         MissingDependencyError: The library is not installed.
@@ -43,16 +43,16 @@ def compressor(name: str) -> Callable[[Buffer], bytes]:
 
 
 def decompress(name: str, data: Buffer, limit: int) -> bytes:
-    """Decompress what Java or :func:`compressor` wrote.
+    """Decompress a frame written by Java or :func:`compressor`.
 
     Args:
         name: The codec.
-        data: A frame, and zero bytes behind it.
-        limit: The most bytes that it may decompress to.
+        data: A frame, and trailing zero bytes.
+        limit: Maximum decompressed size in bytes.
 
     Raises:
-        DecodeError: There is no such codec; or it is not such a frame, is cut off, is followed by something else, or
-            exceeds the limit.
+        DecodeError: The codec is unknown, or the frame is malformed, truncated, followed by other bytes, or exceeds
+            the limit.
         MissingDependencyError: The library is not installed.
     """
     decompressor = _DECOMPRESSORS.get(name)
@@ -70,7 +70,7 @@ def _framed(name: str, data: memoryview, limit: int) -> bytes:
     try:
         payload, rest = codec.decompress_first(data, limit)
     except DecodeError as error:
-        raise ValueError(error.message) from error  # its hint is for the compress stage
+        raise ValueError(error.message) from error  # its hint is about the compress stage
     _check_padding(rest)
     return payload
 
@@ -93,8 +93,8 @@ def _xerial(data: memoryview, limit: int) -> bytes:
     while at + 4 <= len(data) and (size := int.from_bytes(data[at : at + 4], "big")):
         block = data[at + 4 : at + 4 + size]
         if len(block) < size:
-            raise ValueError("it ends too early")
-        # A block begins with the size of its output.
+            raise ValueError("it is truncated")
+        # A block begins with its decompressed size.
         total += varint.read(block, 0, 5)[0]
         if total > limit:
             raise _too_large(limit)
@@ -113,7 +113,7 @@ def _too_large(limit: int) -> ValueError:
 
 def _check_padding(rest: memoryview) -> None:
     if bytes(rest).strip(b"\x00"):
-        raise ValueError("bytes other than zero follow its end")
+        raise ValueError("its end is followed by bytes other than zero")
 
 
 _DECOMPRESSORS: Final[dict[str, Callable[[memoryview, int], bytes]]] = {

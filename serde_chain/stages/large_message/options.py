@@ -1,4 +1,4 @@
-"""The keys of ``large-message``, and what both directions make of them."""
+"""The keys of ``large-message``, and the parsing shared by both directions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KIP_THRESHOLD_BYTES: Final = 1048576
 
 
 def _store(value: object) -> Any:
-    """A store by name, class, instance or mapping; the store registry tells them apart."""
+    """A store by name, class, instance or mapping; the store registry distinguishes them."""
     return text(value) if isinstance(value, str) else value
 
 
@@ -43,7 +43,7 @@ STORES: Final[Option[tuple[Any, ...]]] = Option(
     "large.message.payload.store.classes",
     _several_stores,
     (),
-    doc="further payload stores to read from, asked in this order whether a reference is theirs",
+    doc="further payload stores to read from; the first one that owns a reference is used",
 )
 AUTO: Final = "auto"
 
@@ -61,10 +61,10 @@ THRESHOLD: Final = Option(
     "large.message.threshold.bytes",
     _threshold,
     None,
-    doc="larger payloads go to the store (default 1048576); auto: what topic and client accept",
+    doc="larger payloads go to the store (default 1048576); auto: the limit of topic and client",
 )
 TTL: Final = Option(
-    "large.message.threshold.ttl.ms", integer(1), 300_000, doc="how long a topic's limit is remembered (auto, hop)"
+    "large.message.threshold.ttl.ms", integer(1), 300_000, doc="lifetime of a remembered topic limit (auto, hop)"
 )
 MURMUR3: Final = "murmur3"
 ID: Final = Option(
@@ -83,13 +83,13 @@ FORMAT: Final = Option(
     "large.message.format",
     text,
     "kip1159",
-    doc="how references are written: kip1159, hop, bakdata-flag, bakdata-headers, or a format of your own",
+    doc="format of written references: kip1159, hop, bakdata-flag, bakdata-headers, or your own",
 )
 ACCEPT: Final[Option[tuple[str, ...]]] = Option(
     "large.message.accept",
     listing,
     ("kip1159", "bakdata-headers"),
-    doc="formats of references that are read; hop too with its store",
+    doc="accepted reference formats; with its store, hop too",
 )
 ANY: Final = "any"
 SAME: Final = "same"
@@ -106,70 +106,70 @@ REFERENCE_TOPICS: Final[Option[tuple[str, ...]]] = Option(
     "large.message.reference.topics",
     _topics,
     (ANY,),
-    doc="whose payloads a record may refer to: any, same (its own topic's), or a list of topics, same among them",
+    doc="topics whose payloads a record may refer to: any, same (its own topic), or a list (may include same)",
 )
 LAZY: Final = "lazy"
 FETCH: Final = Option(
     "large.message.fetch",
     choice("eager", LAZY),
     "eager",
-    doc="lazy: values are handles (serde_chain.PayloadHandle), whose payloads are fetched when they are asked for",
+    doc="lazy: values are handles (serde_chain.PayloadHandle) that fetch their payloads on request",
 )
 TIMEOUT: Final = PayloadStore.TIMEOUT
 CACHE: Final = Option(
     "large.message.store.cache.bytes",
     integer(0),
     0,
-    doc="most bytes of downloaded payloads that stay in memory, for records that refer to the same; 0: none",
+    doc="maximum bytes of downloaded payloads cached for records with the same reference; 0: no cache",
 )
 RETRIES: Final = Option(
     "large.message.store.retry.attempts",
     integer(1),
     1,
-    doc="attempts for what fails for a while, in all, each with the store's own; 1: only those",
+    doc="total attempts after transient failures, on top of the store's own retries; 1: only those",
 )
 UPLOADS_IN_FLIGHT: Final = Option(
-    "large.message.uploads.in.flight", integer(1), 8, of_client=True, doc="most uploads of a producer at a time"
+    "large.message.uploads.in.flight", integer(1), 8, of_client=True, doc="maximum concurrent uploads of a producer"
 )
 BUFFER_BYTES: Final = Option(
     "large.message.buffer.bytes",
     integer(1),
     256 << 20,
     of_client=True,
-    doc="most bytes of a producer's records that wait for uploads; a record that is larger waits alone",
+    doc="maximum bytes of a producer's records waiting for uploads; a larger record waits alone",
 )
 JOURNAL_PATH: Final[Option[Path | None]] = Option(
     "large.message.journal.path",
     lambda value: value if isinstance(value, Path) else Path(text(value)),
     None,
     of_client=True,
-    doc="file, one for each producer, with its uploads: its next start deletes what a killed one has not sent",
+    doc="journal of uploads, one file per producer: after a crash, the next start deletes the unsent payloads",
 )
 JOURNAL_FSYNC: Final = Option(
     "large.message.journal.fsync",
     boolean,
     False,
     of_client=True,
-    doc="force each note to disk, so that the journal counts after a loss of power as well",
+    doc="force each journal entry to disk, so that the journal survives a power failure",
 )
 DOWNLOADS_IN_FLIGHT: Final = Option(
     "large.message.downloads.in.flight",
     integer(1),
     8,
-    doc="most downloads at a time, ahead of the reader of a topic or a batch",
+    doc="maximum concurrent downloads ahead of the reader of a topic or batch",
 )
 DOWNLOADS_BYTES: Final = Option(
     "large.message.downloads.max.bytes",
     integer(1),
     64 << 20,
-    doc="most bytes that are downloaded ahead of the reader; 256 MiB in consumers where it is not set",
+    doc="maximum bytes downloaded ahead of the reader; the default in consumers is 256 MiB",
 )
 
 OF_ROUTES: Final[tuple[Option[Any], ...]] = (STORE, STORES, THRESHOLD, ID, FORMAT, COMPRESSION, TIMEOUT, CACHE, RETRIES)
-"""Keys that may differ from topic to topic."""
+"""Keys that may differ per topic."""
 OF_WRITERS: Final[tuple[Option[Any], ...]] = (
     *(STORE, THRESHOLD, TTL, ID, FORMAT, COMPRESSION, TIMEOUT, CACHE, RETRIES),
-    # Of the producer around the chain.
+    # Belong to the producer around the chain.
     *(UPLOADS_IN_FLIGHT, BUFFER_BYTES, JOURNAL_PATH, JOURNAL_FSYNC),
 )
 OF_READERS: Final[tuple[Option[Any], ...]] = (
@@ -192,7 +192,7 @@ _ALWAYS_ON: Final = _AlwaysOn()
 
 
 def opt_out(store: PayloadStore) -> SupportsOptOut:
-    """The switches of a store; those of most stores are always on."""
+    """The switches of a store; always on for most stores."""
     return store if isinstance(store, SupportsOptOut) else _ALWAYS_ON
 
 
@@ -206,10 +206,10 @@ def murmur3_digest(data: Buffer) -> str:
 
 
 def without_record(kind: type[T]) -> T:
-    """The error of a chain that was called with the data alone, as clients do that know no context."""
+    """The error of a chain called with the data alone, by a client without contexts."""
     error = kind(
-        "large-message needs the record around the data: its topic and headers",
-        hint="A client that calls serializers with the data alone, as aiokafka and kafka-python do, needs the adapter "
+        "large-message requires the record around the data: its topic and headers",
+        hint="A client that calls serializers with the data alone, such as aiokafka or kafka-python, needs the adapter "
         "serde_chain.clients.aiokafka; elsewhere, pass a RecordContext or SerializationContext",
     )
     error.about_record = False
@@ -217,11 +217,11 @@ def without_record(kind: type[T]) -> T:
 
 
 class ReferenceTopics:
-    """Whose payloads a record may refer to: a reader follows references that every writer may make.
+    """The topics whose payloads a record may refer to: any writer can create a reference, and readers follow it.
 
     Args:
         topics: The value of :data:`REFERENCE_TOPICS`.
-        stores: The stores that are read.
+        stores: The stores to read from.
 
     Raises:
         ConfigError: A store's references do not contain the topic.
@@ -234,7 +234,7 @@ class ReferenceTopics:
         silent = next((store for store in stores if not isinstance(store, SupportsTopics)), None)
         if silent is not None and not self._any:
             raise ConfigError(
-                f"references of the store {silent.scheme} do not contain a topic by which they could be refused",
+                f"references of the store {silent.scheme} do not contain a topic, so they cannot be restricted",
                 hint=f"Leave {REFERENCE_TOPICS.name} at {ANY}",
                 key=REFERENCE_TOPICS.name,
             )
@@ -248,7 +248,7 @@ class ReferenceTopics:
             store_of: Returns the store of a reference's URL.
 
         Raises:
-            UntrustedReferenceError: The record may not refer to it.
+            UntrustedReferenceError: The record may not refer to this payload.
         """
         if self._any:
             return
@@ -257,7 +257,7 @@ class ReferenceTopics:
         if topic in self._names or (self._same and ctx is not None and ctx.topic and topic == ctx.topic):
             return
         raise UntrustedReferenceError(
-            f"the reference is not followed: it is to a payload of the topic {topic}",
+            f"the reference is not followed: its payload belongs to the topic {topic}",
             hint=f"If it is legitimate, add the topic to {REFERENCE_TOPICS.name}",
             store=store.scheme,
             reference=reference.url[:500],
@@ -265,24 +265,24 @@ class ReferenceTopics:
 
 
 def reference_topic(store: PayloadStore, url: str) -> str | None:
-    """The topic in a reference; None where the store's references contain none."""
+    """The topic in a reference; None if the store's references contain none."""
     return store.topic_of(url) if isinstance(store, SupportsTopics) else None
 
 
 def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[ReferenceFormat, str]:
-    """The format that references are written in, and how ids are made.
+    """The format of written references, and the id strategy.
 
     Raises:
-        ConfigError: The format is not known, or does not go with ids or compression.
+        ConfigError: The format is unknown, or incompatible with the ids or the compression.
     """
     name = FORMAT.read(config)
     reference_format = find_format(name)
-    # Compaction and partitioning compare keys byte by byte, so equal keys need equal references.
+    # Compaction and partitioning compare keys byte by byte, so equal keys require equal references.
     strategy = "content" if is_key else ID.read(config)
     if strategy not in reference_format.id_strategies:
         known = ", ".join(reference_format.id_strategies)
         raise ConfigError(
-            f"{ID.name} = {strategy} is not available in the format {name}", hint=f"It has {known}", key=ID.name
+            f"{ID.name} = {strategy} is not available in the format {name}", hint=f"Available: {known}", key=ID.name
         )
     if COMPRESSION.read(config) != "none" and not reference_format.compresses:
         raise ConfigError(

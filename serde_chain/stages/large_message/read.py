@@ -1,4 +1,4 @@
-"""``large-message``, reading: payloads come back from their stores (KIP-1159)."""
+"""``large-message``, reading: fetches payloads from their stores (KIP-1159)."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ __all__ = ["Download", "LargeMessageDeserializer"]
 
 
 class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle]):
-    """Downloads the payload of a reference, and verifies size and digest.
+    """Downloads the payload of a reference and verifies its size and digest.
 
-    Follows references only to the stores that are configured, and there only below their own prefix.
+    Follows references only to configured stores, and there only below the store's own prefix.
     """
 
     takes = Data.BYTES
@@ -77,25 +77,25 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         except BaseException:
             self.close()
             raise
-        # Asked once: for each record, this alone would take longer than the rest of the stage.
+        # Computed once: per record, this check alone would cost more than the rest of the stage.
         self._switched = [store for store in self._stores.all if isinstance(store, SupportsOptOut)]
         accepted = ACCEPT.read(config)
         if config.get(ACCEPT.name) is None and any(isinstance(store, SupportsRecords) for store in self._stores.all):
             accepted = (*accepted, "hop")
-        # Formats with a mark in the data claim all of it, so they come last.
+        # Formats with a mark in the data claim all data, so they come last.
         self._formats = sorted((find_format(name) for name in accepted), key=lambda each: each.in_band)
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
-        # The last payload of each topic that could be read, shared by the stage as it stands in several chains.
+        # The last readable payload of each topic, shared by the stage's copies in several chains.
         self._fetched: dict[str, str] = {}
         self._needs_headers = not all(reference_format.in_band for reference_format in self._formats)
-        # Records without headers could only be marked in their bytes.
+        # Without headers, only the bytes can carry a mark.
         self.gives_handles = FETCH.read(config) == LAZY and not is_key
         self.plain = None if self._in_band else InlineHandle if self.gives_handles else untouched
         self.downloads_in_flight = DOWNLOADS_IN_FLIGHT.read(config)
         self.downloads_bytes = DOWNLOADS_BYTES.read(config)
 
     def _open(self, config: Mapping[str, object], routes: Iterable[Route]) -> None:
-        """Open the stores that are read from: the configuration's own, and those of its routes."""
+        """Open the stores to read from: those of the configuration and of its routes."""
         for spec in (STORE.read(config), *STORES.read(config)):
             self._stores.open(spec, config)
         for route in routes:
@@ -105,18 +105,18 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
                     self._stores.open(spec, route.config)
 
     def bind(self, before: object | None, after: object | None) -> Self:
-        """Learn which stage comes next: records of another format, by a header, are not for it.
+        """Note the next stage: records whose header names another format are not for it.
 
-        Such headers are about values.
+        Such headers describe values.
 
         Raises:
-            ConfigError: Payloads are to be fetched when they are asked for, and the next stage needs their bytes.
+            ConfigError: Fetching is lazy, and the next stage requires bytes.
         """
         if self.gives_handles and after is not None and not (isinstance(after, Deserializer) and after.takes_handles):
             raise ConfigError(
-                f"{FETCH.name} = {LAZY} needs large-message to be the last deserializer: the stage after it works on "
-                "the bytes of each payload, which would all be fetched",
-                hint=f"Leave {FETCH.name} at eager, or end the chain here, and do the rest with what you read",
+                f"{FETCH.name} = {LAZY} requires large-message to be the last deserializer: the next stage works on "
+                "the payloads' bytes and would fetch them all",
+                hint=f"Leave {FETCH.name} at eager, or end the chain here and process the handles yourself",
                 key=FETCH.name,
             )
         if after is None or self._is_key:
@@ -129,36 +129,36 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         return any(each.whole_record for each in self._formats)
 
     def marker_headers(self) -> frozenset[str] | None:
-        """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
+        """Headers of which every placeholder has at least one; None if the mark may be in the bytes."""
         if self._in_band:
             return None
         return frozenset(name for each in self._formats for name in each.headers(is_key=self._is_key))
 
     def batch_form(self) -> BatchForm:
-        """The form of whole columns, whose payloads are always fetched."""
+        """The form for whole columns; it always fetches the payloads."""
         from serde_chain.stages.large_message.batch import LargeMessageBatch
 
         # Columns hold bytes.
         return LargeMessageBatch(self._with(gives_handles=False, plain=None if self._in_band else untouched))
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | PayloadHandle | None:
-        """Pass an inline payload through; fetch a large one, or give handles of both."""
+        """Pass an inline payload through and fetch a large one, or return handles for both."""
         return None if data is None else cast("Buffer | PayloadHandle", finish(self.begin(data, ctx)))
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
         """Pass an inline payload through; return a transfer for a placeholder.
 
         Returns:
-            The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to it. Of a whole record, headers, key
-            and timestamp are put into the context then.
+            The payload, or a :class:`~serde_chain.transfer.Transfer` that resumes with it. For a whole record, it
+            then puts headers, key and timestamp into the context.
 
         Raises:
-            DecodeError: There is no context, or the placeholder is malformed.
+            DecodeError: The context is missing, or the placeholder is malformed.
         """
         if ctx is None and self._needs_headers:
             raise without_record(DecodeError)
         if not (self._in_band or (ctx is not None and ctx.headers)):
-            return self._given(data)  # most records by far: nothing marks them
+            return self._given(data)  # by far the most records are unmarked
         located = self._locate(data, ctx)
         if located is None:
             return self._given(self._checked(data, ctx))
@@ -166,7 +166,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         if not isinstance(content, Reference):
             return self.restore(reference_format, content, ctx)
         download = Download(self, reference_format, content, ctx)
-        # Of a whole record, headers and key lie in the store as well, and are wanted now.
+        # The headers and key of a whole record are in the store too, and are needed now.
         if not self.gives_handles or content.whole_record:
             return download
         remove_headers(ctx, reference_format.headers(is_key=self._is_key))
@@ -182,13 +182,13 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         ctx: Context | None,
         reference: str | None = None,
     ) -> Buffer | PayloadHandle:
-        """Put a payload in place of its placeholder; for the stage's own transfer.
+        """Replace a placeholder by its payload; for the stage's own transfer.
 
         Args:
-            reference_format: How it was marked.
-            payload: The payload, or the whole record that it belongs to.
+            reference_format: The format of the placeholder.
+            payload: The payload, or the whole record around it.
             ctx: The record around it.
-            reference: Where it lies.
+            reference: Its reference.
         """
         if isinstance(payload, StoredRecord):
             put_record(ctx, payload.headers, payload.key, payload.timestamp)
@@ -197,23 +197,23 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         return self._given(payload, reference)
 
     def _checked(self, data: Buffer, ctx: Context | None) -> Buffer:
-        """The data, unless a header names a format that the later stages do not read."""
+        """The data, unless a header names a format that the later stages cannot read."""
         if self._content is not None:
             for reference_format in self._formats:
                 content = reference_format.content(ctx)
                 if content is not None and content != self._content:
-                    error = ForeignFormatError(f"the record is of the format {content[:50]!r}, not {self._content}")
+                    error = ForeignFormatError(f"the record has the format {content[:50]!r}, not {self._content}")
                     error.data = self._given(data)
                     raise error
         return data
 
     @property
     def stores(self) -> tuple[PayloadStore, ...]:
-        """The stores that are read from, behind their deadlines. See :class:`~serde_chain.base.SupportsReferences`."""
+        """The stores to read from, behind their deadlines. See :class:`~serde_chain.base.SupportsReferences`."""
         return self._stores.all
 
     def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
-        """What a placeholder refers to. See :class:`~serde_chain.base.SupportsReferences`."""
+        """The reference in a placeholder. See :class:`~serde_chain.base.SupportsReferences`."""
         for reference_format in self._formats:
             content = self._read(reference_format, data, ctx)
             if content is not None:
@@ -227,7 +227,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
             raise DecodeError(f"the large-message reference is malformed: {error}") from error
 
     def _locate(self, data: Buffer, ctx: Context | None) -> tuple[ReferenceFormat, Reference | Buffer] | None:
-        """The format whose mark a record bears, and what is in it."""
+        """The format whose mark a record carries, and its content."""
         for reference_format in self._formats:
             content = self._read(reference_format, data, ctx)
             if isinstance(content, Reference):
@@ -239,20 +239,20 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         return None
 
     def _fetches(self, reference: Reference) -> bool:
-        """Whether references of the store are to be followed; a reference of no store is an error later."""
+        """Whether the reference's store is switched on for reading; a reference of no store fails later."""
         return all(store.fetches for store in self._switched if store is self._owner(reference.url))
 
     def fetch(self, store: PayloadStore, reference: Reference, topic: str | None) -> Buffer | StoredRecord:
-        """Download a payload, or the whole record that it belongs to, and verify it; in any thread.
+        """Download and verify a payload or whole record, in any thread.
 
         Args:
-            store: The store that the reference belongs to, or what it is without its deadline.
+            store: The reference's store, with or without its deadline.
             reference: The reference of a placeholder.
-            topic: Topic of the record, if it is known: what is refused is the record's fault where other payloads of
-                its topic can be read.
+            topic: Topic of the record, if known. A refusal is the record's fault if other payloads of its topic are
+                readable.
 
         Raises:
-            PayloadStoreError: It is gone, out of reach, or not what was published.
+            PayloadStoreError: The payload is gone, unreachable, or not the published one.
         """
         self._check(store, reference)
         try:
@@ -267,21 +267,21 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         return payload
 
     def _is_alone(self, error: PayloadStoreError, store: PayloadStore, url: str, topic: str) -> bool:
-        """Whether a payload is refused that only this record names: any writer can make such a record."""
+        """Whether a refused payload is named by this record only: any writer can make such a record."""
         if error.about_topic:
             return reference_topic(store, url) != topic
         known = self._fetched.get(topic)
         others = () if known is None or not store.owns(known) else (known,)
         if not (see_others(store, topic, url, others) and is_refused(store, url)):
             return False
-        error.hint = "Other payloads of the topic can be read, so it is about this one alone"
+        error.hint = "Other payloads of the topic are readable, so only this one is affected"
         return True
 
     def _fetch(self, store: PayloadStore, reference: Reference, topic: str | None) -> Buffer | StoredRecord:
         if reference.whole_record:
             if not isinstance(store, SupportsRecords):
                 raise UntrustedReferenceError(
-                    "the reference is not followed: its store keeps no records",
+                    "the reference is not followed: its store does not store records",
                     store=store.scheme,
                     reference=reference.url,
                 )
@@ -316,37 +316,37 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         return io.BytesIO(store.download(reference.url))
 
     def _other_owner(self, store: PayloadStore, url: str) -> PayloadStore | None:
-        """The store of a reference that one has refused: which Kafka cluster is its own, a store learns by asking."""
+        """Another owner of a refused reference: a store learns which Kafka cluster it belongs to only by asking."""
         owner = self._owner(url)
         return None if owner is None or without_deadline(owner) is without_deadline(store) else owner
 
     def _check(self, store: PayloadStore, reference: Reference) -> None:
-        """Refuse what is not to be fetched, before a store is asked for it."""
+        """Refuse a disallowed download before the store is asked for it."""
         if self.is_closed:
             raise PayloadStoreError(
-                "the payload cannot be fetched any more: its reader was closed",
+                "the payload cannot be fetched any more: its reader is closed",
                 hint="Read payloads before you close the consumer or chain that their handles come from",
                 store=store.scheme,
                 reference=reference.url,
             )
         if reference.size is not None and reference.size > self._max_bytes:
             raise PayloadTooLargeError(
-                f"the payload has {reference.size} bytes, more than the {self._max_bytes} that may be read",
+                f"the payload has {reference.size} bytes, more than the allowed {self._max_bytes}",
                 hint=f"Raise {PayloadStore.MAX_PAYLOAD.name} if this is expected",
                 store=store.scheme,
                 reference=reference.url,
             )
 
     def key_of(self, reference: Reference) -> Hashable:
-        """What downloads with equal results have in common: stages of other stores, prefixes or limits have others."""
+        """The identity of a download's result: stages with other stores, prefixes or limits have other keys."""
         return id(self._stores), reference
 
     def store_of(self, url: str) -> PayloadStore:
-        """The store to which a reference belongs; raises UntrustedReferenceError if it is in none of them."""
+        """The store of a reference; raises UntrustedReferenceError if it has none."""
         store = self._owner(url)
         if store is None:
             raise UntrustedReferenceError(
-                "the reference is not followed: it belongs to none of the payload stores that are configured "
+                "the reference is not followed: it belongs to none of the configured payload stores "
                 f"({', '.join(store.scheme for store in self._stores.all)})",
                 hint=f"If it is legitimate, add its store to {STORES.name}, or list its prefix in "
                 f"{PayloadStore.TRUSTED.name}",
@@ -355,19 +355,19 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         return store
 
     def scheme_of(self, url: str) -> str | None:
-        """The scheme of the store to which a reference belongs; None if it is in none of them."""
+        """The scheme of a reference's store; None if it has none."""
         owner = self._owner(url)
         return None if owner is None else owner.scheme
 
     def _owner(self, url: str) -> PayloadStore | None:
-        """The store that follows a reference, by its prefix; a single store raises its own refusal."""
+        """The store of a reference, by its prefix; a single store raises its own refusal."""
         stores = self._stores
         return stores.all[0] if len(stores.all) == 1 else stores.owner(url)
 
 
 def _open_ranges(store: SupportsRanges, url: str, size: int) -> BinaryIO:
-    """Open a payload of a store that has ranges, and no files."""
-    from payload_stores.multipart import open_ranges  # with its pools of threads, which few readers need
+    """Open a payload of a store with ranges but without files."""
+    from payload_stores.multipart import open_ranges  # imports thread pools, which few readers need
 
     def fill(view: memoryview, start: int) -> None:
         part = store.read_range(url, start, len(view))
@@ -384,7 +384,7 @@ class Download(Transfer[Buffer | StoredRecord]):
     """Fetches the payload of one placeholder.
 
     Attributes:
-        reference: Where it lies.
+        reference: Its reference.
     """
 
     def __init__(
@@ -399,7 +399,7 @@ class Download(Transfer[Buffer | StoredRecord]):
         self.reference = reference
         self._ctx = ctx
         self._topic = None if ctx is None else ctx.topic
-        # With the topic, since what is another topic's payload may be at fault for one record, and not for another.
+        # Includes the topic: another topic's payload may be at fault for one record and not for another.
         self.size, self.key = reference.size, (stage.key_of(reference), self._topic)
         self._observe = observer("fetch", ctx, reference.size, store=stage.scheme_of(reference.url))
 
@@ -413,5 +413,5 @@ class Download(Transfer[Buffer | StoredRecord]):
         return self._observe(self._stage.fetch, store, self.reference, self._topic)
 
     def resume(self, payload: Buffer | StoredRecord, /) -> Buffer | PayloadHandle:
-        """Put it into the record. See :meth:`Transfer.resume`."""
+        """Put the payload into the record. See :meth:`Transfer.resume`."""
         return self._stage.restore(self._format, payload, self._ctx, self.reference.url)

@@ -1,7 +1,7 @@
-"""Routes: settings for the topics of certain names (``large.message.route.<name>.topics`` and what stands beside it).
+"""Routes: settings per topic (``large.message.route.<name>.topics`` and the keys beside it).
 
-A route's settings are laid over those of the whole configuration. A key stands under the route whole
-(``large.message.route.images.s3.bucket``); of the stage's own keys, ``large.message.`` may be left out.
+A route's settings override the configuration's. A route contains full keys (``large.message.route.images.s3.bucket``);
+the stage's own keys may omit ``large.message.``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Route(NamedTuple):
     Attributes:
         name: Its name in the configuration.
         topics: Names of topics, or globs.
-        own: What stands under it, by whole keys.
-        config: The whole configuration as it is for these topics.
+        own: The route's own settings, by full keys.
+        config: The configuration in effect for these topics.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Route(NamedTuple):
     config: Mapping[str, object]
 
     def takes(self, topic: str) -> bool:
-        """Whether a topic is one of the route's."""
+        """Whether a topic belongs to the route."""
         return any(fnmatchcase(topic, pattern) for pattern in self.topics)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Let errors of the configuration say that they are about the route."""
+        """Name the route in configuration errors."""
         try:
             yield
         except ConfigError as error:
@@ -63,22 +63,22 @@ class Route(NamedTuple):
 
 
 class ByTopic(Generic[T]):
-    """What each route has, found by the topic; the first route that names it counts.
+    """A value per route, found by topic; the first matching route counts.
 
     Args:
-        routes: The routes, in the order of the configuration, and what each has.
+        routes: The routes in configuration order, each with its value.
     """
 
     def __init__(self, routes: Iterable[tuple[Route, T]] = ()) -> None:
         self._routes = tuple(routes)
-        # Producers use a topic again and again, and each glob is a regular expression.
+        # Topics repeat, and each glob compiles to a regular expression.
         self.find: Callable[[str], T | None] = lru_cache(_REMEMBERED)(self._find)
 
     def _find(self, topic: str) -> T | None:
         return next((one for route, one in self._routes if route.takes(topic)), None)
 
     def map(self, change: Callable[[T], U]) -> ByTopic[U]:
-        """The same routes, with something else each."""
+        """The same routes with changed values."""
         changed: list[tuple[Route, U]] = []
         for route, one in self._routes:
             with route.explained():
@@ -90,7 +90,7 @@ class ByTopic(Generic[T]):
 
 
 def _keys(route: str, option: Option[Any]) -> tuple[str, ...]:
-    """The keys by which a route has an option: whole, and without ``large.message.`` where it begins so."""
+    """The keys of an option in a route: the full one, and the one without a leading ``large.message.``."""
     short = option.name.removeprefix(_STAGE)
     return tuple(f"{PREFIX}{route}.{name}" for name in dict.fromkeys((short, option.name)))
 
@@ -98,19 +98,19 @@ def _keys(route: str, option: Option[Any]) -> tuple[str, ...]:
 def route_options(
     config: Mapping[str, object], options_of: Callable[[Mapping[str, object]], Iterable[Option[Any]]]
 ) -> tuple[Option[Any], ...]:
-    """The options of all routes, each with its own keys, so that a misspelt one is refused with the nearest.
+    """The options of all routes under their own keys, so that a misspelt key is refused with the nearest one.
 
     Args:
         config: The flat configuration.
-        options_of: The options that stores have beside the stage's, by a configuration as it is for one route.
+        options_of: Returns the options of the stores, for the configuration in effect for one route.
     """
     options: list[Option[Any]] = []
     for name, own in _by_name(config).items():
         options.append(_topics(name))
         of_stores = options_of(_laid_over(config, _whole(own)))
-        # Those that all topics share have names as well: what refuses them says why.
+        # Settings shared by all topics are included: routes_of refuses them with a reason.
         for option in dict.fromkeys((*OF_WRITERS, *OF_READERS, *PayloadStore.options, *of_stores)):
-            # What is not set under the route has the value of the whole configuration: neither default nor required.
+            # A setting absent from the route falls back to the configuration: neither default nor required.
             options += (replace(option, name=key, required=False, default=None) for key in _keys(name, option))
     return tuple(options)
 
@@ -122,10 +122,10 @@ def routes_of(config: Mapping[str, object]) -> tuple[Route, ...]:
         config: The flat configuration.
 
     Returns:
-        The routes, in the order in which their topics are named.
+        The routes, in the order of their ``topics`` keys.
 
     Raises:
-        ConfigError: A route names no topics, or one setting twice.
+        ConfigError: A route names no topics, or sets one key twice.
     """
     by_name = _by_name(config)
     named = [name for key in config if (name := _route_of(key)) in by_name and key == _topics(name).name]
@@ -139,7 +139,7 @@ def routes_of(config: Mapping[str, object]) -> tuple[Route, ...]:
         for key in own.keys() & _SHARED:
             raise ConfigError(
                 f"{PREFIX}{name} has {key}, a setting that all topics share",
-                hint=f"Set {key} outside of the route",
+                hint=f"Set {key} outside the route",
                 key=f"{PREFIX}{name}.{key}",
             )
         routes.append(Route(name, topics, own, _laid_over(config, own)))
@@ -152,18 +152,18 @@ def _topics(name: str) -> Option[tuple[str, ...]]:
         listing,
         (),
         required=True,
-        doc="names or globs of the topics for which the route's settings hold; the first route counts",
+        doc="names or globs of the topics that the route applies to; the first matching route counts",
     )
 
 
 def _route_of(key: str) -> str:
-    """The name of the route that a key belongs to; empty for other keys."""
+    """The name of a key's route; empty for other keys."""
     name, dot, rest = key.removeprefix(PREFIX).partition(".")
     return name if key.startswith(PREFIX) and dot and rest else ""
 
 
 def _by_name(config: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """What stands under each route, as it is written."""
+    """The settings of each route, as written."""
     routes: dict[str, dict[str, object]] = {}
     for key, value in config.items():
         if name := _route_of(key):
@@ -173,7 +173,7 @@ def _by_name(config: Mapping[str, object]) -> dict[str, dict[str, object]]:
 
 
 def _whole(own: Mapping[str, object]) -> dict[str, object]:
-    """What stands under a route, by whole keys: those without ``large.message.`` have it in the configuration's own."""
+    """A route's settings by full keys: a key without ``large.message.`` gets it if the result is a key of the stage."""
     return {_full(key): value for key, value in own.items()}
 
 
@@ -194,10 +194,10 @@ def _refuse_twice(name: str, own: Iterable[str]) -> None:
 
 
 def _laid_over(config: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
-    """The configuration as it is for a route's topics."""
+    """The configuration in effect for a route's topics."""
     plain = {key: value for key, value in config.items() if not key.startswith(PREFIX)}
     store = plain.get(STORE.name)
     if isinstance(store, Mapping):
-        # What a store has by itself comes before the configuration, but not before the route.
+        # A store's own options override the configuration, but not the route.
         plain[STORE.name] = {key: own.get(key, value) for key, value in store.items()}
     return {**plain, **own}

@@ -1,4 +1,4 @@
-"""The payload stores of ``large-message``: opened once each, behind what the configuration puts around them."""
+"""The payload stores of ``large-message``: each opened once, wrapped as configured (cache, retries, deadline)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["LargeMessage", "Stores", "without_deadline"]
 
 
 class Stores:
-    """The stores of a stage. Those that are configured alike, by several routes for instance, are one.
+    """The stores of a stage. Equally configured stores, for example of several routes, are shared.
 
     Example:
         >>> stores = Stores()
@@ -36,10 +36,10 @@ class Stores:
         self._made_of: list[tuple[object, dict[str, object]]] = []
 
     def open(self, spec: Any, config: Mapping[str, object]) -> PayloadStore:
-        """Open a store, behind its deadline, or return the one that is open already.
+        """Open a store behind its deadline, or return the open one.
 
         Args:
-            spec: Anything that :func:`payload_stores.open_store` takes.
+            spec: Anything that :func:`payload_stores.open_store` accepts.
             config: Flat configuration.
         """
         made_of = _made_of(spec, config)
@@ -49,7 +49,7 @@ class Stores:
         store = open_store(spec, config)
         try:
             if (attempts := RETRIES.read(config)) > 1:
-                # The last attempt has its time as well, where the store knows how much that is.
+                # Leave room for the last attempt's worst case, where the store knows it.
                 time_ms = max(1, timeout_ms - (store.worst_case_ms() or 0))
                 store = Retry(store, attempts, timeout_ms=time_ms)
             if most := CACHE.read(config):
@@ -62,7 +62,7 @@ class Stores:
         return self.all[-1]
 
     def owner(self, reference: str) -> PayloadStore | None:
-        """The store that follows a reference: the one with the longest prefix of it, the first of several such."""
+        """The store of a reference: the one with the longest matching prefix; the first on a tie."""
         owner: PayloadStore | None = None
         most = 0
         for store in self.all:
@@ -71,13 +71,13 @@ class Stores:
         return owner
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all stores."""
         for store in self.all:
             store.close()
 
 
 def _made_of(spec: Any, config: Mapping[str, object]) -> tuple[object, dict[str, object]]:
-    """What a store is made of: its class or the instance, and its settings; equal ones make equal stores."""
+    """The identity of a store: its class or instance, and its settings. Equal identities make equal stores."""
     item = StoreItem.of(spec)
     options = (*store_options(spec), TIMEOUT, RETRIES, CACHE)
     settings = {
@@ -95,9 +95,9 @@ _lock: Final = threading.Lock()
 def _shared_payloads(
     store: PayloadStore, made_of: object, config: Mapping[str, object], most: int, timeout_ms: int
 ) -> CachedPayloads:
-    """What the caches of one store hold in this process, for as long as one of them is there.
+    """The payloads shared by all caches of one store in this process, for as long as any cache lives.
 
-    Of the same configuration throughout: what one user may read, another one's credentials may not open.
+    Shared only between identical configurations: another user's credentials may not open the same payloads.
     """
     key = made_of, dict(config)
     with _lock:
@@ -115,20 +115,20 @@ class LargeMessage(Stage):
     moves_payloads = True
     _stores: Stores = Stores()
     _content: str | None = None
-    """The format of the neighbour that makes or reads the payload, as headers name it."""
+    """The message format of the neighbouring stage that makes or reads the payload, as headers name it."""
 
     @classmethod
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
-        """The stage's own keys, and those of the stores that the configuration names."""
+        """The stage's own keys, and those of the configured stores."""
         routes = route_options(config, options_of_stores)
         return (*cls.options, *PayloadStore.options, *options_of_stores(config), *routes)
 
     def _with_content(self, content: str | None) -> Self:
-        """The stage beside a neighbour that makes or reads such payloads; it shares the stores."""
+        """The stage next to a neighbour of this message format; the stores are shared."""
         return self if content == self._content else self._with(_content=content)
 
     def _with(self, **changes: object) -> Self:
-        # Not a copy as pickling makes it, which would open the stores anew.
+        # Not copy.copy(), which would reopen the stores as pickling does.
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__, **changes)
         return changed
@@ -140,7 +140,7 @@ class LargeMessage(Stage):
 
     @property
     def worst_case_ms(self) -> int:
-        """Longest time in ms that one request of a store may take by the store's own timeouts and retries."""
+        """Longest duration of one store request in ms, by the store's own timeouts and retries."""
         return max((store.worst_case_ms() or 0 for store in self._stores.all), default=0)
 
     @property
@@ -149,16 +149,16 @@ class LargeMessage(Stage):
         return self._closing.is_set()
 
     def _begin_stores(self, config: Mapping[str, object], routes: Iterable[Route]) -> None:
-        """Begin with no stores open."""
+        """Start without open stores."""
         configs = (config, *(route.config for route in routes))
         self._timeout_ms = max(map(TIMEOUT.read, configs))
         self._max_bytes = max(map(PayloadStore.MAX_PAYLOAD.read, configs))
         self._stores = Stores()
-        self._closing = threading.Event()  # shared by the stage as it stands in several chains
+        self._closing = threading.Event()  # shared by the stage's copies in several chains
 
     @property
     def retries(self) -> int:
-        """How many requests its stores have repeated. See :class:`~payload_stores.SupportsRetryCount`."""
+        """Number of requests repeated by its stores. See :class:`~payload_stores.SupportsRetryCount`."""
         return sum(store.retries for store in self._stores.all if isinstance(store, SupportsRetryCount))
 
     def close(self) -> None:
@@ -169,14 +169,14 @@ class LargeMessage(Stage):
 
 
 def options_of_stores(config: Mapping[str, object]) -> tuple[Option[Any], ...]:
-    """The options of the stores that a configuration names."""
+    """The options of the configured stores."""
     named = {STORE.name: (STORE.read({STORE.name: "memory", **config}),), STORES.name: STORES.read(config)}
     of_stores = [_options(spec, key) for key, specs in named.items() for spec in specs if spec]
     return tuple(option for options in of_stores for option in options)
 
 
 def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
-    """The options of a store, by the value of a key."""
+    """The options of the store configured by a key."""
     try:
         return store_options(spec)
     except ConfigError as error:
@@ -185,5 +185,5 @@ def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
 
 
 def without_deadline(store: PayloadStore) -> PayloadStore:
-    """A store as it was opened, for callers with one deadline for several calls."""
+    """The opened store without its deadline, for callers with one deadline for several calls."""
     return store.store if isinstance(store, Deadline) else store

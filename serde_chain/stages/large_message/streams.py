@@ -1,9 +1,8 @@
-"""Values that are read while they are uploaded: the file at a path, or an open binary file.
+"""Values streamed during the upload: the file at a path, or an open binary file.
 
-A file is looked at when its record is encoded, for as many bytes as may stay in the record, and read when the payload
-is uploaded. Digest and size are computed on the way. What goes wrong with a file is an
-:class:`~serde_chain.errors.EncodeError`, also while a store reads it: stores would take errors of the system for their
-own.
+Encoding a record peeks at its file, for as many bytes as may stay in the record; the upload reads the file and computes
+digest and size on the way. Failures of a file are an :class:`~serde_chain.errors.EncodeError`, also during the upload:
+a store would take system errors for its own.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from serde_chain.errors import EncodeError
 __all__ = ["HELD_BYTES", "Reading", "Source", "source_of"]
 
 HELD_BYTES: Final = 32 << 20
-"""The most memory that an upload of a stream takes, in bytes: a store holds a few parts at a time."""
+"""Maximum memory of a streamed upload, in bytes: a store holds a few parts at a time."""
 
 _READ_BYTES: Final = 1 << 20
 
-# The last source of each open file, by the file's identity: two that read one file would each get a part of it.
+# The last source of each open file, by the file's identity: two sources of one file would each get a part of it.
 _last_sources: Final[WeakValueDictionary[int, _OpenFile]] = WeakValueDictionary()
 _lock: Final = threading.Lock()
 
-# What shows that a regular file was written to, or is another one by now.
+# Detects that a regular file was modified or replaced.
 _State: TypeAlias = tuple[int, int, int, int]
 
 
@@ -45,49 +44,49 @@ def source_of(value: Path | SupportsRead) -> Source:
 
 
 class Source(ABC):
-    """A value that is read as it is uploaded.
+    """A value streamed during the upload.
 
     Attributes:
-        name: What it is, for messages.
+        name: Its name in messages.
     """
 
     name: str
 
     @abstractmethod
     def peek(self, most: int) -> bytes | None:
-        """Read the value if it is small. Where the file can be sought, it stays where it was.
+        """Read the value if it is small. The position of a seekable file is kept.
 
         Args:
-            most: The most bytes that it may have.
+            most: Maximum size in bytes.
 
         Returns:
             The value; None if it is larger.
 
         Raises:
-            EncodeError: The file cannot be read.
+            EncodeError: The file is unreadable.
         """
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Reading]:
-        """Read the value from its beginning, for the time of a ``with`` block.
+        """Read the value from its beginning, within a ``with`` block.
 
         Raises:
-            EncodeError: The file cannot be read, or not once more.
+            EncodeError: The file is unreadable, or cannot be read again.
         """
 
 
 class Reading:
-    """A value as a store reads it; like a pipe, so that no store reads it twice.
+    """A value as a store reads it; not seekable, so that no store reads it twice.
 
     Args:
         source: For messages.
-        file: Where it comes from.
-        head: What was read of it already.
-        before: The file's state when it was looked at, if it has one.
+        file: The open file.
+        head: The bytes already read from it.
+        before: The file's state at the peek, if it has one.
 
     Attributes:
         size: Bytes that were read.
-        expected: The digest that it is to have in the end, if that is known.
+        expected: The digest expected at the end, if known.
     """
 
     def __init__(self, source: Source, file: SupportsRead, head: bytes = b"", before: _State | None = None) -> None:
@@ -101,14 +100,14 @@ class Reading:
 
     @property
     def digest(self) -> str:
-        """``sha256:<hex>`` of what was read."""
+        """``sha256:<hex>`` of the bytes read."""
         return DIGEST_PREFIX + self._digest.hexdigest()
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read up to ``size`` bytes, or all that is left.
+        """Read up to ``size`` bytes, or everything that remains.
 
         Raises:
-            EncodeError: The file cannot be read, or has changed since it was looked at.
+            EncodeError: The file is unreadable, or was modified since the peek.
         """
         if size < 0:
             return b"".join(iter(lambda: self.read(_READ_BYTES), b""))
@@ -117,14 +116,14 @@ class Reading:
         else:
             block = _read(self._source, self._file, size)
         if not block and size and self._has_changed():
-            # Before the store can finish what it has got of it.
+            # Before the store can complete the upload.
             raise _changed(self._source)
         self._digest.update(block)
         self.size += len(block)
         return block
 
     def seekable(self) -> bool:
-        """It can be read once."""
+        """Never: it is readable only once."""
         return False
 
     def _has_changed(self) -> bool:
@@ -134,7 +133,7 @@ class Reading:
 
 
 class _AtPath(Source):
-    """The file at a path; open only while it is read, so that any number of them may wait."""
+    """The file at a path, opened only for reading, so that any number of sources may wait."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -161,10 +160,10 @@ class _AtPath(Source):
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except (OSError, ValueError) as error:  # ValueError: a null byte in the name
             failure = _unreadable(self, error)
-            if self._before is None and isinstance(error, FileNotFoundError):  # it was never there
-                failure.hint = "See that the path is right"
+            if self._before is None and isinstance(error, FileNotFoundError):  # it never existed
+                failure.hint = "Check the path"
                 if not self._path.is_absolute():
-                    failure.hint += f": it is looked for in {Path.cwd()}"
+                    failure.hint += f", relative to {Path.cwd()}"
             raise failure from error
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
@@ -179,12 +178,12 @@ class _AtPath(Source):
 
 
 class _OpenFile(Source):
-    """An open binary file, from its position on. It belongs to the record until that is delivered.
+    """An open binary file, from its position on. It belongs to the record until delivery.
 
-    Where it is given to another record before it is read, it belongs to that one.
+    If another record gets it before it is read, it belongs to that record.
 
     Attributes:
-        is_being_read: Whether :meth:`reading` is under way.
+        is_being_read: Whether :meth:`reading` is in progress.
     """
 
     def __init__(self, file: SupportsRead) -> None:
@@ -207,7 +206,7 @@ class _OpenFile(Source):
                 self._start = file.tell() if file.seekable() else None
         self._before = _state(file)
         if self._start is None:
-            # What is read of a pipe is kept: it cannot be read again.
+            # Bytes read from a pipe are kept: they cannot be read again.
             self._head = _exactly(self, file, most + 1)
             return self._head if len(self._head) <= most else None
         try:
@@ -228,7 +227,7 @@ class _OpenFile(Source):
             elif self._was_read:
                 raise EncodeError(
                     f"{self.name} can be read only once, and has been read",
-                    hint="Ids of the content need it twice: use large.message.id = random, or pass a path",
+                    hint="Content ids require reading it twice: use large.message.id = random, or pass a path",
                 )
             self._was_read = True
             yield Reading(self, self._file, self._head, self._before)
@@ -254,7 +253,7 @@ class _OpenFile(Source):
 
 
 def _exactly(source: Source, file: SupportsRead, size: int) -> bytes:
-    """Read a number of bytes, or fewer if the file has no more."""
+    """Read a number of bytes, or fewer at the end of the file."""
     blocks = []
     while size > 0 and (block := _read(source, file, min(size, _READ_BYTES))):
         blocks.append(block)
@@ -273,15 +272,15 @@ def _read(source: Source, file: SupportsRead, size: int) -> bytes:
         raise EncodeError(f"{source.name} is open in text mode", hint='Open it in binary mode ("rb")')
     raise EncodeError(
         f"{source.name} returned {type(block).__name__} instead of bytes",
-        hint="Pass a file that waits for its data: None means that there is none yet",
+        hint="Pass a blocking file: None means that no data is available yet",
     )
 
 
 def _state(file: object) -> _State | None:
-    """The state of a regular file; None for all others."""
+    """The state of a regular file; None for all other files."""
     if not isinstance(file, io.IOBase):
         return None
-    with suppress(OSError, ValueError):  # not a file of the system, or closed, which reading tells
+    with suppress(OSError, ValueError):  # no system file; a closed file fails when it is read
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode):
             return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
@@ -290,8 +289,8 @@ def _state(file: object) -> _State | None:
 
 def _changed(source: Source) -> EncodeError:
     return EncodeError(
-        f"{source.name} has changed since its record was produced",
-        hint="Leave a file as it is until its delivery is reported",
+        f"{source.name} was modified after its record was produced",
+        hint="Do not modify a file before its delivery is reported",
     )
 
 
@@ -299,5 +298,5 @@ def _unreadable(source: Source, error: Exception) -> EncodeError:
     told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return EncodeError(
         f"{source.name} cannot be read: {told}",
-        hint="Leave a file where it is, and open, until its delivery is reported",
+        hint="Keep a file open and in place until its delivery is reported",
     )

@@ -1,4 +1,4 @@
-"""``large-message``, writing: payloads above a threshold go to a payload store, and a reference travels (KIP-1159)."""
+"""``large-message``, writing: publishes payloads above a threshold and sends a reference instead (KIP-1159)."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ _DIGEST_BYTES: Final = 1 << 20
 
 
 class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
-    """Publishes payloads above the threshold and puts a reference in their place.
+    """Publishes payloads above the threshold and replaces them by references.
 
-    The last serializer of a chain, save for stages that declare their ``max_overhead``: the threshold is compared with
-    the bytes that are about to be sent.
+    The last serializer of a chain, except for stages that declare their ``max_overhead``: the threshold applies to
+    the bytes to be sent.
 
     Attributes:
-        most_alone: Bytes of the largest payload that stays in the record, whatever else is in that; 0 if none does.
+        most_alone: Bytes of the largest payload that stays in the record whatever else it contains; 0 if none.
     """
 
     takes = Data.BYTES
@@ -84,7 +84,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._begin_stores(config, routes)
         try:
             self._read(config, is_key)
-            # A route is the stage as it would be with the route's settings, and shares the stores.
+            # A route is the same stage with the route's settings and shared stores.
             stages: list[tuple[Route, LargeMessageSerializer]] = []
             for route in routes:
                 with route.explained():
@@ -99,7 +99,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self.plain = _plain(self.most_alone)
 
     def _read(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the settings for the topics of one route, or for all others."""
+        """Read the settings of one route's topics, or of all other topics."""
         threshold = THRESHOLD.read(config)
         self._set = threshold if isinstance(threshold, int) else None
         self._threshold = KIP_THRESHOLD_BYTES if self._set is None else self._set
@@ -107,7 +107,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._is_key = is_key
         self._format, self._id_strategy = format_to_write(config, is_key=is_key)
         if self._id_strategy == MURMUR3:
-            murmur3_digest(b"")  # a missing library is reported now
+            murmur3_digest(b"")  # report a missing library now
         self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies
         if self._format.offloads_at_threshold:
             self._threshold -= 1
@@ -119,13 +119,13 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         if JOURNAL_PATH.read(config) is not None and self._store.reference("topic", str(uuid4())) is None:
             _warn_of_journal(self._store.scheme)
         self._has_unique_ids = self._id_strategy == "random" and _makes_unique_ids(self._store)
-        # hop's clients use the topic's limit, whatever threshold other formats have.
+        # hop's clients use the topic's limit, regardless of other formats' threshold.
         self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
         if is_key and not self._store.stable_references:
             raise ConfigError(
-                f"equal keys would get different references in the store {self._store.scheme}, and be different keys",
+                f"the store {self._store.scheme} gives equal keys different references: they become different keys",
                 hint=f'Give the key chain another store: {{"class": "large-message", "{STORE.name}": "local", …}}',
                 key=STORE.name,
             )
@@ -135,47 +135,47 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         name = FORMAT.name
         if self._is_key:
             raise ConfigError(
-                f"{name} stores whole records, which is for values only",
+                f"{name} stores whole records, which only values can be",
                 hint=f'Give the key chain another: {{"class": "large-message", "{name}": "kip1159"}}',
                 key=name,
             )
         if not isinstance(self._store, SupportsRecords):
             raise ConfigError(
-                f"{name} needs a store that keeps whole records, which {self._store.scheme} does not",
+                f"{name} requires a store of whole records, which {self._store.scheme} is not",
                 hint=f"Set {STORE.name} = hop",
                 key=name,
             )
 
     @property
     def negotiates(self) -> bool:
-        """Whether the limit of the topic takes the place of a threshold that is not set, for some topics at least."""
+        """Whether the topic's limit replaces an unset threshold, for at least some topics."""
         return self._negotiates or any(stage.negotiates for stage in self._routes)
 
     @property
     def limits_ttl_ms(self) -> int:
-        """How long a topic's limit is remembered, in ms."""
+        """Lifetime of a remembered topic limit, in ms."""
         return self._limits_ttl_ms
 
     @property
     def store(self) -> PayloadStore:
-        """The store that is written to."""
+        """The store for writing."""
         return self._store
 
     def with_limits(self, limits: RecordLimits) -> Self:
-        """The stage with a client's limits: it also offloads what the client would refuse to send.
+        """The stage with a client's limits: it also offloads payloads that the client would refuse to send.
 
         Raises:
-            ConfigError: The threshold that was set is above what the client sends.
+            ConfigError: The configured threshold exceeds the client's limit.
         """
-        # The KIP's default may be written out, as in its own example, and means the same then.
+        # The KIP's default may be spelled out, as in the KIP's own example, and then counts as unset.
         if self._set not in {None, KIP_THRESHOLD_BYTES} and self._threshold > limits.most:
             raise ConfigError(
-                f"{THRESHOLD.name} ({self._threshold}) is above what the client sends with {limits.setting}: values of "
-                f"up to {limits.most} bytes",
+                f"{THRESHOLD.name} ({self._threshold}) exceeds the largest value that the client sends with "
+                f"{limits.setting}: {limits.most} bytes",
                 hint="Lower the threshold, leave it out, or raise that setting (and the topic's max.message.bytes)",
                 key=THRESHOLD.name,
             )
-        # What topics accept is asked for where some of them are to be negotiated with, and counts for those.
+        # Topic limits are requested if some topics negotiate; the answer applies to those topics only.
         of_client = limits.of_client() if self.negotiates else limits
         own = limits if self._negotiates else of_client
         threshold = sys.maxsize if self._negotiates and self._set is None else self._threshold
@@ -186,18 +186,18 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     @property
     def joins_transactions(self) -> bool:
-        """Whether payloads can be written in a client's transactions, of some topics at least."""
+        """Whether payloads of at least some topics can be written in a client's transactions."""
         return _joins_transactions(self._store) or any(stage.joins_transactions for stage in self._routes)
 
     def within(self, writer: RecordWriter) -> Self:
-        """The stage, whose payloads belong to a client's transactions where their store can do that."""
+        """The stage with its payloads in a client's transactions, where the store supports that."""
         changes: dict[str, object] = {"_routes": self._routes.map(lambda stage: stage.within(writer))}
         if _joins_transactions(self._store):
             changes |= {"_store": self._store.within(writer), "_is_in_transactions": True}
         return self._with(**changes)
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
-        """Whether the stage returned what it was given: neither a placeholder nor marked in its bytes."""
+        """Whether the stage passed its input through: no placeholder, and no mark in the bytes."""
         if (stage := self._for(ctx)) is not self:
             return stage.is_inline(data, ctx)
         if self._format.in_band:
@@ -206,7 +206,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return content is None or content is data
 
     def bind(self, before: object | None, after: object | None) -> Self:
-        """Learn which stage comes before: formats may name its output in a header."""
+        """Note the preceding stage: formats may name its output in a header."""
         content = before.message_format if isinstance(before, Serializer) else None
         if content == self._content:
             return self
@@ -220,15 +220,15 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         """Pass a small payload through; return a transfer for a large one.
 
         Args:
-            data: The payload; or the path of a file, or an open binary file, that has it. Such a file is read while it
-                is uploaded, in constant memory.
+            data: The payload; or the path of a file, or an open binary file, with the payload. A file is read during
+                the upload, in constant memory.
             ctx: The record around it.
 
         Returns:
-            The payload, or a :class:`~serde_chain.transfer.Transfer` that leads to what takes its place.
+            The payload, or a :class:`~serde_chain.transfer.Transfer` that resumes with its replacement.
 
         Raises:
-            EncodeError: There is no context, whatever the size of the payload; or the file cannot be read.
+            EncodeError: The context is missing, whatever the payload's size; or the file is unreadable.
         """
         if ctx is None:
             raise without_record(EncodeError)
@@ -237,7 +237,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             return stage.begin(data, ctx)
         limits = self._limits
         if limits is not None and (question := limits.ask(ctx)) is not None:
-            question.size = HELD_BYTES if is_source else len(data)  # which is held until the answer is there
+            question.size = HELD_BYTES if is_source else len(data)  # held until the answer arrives
             return then(question, lambda _: self.begin(data, ctx))
         self._format.prepare(ctx, content=self._content, sender=self._opt_out.sender, is_key=self._is_key)
         if is_source:
@@ -245,7 +245,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         size = len(data)
         if size <= self._threshold and (limits is None or size + self._format.inline_overhead <= limits.largest(ctx)):
             return self._format.write_inline(data, ctx, is_key=self._is_key)
-        # The rule of hop, whose clients ask for the limit: a user without permission to see it does not offload.
+        # As in hop, whose clients request the limit: a user without permission to read it does not offload.
         asks_first = self._format.whole_record and self._opt_out.offloads
         return self._upload(data, ctx, limits.denied(ctx) if limits is not None and asks_first else None)
 
@@ -264,41 +264,41 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return self._upload(source, ctx, None)
 
     def _cannot_stream(self) -> str | None:
-        """Why payloads cannot be read while they are uploaded; None if they can."""
+        """Why payloads cannot be streamed during the upload; None if they can."""
         if self._format.whole_record:
             return f"the {FORMAT.name} stores whole records"
         if not isinstance(self._store, SupportsStreaming):
-            return f"the payload store {self._store.scheme} takes whole payloads only"
+            return f"the payload store {self._store.scheme} accepts whole payloads only"
         if self._compress is not None:
-            return f"{COMPRESSION.name} needs the whole payload"
-        return f"{ID.name} = {MURMUR3} needs the whole payload" if self._id_strategy == MURMUR3 else None
+            return f"{COMPRESSION.name} requires the whole payload"
+        return f"{ID.name} = {MURMUR3} requires the whole payload" if self._id_strategy == MURMUR3 else None
 
     def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
-        """Publish a payload, whatever its size, and whether or not the store is switched off.
+        """Publish a payload, whatever its size, even if the store is switched off.
 
         Args:
             data: The payload.
-            ctx: The record around it, with the headers that all records of the format have.
+            ctx: The record around it, with the headers shared by all records of the format.
 
         Returns:
-            A transfer that leads to the placeholder.
+            A transfer that resumes with the placeholder.
         """
         if (stage := self._for(ctx)) is not self:
             return stage.offload(data, ctx)
         return self._upload(data, ctx, None, optional=False)
 
     def owns(self, reference: str) -> bool:
-        """Whether a payload is in one of the stage's stores, which can delete it."""
+        """Whether a payload is in one of the stage's stores, and deletable there."""
         return isinstance(self._stores.owner(reference), SupportsDelete)
 
     def delete(self, reference: str) -> None:
-        """Delete a payload to which no record refers."""
+        """Delete an unreferenced payload."""
         owner = self._stores.owner(reference)
         if owner is not None and isinstance(owner, SupportsDelete):
             owner.delete(reference)
 
     def _for(self, ctx: Context | None) -> LargeMessageSerializer:
-        """The stage as it is for the topic of a record."""
+        """The stage with the settings of the record's topic."""
         if not self._is_routed or ctx is None:
             return self
         return self._routes.find(str(ctx.topic)) or self
@@ -327,10 +327,10 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         )
 
     def choose_id(self, data: Buffer | Source, order: _Order) -> str | None:
-        """Make an id that no other payload gets; for the stage's own transfer.
+        """Make an id unique to this payload; for the stage's own transfer.
 
         Returns:
-            The id; None where other records may refer to the same payload, or where the payload is not offloaded.
+            The id; None if other records may refer to the same payload, or if the payload is not offloaded.
         """
         if order.strategy != "random" or not self._has_unique_ids or self._why_not(order):
             return None
@@ -340,7 +340,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return self._store.id(known, PublishContext("random", key=order.key, is_key=self._is_key))
 
     def is_alone(self, order: _Order) -> bool:
-        """Whether a payload belongs to its record alone and can be deleted; for the stage's own transfer."""
+        """Whether a payload belongs to its record alone, so that it can be deleted; for the stage's own transfer."""
         if self._is_in_transactions or not isinstance(self._store, SupportsDelete):
             return False
         return not self._store.stable_references or (order.strategy == "random" and self._has_unique_ids)
@@ -351,13 +351,13 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     def publish(
         self, store: PayloadStore, data: Buffer | Source, order: _Order, payload_id: str | None = None
     ) -> Reference | _Declined:
-        """Publish a payload; for the stage's own transfer, in any thread.
+        """Publish a payload, in any thread; for the stage's own transfer.
 
         Args:
-            store: The store, or what it is without its deadline.
-            data: The payload, or where it is read.
+            store: The store, with or without its deadline.
+            data: The payload, or its source.
             order: The facts about the record.
-            payload_id: The id that was chosen before; None makes one.
+            payload_id: The id chosen before; None makes one.
         """
         if reason := self._why_not(order):
             return _Declined(reason)
@@ -365,7 +365,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             return self._publish_stream(store, data, order, payload_id)
         if self._compress is not None:
             data = self._compress(data)
-        # Nothing refers to the digest of records that are stored whole.
+        # No reference contains the digest of a record stored whole.
         unused = self._format.whole_record and order.strategy == "random"
         digest = None if unused else sha256_digest(data)
         context = self._context(data, order, digest, payload_id)
@@ -381,7 +381,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     ) -> Reference | _Declined:
         digest = None
         if order.strategy != "random":
-            # The id is needed before the upload, and is made of the digest: the file is read twice.
+            # The id must be known before the upload and is made from the digest, so the file is read twice.
             with source.reading() as reading:
                 while reading.read(_DIGEST_BYTES):
                     pass
@@ -389,17 +389,17 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         context = self._context(b"", order, digest, payload_id)
         with source.reading() as reading:
             reading.expected = digest
-            reader = cast("BinaryIO", reading)  # which stores read, and nothing else
+            reader = cast("BinaryIO", reading)  # stores only read it
             url = order.observe(cast("SupportsStreaming", store).publish_stream, order.topic, reader, context)
         return Reference(url, reading.size, reading.digest)
 
     def _context(self, data: Buffer, order: _Order, digest: str | None, payload_id: str | None) -> PublishContext:
-        """What the store is told of a payload."""
+        """The store's facts about a payload."""
         if payload_id is None:
             known = murmur3_digest(data) if order.strategy == MURMUR3 else digest or ""
             payload_id = self._format.object_id(data, order.strategy, known, is_key=self._is_key)
         return PublishContext(
-            # A format's own ids are not random, which is all that stores need to know.
+            # A format's own ids are not random; stores need to know no more.
             cast("IdStrategy", order.strategy if order.strategy in ID_STRATEGIES else "content"),
             key=order.key,
             digest=digest,
@@ -408,40 +408,40 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         )
 
     def replace(self, data: Buffer | Source, ctx: Context | None, outcome: Reference | _Declined) -> Buffer:
-        """Put a placeholder into the record; for the stage's own transfer.
+        """Replace the payload by a placeholder; for the stage's own transfer.
 
         Args:
-            data: The payload, or where it is read.
+            data: The payload, or its source.
             ctx: The record around it.
             outcome: The result of :meth:`publish`.
 
         Raises:
-            MessageTooLargeError: Nothing may be offloaded, and the payload cannot be sent as it is.
+            MessageTooLargeError: Offloading is not allowed, and the payload is too large to send.
         """
         if isinstance(outcome, Reference):
             return self._format.write_reference(outcome, ctx, is_key=self._is_key)
         if isinstance(data, Source):
             raise MessageTooLargeError(
-                f"{data.name} is above the threshold, and nothing is offloaded: {outcome.reason}"
+                f"{data.name} exceeds the threshold, and offloading is not possible: {outcome.reason}"
             )
         limit = None if self._limits is None else self._limits.largest(ctx)
         if limit is not None and len(data) + self._format.inline_overhead > limit:
             field = "key" if self._is_key else "value"
             raise MessageTooLargeError(
-                f"the {field} has {len(data)} bytes, at most {limit} can be sent, and nothing is offloaded: "
+                f"the {field} has {len(data)} bytes, at most {limit} can be sent, and offloading is not possible: "
                 f"{outcome.reason}"
             )
         return self._format.write_inline(data, ctx, is_key=self._is_key)
 
 
 def _plain(most: int) -> Callable[[Any], Any] | None:
-    """Pass on payloads up to a size, whatever the record around them; None where the record matters."""
+    """Pass on payloads up to a size, regardless of the record; None if the record matters."""
     if most <= 0:
         return None
 
     def plain(data: Buffer) -> Buffer:
         if len(data) > most:
-            raise MessageTooLargeError("the record has to be looked at")
+            raise MessageTooLargeError("the decision requires the record")
         return data
 
     return plain
@@ -449,10 +449,10 @@ def _plain(most: int) -> Callable[[Any], Any] | None:
 
 @cache
 def _warn_of_journal(scheme: str) -> None:
-    """Say once a process what a journal cannot note: a client opens its stores for each of its chains and routes."""
+    """Warn once per process of an unsupported journal: a client opens its stores for each chain and route."""
     _log.warning(
-        "%s notes nothing of the store %s, whose references are not known before a payload is published "
-        "(PayloadStore.reference): what a killed producer leaves there stays until a sweep",
+        "%s does not cover the store %s: its references are unknown before a payload is published "
+        "(PayloadStore.reference), so the payloads of a killed producer remain there until a sweep",
         *(JOURNAL_PATH.name, scheme),
     )
 
@@ -463,26 +463,26 @@ def _joins_transactions(store: PayloadStore) -> TypeGuard[SupportsTransactions]:
 
 
 def _makes_unique_ids(store: PayloadStore) -> bool:
-    """Whether the random ids of a store are that: one that makes ids in its own way may make them of payloads."""
+    """Whether a store's random ids are unique: a store with its own ids may derive them from the payload."""
     context = PublishContext("random")
     try:
         return store.id(b"", context) != store.id(b"", context)
-    except Exception:  # noqa: BLE001  an id of something that only records have
+    except Exception:  # noqa: BLE001  ids that require a record
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """An upload, without the record.
+    """An upload without its record.
 
     Attributes:
         topic: Topic of the record.
-        strategy: How the id is made.
+        strategy: The id strategy.
         key: The record's encoded key.
-        headers: The record's headers, where they are stored too.
+        headers: The record's headers, if they are stored too.
         denied: Why this user may not offload.
-        is_optional: Whether the payload stays in the record where the store is switched off.
-        observe: Watches over the store's call.
+        is_optional: Whether the payload stays in the record if the store is switched off.
+        observe: Observes the store's call.
     """
 
     topic: str
@@ -496,7 +496,7 @@ class _Order:
 
 @dataclass(frozen=True, slots=True)
 class _Declined:
-    """A payload that must not be offloaded, and why."""
+    """The reason not to offload a payload."""
 
     reason: str
 

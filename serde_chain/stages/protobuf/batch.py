@@ -1,4 +1,4 @@
-"""The batch form of ``protobuf``: a column of structs, typed as the message's descriptor says."""
+"""The batch form of ``protobuf``: a column of structs, typed by the message's descriptor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
 __all__ = ["ProtobufBatch", "arrow_type"]
 
-# By the descriptors' cpp_type; bytes are strings there.
+# Indexed by the descriptors' cpp_type; bytes are strings there.
 _TYPES: Final = {
     1: "int32", 2: "int64", 3: "uint32", 4: "uint64", 5: "float64", 6: "float32", 7: "bool_", 8: "string", 9: "string",
 }  # fmt: skip
@@ -24,9 +24,9 @@ _MESSAGE: Final = 10
 
 
 def arrow_type(descriptor: Any) -> Any:
-    """The Arrow type of a message, for what :func:`~serde_chain.stages.protobuf.schema.to_dict` returns.
+    """The Arrow type of a message, for the result of :func:`~serde_chain.stages.protobuf.schema.to_dict`.
 
-    Enums are their names, or their numbers as text where the schema has no name; protobuf's own messages, such as
+    Enums are their names, or their numbers as text if the schema has no name; protobuf's well-known messages, such as
     timestamps, are structs of their fields.
 
     Args:
@@ -36,7 +36,7 @@ def arrow_type(descriptor: Any) -> Any:
         A ``pyarrow`` struct type.
 
     Raises:
-        ConfigError: The message can contain itself, for which Arrow has no type.
+        ConfigError: The message is recursive, for which Arrow has no type.
         MissingDependencyError: pyarrow is not installed.
     """
     return _struct(require("pyarrow", "arrow"), descriptor, (), count())
@@ -46,7 +46,7 @@ def _struct(arrow: Any, descriptor: Any, around: tuple[str, ...], fields: Iterat
     name = descriptor.full_name
     if name in around:
         raise ConfigError(
-            f"{name} can contain itself, for which Arrow has no type",
+            f"{name} is recursive, for which Arrow has no type",
             hint="Read it record by record; in Spark, by deserialize(…, schema=…)",
         )
     inside = (*around, name)
@@ -73,7 +73,7 @@ def _one(arrow: Any, field: Any, around: tuple[str, ...], fields: Iterator[int])
 
 
 class ProtobufBatch(BatchForm):
-    """Reads a batch; without a configured message, all records must be of one.
+    """Reads a batch; without a configured message, all records must contain the same message.
 
     Args:
         stage: The stage.
@@ -84,7 +84,7 @@ class ProtobufBatch(BatchForm):
 
     @property
     def arrow_type(self) -> Any:
-        """The type of all columns; None where it is that of the records."""
+        """The type of all columns; None if it depends on the records."""
         return None if self._stage.descriptor is None else arrow_type(self._stage.descriptor)
 
     def __call__(self, batch: Batch, /) -> Any:
@@ -109,7 +109,7 @@ class ProtobufBatch(BatchForm):
         return batch.collect(values, lambda messages: batch.arrow.array(messages, kind))
 
     def _type_of(self, descriptor: Any) -> Any:
-        """The type of the column; that there is none is the fault of a record that brings its own message."""
+        """The type of the column; a missing type is the fault of a record that names its own message."""
         try:
             return arrow_type(descriptor)
         except ConfigError as error:
@@ -120,8 +120,8 @@ class ProtobufBatch(BatchForm):
     def _checked(self, message: Any, size: int, expected: str) -> dict[str, Any]:
         if message.DESCRIPTOR.full_name != expected:
             raise DecodeError(
-                f"the record is a {message.DESCRIPTOR.full_name}, others of the batch are a {expected}",
+                f"the record is a {message.DESCRIPTOR.full_name}, other records of the batch are a {expected}",
                 hint="A column has one type: set protobuf.message.class",
             )
-        # A column of text has room for the numbers too: writers with a newer schema are no reason to lose a record.
+        # A text column also has room for numbers: a writer with a newer schema costs no record.
         return self._stage.to_dict(message, size, nameless=str)

@@ -51,9 +51,9 @@ FRAMING: Final = Option(
 VALUES: Final = Option("protobuf.values", choice("message", "dict"), "message", doc="what readers get: message or dict")
 
 _TYPE: Final = "PROTOBUF"
-# Bytes of messages that cannot take much memory, whatever their types are.
+# Messages of up to this size cannot take much memory, whatever their types.
 _SHORT: Final = 1024
-# Records name places of messages as well, and each takes a pool of descriptors.
+# Records also name message index paths, each of which takes a descriptor pool.
 _MAX_CLASSES: Final = 1000
 _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
 
@@ -61,14 +61,14 @@ _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MES
 class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     """Writes messages, or dictionaries of their fields.
 
-    Equal messages become equal bytes, maps included, for one version of the library.
+    Equal messages give equal bytes, maps included, with one version of the library.
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, *schema_registry.OPTIONS)
     plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Find the message class; the registry is asked at a topic's first record."""
+        """Find the message class; the first record of a topic queries the registry."""
         super().configure(config, is_key)
         require("google.protobuf", "protobuf")
         self._class: Any = protobuf_schema.message_class(config)
@@ -80,7 +80,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         self._is_key = is_key
         self._frames = PerTopic(self._ask_for_frame)
         self._encode = _encoder(self._class)
-        # Which schema a record names depends on its topic.
+        # The schema named by a record depends on its topic.
         self.plain = self._encode if self._registry is None else None
 
     @property
@@ -93,7 +93,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
 
     def begin(self, data: Any, ctx: Context | None, /) -> Any:
-        """Write one message; a transfer asks the registry at a topic's first record."""
+        """Write one message; a transfer queries the registry at a topic's first record."""
         encoded = self._encode(data)
         if self._registry is None:
             return encoded
@@ -112,7 +112,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
 
 def _encoder(message_class: Any) -> Callable[[Any], bytes]:
     descriptor, serialize = message_class.DESCRIPTOR, message_class.SerializeToString
-    # It takes twice the time, and is the same without maps.
+    # Twice as slow; needed only for maps.
     write: Callable[[Any], bytes] = (
         partial(serialize, deterministic=True) if protobuf_schema.has_maps(descriptor) else serialize
     )
@@ -134,23 +134,23 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
         except EncodeError:
             raise
         except Exception as error:  # protobuf raises its own error, and several of Python's
-            raise EncodeError(f"the value does not fit {descriptor.full_name}: {error}") from error
+            raise EncodeError(f"the value does not match {descriptor.full_name}: {error}") from error
 
     return encode
 
 
 class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
-    """Reads messages of the configured class; without one, of the class that the registry describes.
+    """Reads messages of the configured class; without one, of the class described by the registry.
 
-    Protobuf's field numbers are all that is needed to read, so that a record's schema is looked up only where its
-    message's indexes are not those of the configured class: it may then be another message.
+    Reading requires only protobuf's field numbers, so a record's schema is looked up only if its message indexes differ
+    from those of the configured class: it may then be another message.
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, MAX_PARTS, *schema_registry.OPTIONS)
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Find the message class; the registry is asked at a schema's first record, if at all."""
+        """Find the message class; the first record of a schema queries the registry, if necessary."""
         super().configure(config, is_key)
         require("google.protobuf", "protobuf")
         self._class: Any = protobuf_schema.message_class(config)
@@ -176,7 +176,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             message = parse(written, data, start)
             return message if as_dict is None else as_dict(message, len(data))
 
-        # KeyError for a schema that has to be looked up in the registry first.
+        # KeyError for a schema that must be looked up in the registry first.
         self.plain = read
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
@@ -184,7 +184,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         return None if data is None else finish(self.begin(data, ctx))
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
-        """Read one message; a transfer asks the registry for a schema that is needed and not known yet."""
+        """Read one message; a transfer queries the registry for a required schema that is not known yet."""
         if not self._framed:
             return self._value(self._class, data, 0)
         key, indexes, start = self._named(data, ctx)
@@ -202,21 +202,21 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
 
     @property
     def descriptor(self) -> Any | None:
-        """Descriptor of the configured message; None if it is each record's own."""
+        """Descriptor of the configured message; None if each record names its own."""
         return None if self._class is None else self._class.DESCRIPTOR
 
     def read(self, data: Buffer, ctx: Context | None) -> Any:
-        """Read one message, whatever ``protobuf.values`` says.
+        """Read one message, regardless of ``protobuf.values``.
 
         Raises:
-            DecodeError: The bytes are not such a message, or are framed in another way.
+            DecodeError: The bytes are not such a message, or have another framing.
             SchemaRegistryError: The registry is down, or does not know the schema.
         """
         written, start = self._locate(data, ctx) if self._framed else (self._class, 0)
         return self._parse(written, data, start)
 
     def read_dict(self, data: Buffer | None, ctx: Context | None) -> dict[str, Any] | None:
-        """Read one message as a dictionary, whatever ``protobuf.values`` says.
+        """Read one message as a dictionary, regardless of ``protobuf.values``.
 
         Raises:
             DecodeError: As for :meth:`read`.
@@ -239,7 +239,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             ) from error
 
     def to_dict(self, message: Any, size: int, nameless: Callable[[int], Any] = int) -> dict[str, Any]:
-        """A message as a dictionary, unless it would have too many parts.
+        """A message as a dictionary, if it has not too many parts.
 
         Args:
             message: The message.
@@ -247,7 +247,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             nameless: As for :func:`.schema.to_dict`.
 
         Raises:
-            DecodeError: It would.
+            DecodeError: The message has too many parts.
         """
         try:
             protobuf_schema.check_parts(message, size, self._budget)
@@ -256,13 +256,13 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         return protobuf_schema.to_dict(message, nameless)
 
     def batch_form(self) -> BatchForm:
-        """The form of whole columns."""
+        """The form for whole columns."""
         from serde_chain.stages.protobuf.batch import ProtobufBatch
 
         return ProtobufBatch(self)
 
     def _locate(self, data: Buffer, ctx: Context | None) -> tuple[Any, int]:
-        """The class for the schema that the header or the prefix names, and where the message begins."""
+        """The class for the schema in the header or prefix, and the start of the message."""
         key, indexes, start = self._named(data, ctx)
         try:
             message_class = self._known_class(key, indexes)
@@ -271,37 +271,37 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         return message_class, start
 
     def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, tuple[int, ...], int]:
-        """The schema and the message that the header or the prefix names, and where the message begins."""
+        """The schema and message indexes in the header or prefix, and the start of the message."""
         in_header = get_header(ctx, self._header_name)
         key, indexes, end = _split(data if in_header is None else in_header)
         return key, indexes, end if in_header is None else 0
 
     def _locate_known(self, data: Buffer) -> tuple[Any, int]:
-        """The same for a record without headers; KeyError if the registry has to be asked first."""
+        """The same for a record without headers; KeyError if the registry must be queried first."""
         key, indexes, end = _split(data)
         return self._known_class(key, indexes), end
 
     def _known_class(self, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
-        """The class of a message that a record names; KeyError if the registry has to be asked first."""
+        """The class of a record's message; KeyError if the registry must be queried first."""
         if indexes == self._own_indexes or self._registry is None:
             return self._class
         return self._classes.known[key, indexes]
 
     def _class_for(self, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
-        """Ask the registry, once per schema and message."""
+        """Query the registry, once per schema and message."""
         written = _registered_class(cast(SchemaRegistry, self._registry), key, indexes)
         if self._class is None:
             return written
         theirs, ours = written.DESCRIPTOR.full_name, self._class.DESCRIPTOR.full_name
         if theirs != ours:
             raise DecodeError(
-                f"the record is a {theirs}, expected {ours}", hint="Are there several messages in a topic?"
+                f"the record is a {theirs}, expected {ours}", hint="Does the topic contain several kinds of messages?"
             )
         return self._class
 
 
 def _split(source: Buffer) -> tuple[SchemaKey, tuple[int, ...], int]:
-    """How a record names its schema and its message, and where that ends."""
+    """The schema and message indexes in a record, and their end."""
     try:
         key, end = schema_id.split_confluent(source)
         return key, *schema_id.split_indexes(source, end)
@@ -310,7 +310,7 @@ def _split(source: Buffer) -> tuple[SchemaKey, tuple[int, ...], int]:
 
 
 def _references(registry: SchemaRegistry, file: Any) -> list[Any]:
-    """Register what a file imports, and what that imports; every reader has the known files."""
+    """Register a file's imports, recursively; every reader has the known files."""
     return [
         registry.reference(
             imported.name, protobuf_schema.descriptor_text(imported), _TYPE, _references(registry, imported)
@@ -321,7 +321,7 @@ def _references(registry: SchemaRegistry, file: Any) -> list[Any]:
 
 
 def _registered_class(registry: SchemaRegistry, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
-    """The class of a message that a registry describes: stored as a descriptor, or made one by Confluent's registry."""
+    """The class of a registered message; Confluent's registry converts a schema stored as text to a descriptor."""
     registered = registry.get(key, _TYPE)
     try:
         return _class_at(registered, indexes)
@@ -332,12 +332,12 @@ def _registered_class(registry: SchemaRegistry, key: SchemaKey, indexes: tuple[i
     except _NotADescriptor as error:
         raise SchemaRegistryError(
             f"schema {key} of the registry is not a descriptor: {error}",
-            hint=f"{_NO_CLASS}: then the registry's is not needed",
+            hint=f"{_NO_CLASS}: then the registry's schema is not needed",
         ) from error
 
 
 class _NotADescriptor(ValueError):  # noqa: N818, never leaves this file
-    """The registry has the schema as text."""
+    """The registry stores the schema as text."""
 
 
 def _class_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> Any:
@@ -352,5 +352,5 @@ def _class_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> Any:
         return protobuf_schema.class_at(files, indexes)
     except (ValueError, RecursionError) as error:
         failure = SchemaRegistryError(f"schema {registered.key} of the registry does not describe the record: {error}")
-        failure.about_record = True  # which names the place of its message in the schema itself
+        failure.about_record = True  # the record names the message's index path itself
         raise failure from error

@@ -150,9 +150,9 @@ def test_references_are_followed_by_the_rules_of_readers(
     produce(config, mine, (None, {"noise": os.urandom(2000).hex()}))
     strict = {**config, "large.message.reference.topics": other}
     ask = open_pages(strict, mine)
-    assert "it is to a payload of the topic" in ask("/?check=1").text
+    assert "its payload belongs to the topic" in ask("/?check=1").text
     page = ask("/records/0/0").text
-    assert "it is to a payload of the topic" in page
+    assert "its payload belongs to the topic" in page
     assert "Bytes of the payload" not in page
     assert ask("/records/0/0/payload").status == 502
     elsewhere = {**config, "local.path": str(tmp_path / "elsewhere")}

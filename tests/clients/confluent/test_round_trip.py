@@ -82,7 +82,7 @@ def test_a_file_that_changes_before_its_upload_is_reported(
         producer.produce(topic, path, on_delivery=lambda error, _: reports.append(error))
         path.write_bytes(bytes(1_999_999))
     assert producer.flush(30) == 0
-    assert "has changed since its record was produced" in str(reports[0].__cause__)
+    assert "was modified after its record was produced" in str(reports[0].__cause__)
     assert list(MemoryStore().list(topic)) == []
 
 
@@ -114,7 +114,7 @@ def test_a_lazy_consumer_downloads_what_it_is_asked_for(
     assert handles[4].read() == values[4]
     assert store.calls == ["download", "open"]
     consumer.close()
-    with pytest.raises(PayloadStoreError, match="its reader was closed"):
+    with pytest.raises(PayloadStoreError, match="its reader is closed"):
         handles[1].read()
 
 

@@ -318,6 +318,6 @@ def test_a_record_of_another_format_is_resolved_since_later_stages_do_not_read_i
     columns = (values(b"no JSON"), headers, *positions(1)[1:])
     resolving = FieldPlan(is_key=False, arrow_type=pa.binary(), stages=1, needs_headers=True)
     pickled = pickle.dumps(ReadPlan(HOP, COLUMNS, resolving, None, gives=(), mode="FAILFAST", python=sys.executable))
-    with pytest.raises(SerializationError, match="of the format 'blob'"):
+    with pytest.raises(SerializationError, match="has the format 'blob'"):
         run(plan(HOP), columns)
     assert run(pickled, columns) == [b"no JSON"]

@@ -136,7 +136,7 @@ def test_a_missing_field_is_named() -> None:
 
 @pytest.mark.parametrize("value", ["text", 1, [], object()])
 def test_what_is_no_record_is_refused(value: object) -> None:
-    with pytest.raises(EncodeError, match="does not fit the schema"):
+    with pytest.raises(EncodeError, match="does not match the schema"):
         writer(NESTED)(value)
 
 
@@ -150,7 +150,7 @@ def test_long_values_are_cut_in_messages() -> None:
 
 
 def test_trailing_bytes_are_refused() -> None:
-    with pytest.raises(DecodeError, match="3 bytes follow the Avro record"):
+    with pytest.raises(DecodeError, match="the Avro record is followed by 3 bytes"):
         reader(NESTED)(writer(NESTED)(GOOD) + b"abc")
 
 

@@ -221,7 +221,7 @@ def test_types_that_are_called_like_primitives_are_refused(name: str) -> None:
     # fastavro reads such a name as the primitive: items of no bytes would look like those of the record.
     taken = {"type": "record", "name": name, "fields": [{"name": "x", "type": "int"}]}
     fields = [{"name": "a", "type": taken}, {"name": "b", "type": {"type": "array", "items": name}}]
-    with pytest.raises(ConfigError, match=f"a type is called {name}"):
+    with pytest.raises(ConfigError, match=f"a type is named {name}"):
         chains({"type": "record", "name": "R", "fields": fields})
 
 

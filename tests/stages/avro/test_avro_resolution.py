@@ -194,7 +194,7 @@ def test_errors_of_resolution_name_the_field(framing: str) -> None:
         DeserializerChain.from_config(config)(data)
     assert caught.value.message == (
         "the writer's schema does not resolve into the reader's: i.a: string cannot be read as int; "
-        "i.b: the writer's schema does not have it, and it has no default"
+        "i.b: the writer's schema lacks it, and it has no default"
     )
     assert "__" not in str(caught.value)
 

@@ -81,13 +81,13 @@ def test_both_read_each_other(chains: Chains, client: SchemaRegistryClient, topi
 
 def test_misfits_and_foreign_bytes_are_refused(chains: Chains, topic: str) -> None:
     write, read = chains("confluent")
-    with pytest.raises(EncodeError, match=r"does not fit json\.schema"):
+    with pytest.raises(EncodeError, match=r"does not match json\.schema"):
         write({}, RecordContext(topic, "value"))
     for data, message in (
         (b'{"id": 7}', "instead of a schema id"),
         (b"\x00\x00", "cut off"),
         (b"\x00\x00\x00\x00\x01{", "not JSON"),
-        (b"\x00\x00\x00\x00\x01{}", "does not fit"),
+        (b"\x00\x00\x00\x00\x01{}", "does not match"),
     ):
         with pytest.raises(DecodeError, match=message):
             read(data, RecordContext(topic, "value"))

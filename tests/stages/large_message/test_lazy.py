@@ -231,7 +231,7 @@ def test_after_the_reader_was_closed(store: FaultyStore) -> None:
     file = handle.open()
     read.close()
     for operation in (handle.read, handle.open):
-        with pytest.raises(PayloadStoreError, match=r"its reader was closed.*Read payloads before") as caught:
+        with pytest.raises(PayloadStoreError, match=r"its reader is closed.*Read payloads before") as caught:
             operation()
         assert not caught.value.about_record
     assert inline.read() == b"small"

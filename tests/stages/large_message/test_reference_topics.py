@@ -55,7 +55,9 @@ def test_which_references_are_followed(
             assert read(data, RecordContext("own", "value", list(headers))) == PAYLOAD
             assert read.read_batch(batch).values.to_pylist() == [PAYLOAD, None]
         else:
-            with pytest.raises(UntrustedReferenceError, match=f"a payload of the topic {published_for}") as caught:
+            with pytest.raises(
+                UntrustedReferenceError, match=f"its payload belongs to the topic {published_for}"
+            ) as caught:
                 read(data, RecordContext("own", "value", list(headers)))
             assert KEY in str(caught.value)
             assert caught.value.about_record
@@ -78,7 +80,7 @@ def test_other_prefixes_are_asked_in_the_same_way(tmp_path: Path) -> None:
         data, headers = records["own"]
         assert read(data, RecordContext("own", "value", headers)) == PAYLOAD
         data, headers = records["other"]
-        with pytest.raises(UntrustedReferenceError, match="of the topic other"):
+        with pytest.raises(UntrustedReferenceError, match="to the topic other"):
             read(data, RecordContext("own", "value", headers))
 
 

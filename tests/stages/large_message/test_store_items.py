@@ -114,7 +114,7 @@ def test_a_payload_that_is_gone_is_looked_for_in_its_own_store_alone(tmp_path: P
 def test_a_reference_of_no_store_names_the_stores(tmp_path: Path) -> None:
     _, read = chains({STORE: folder(tmp_path / "new"), STORES: [folder(tmp_path / "old"), "memory"]})
     ctx = RecordContext("alerts", "value", [("large-message", b"true")])
-    with pytest.raises(UntrustedReferenceError, match="belongs to none of the payload stores") as caught:
+    with pytest.raises(UntrustedReferenceError, match="belongs to none of the configured payload stores") as caught:
         read(b"file:///etc/passwd", ctx)
     assert "(file, file, memory)" in str(caught.value)
     assert STORES in str(caught.value.hint)

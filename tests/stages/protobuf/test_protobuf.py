@@ -172,12 +172,12 @@ def test_a_frame_is_read_without_a_registry() -> None:
     [
         ({}, "no message to write"),
         ({"protobuf.message.class": "no.such.Message"}, "cannot be imported"),
-        ({"protobuf.message.class": "json.JSONDecoder"}, "is not a class of messages"),
-        ({"protobuf.message.class": ALERT(id=1)}, "is not a class of messages"),
+        ({"protobuf.message.class": "json.JSONDecoder"}, "is not a message class"),
+        ({"protobuf.message.class": ALERT(id=1)}, "is not a message class"),
         ({"protobuf.message.class": ALERT, "protobuf.framing": "confluent"}, "needs a schema registry"),
         ({"protobuf.message.class": ALERT, "protobuf.framing": "single-object"}, "expected one of"),
-        ({"protobuf.message.name": "survey.Alert"}, "belong together"),
-        ({"protobuf.descriptor.set.file": "x"}, "belong together"),
+        ({"protobuf.message.name": "survey.Alert"}, "require each other"),
+        ({"protobuf.descriptor.set.file": "x"}, "require each other"),
         ({"protobuf.descriptor.set.file": "/no/such", "protobuf.message.name": "A"}, "No such file"),
         ({"protobuf.descriptor.set.file": __file__, "protobuf.message.name": "A"}, "cannot be loaded"),
         (
@@ -203,7 +203,7 @@ def test_descriptor_files_that_lack_something_are_refused(tmp_path: Path) -> Non
     lacking.write_bytes(descriptor_pb2.FileDescriptorSet(file=FILES[1:]).SerializeToString())
     for path, name, message in (
         (whole, "survey.Missing", r"survey\.Missing"),
-        (lacking, "survey.Alert", r"sky/position\.proto.* is imported and not there"),
+        (lacking, "survey.Alert", r"sky/position\.proto.* is imported but missing"),
     ):
         with pytest.raises(ConfigError, match=message):
             SerializerChain.from_config(

@@ -1,12 +1,12 @@
 """The batch form of ``avro``: a column of records into an Arrow array.
 
-Large batches go without a Python object per record: records are put in groups by the schema that they name, each group
-is read as one block by the fast reader (:mod:`.fast_reader`), and the rows are put back in order. What the fast reader
-does not read is read record by record, with the same result:
+Large batches need no Python object per record: records are grouped by the schema that they name, each group is read as
+one block by the fast reader (:mod:`.fast_reader`), and the rows are put back in order. The following are read record by
+record, with the same result:
 
-- batches and groups too small to be worth its start, and all with ``avro.arrow.reader`` = ``record``;
-- schemas that it cannot read whole and strictly, decided once per pair of schemas (:class:`.compiler.FastSchema`);
-- groups that it refuses: they are halved until the records that cannot be read are found.
+- batches and groups too small for the fast reader's startup cost, and all with ``avro.arrow.reader`` = ``record``;
+- schemas that it cannot read completely and strictly, decided once per schema pair (:class:`.compiler.FastSchema`);
+- groups that it refuses: they are halved until the undecodable records are isolated.
 """
 
 from __future__ import annotations
@@ -45,37 +45,37 @@ from serde_chain.transfer import Transfer
 __all__ = ["AvroBatch"]
 
 _MAX_DECODERS: Final = 1000
-# Bytes that the fast reader gets at once; its memory is a multiple of this.
+# Bytes passed to the fast reader at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
-# Parts beyond those that the records' bytes pay for that are objects of Python's at once.
+# Parts beyond those paid for by the records' bytes that may be Python objects at once.
 _OBJECTS: Final = 10 * FREE_PARTS
-# Bytes in front of a record that name its schema: an id, which is shorter than a GUID, or a fingerprint.
+# Length of a record's prefix that names its schema: an id, which is shorter than a GUID, or a fingerprint.
 _PREFIX_BYTES: Final = {CONFLUENT: 5, HEADER: 5, SINGLE_OBJECT: 10}
 _GUID: Final = b"\1"
 _GUID_BYTES: Final = 17
-# Questions to a registry at a time.
+# Concurrent registry queries.
 _IN_FLIGHT: Final = 8
 
 _log = logging.getLogger("serde_chain")
 
 
 def is_worthwhile(count: int, size: int) -> bool:
-    """Whether a number of records of a size is worth the start of the fast reader.
+    """Whether the number and size of records justify the fast reader's startup cost.
 
-    Measured, it is faster from about 170 records of 20 fields and 250 bytes on, and from 750 of 3 fields and 28 bytes:
-    where all but the first hundred have 20 KB. Few large ones are slow to decode too.
+    Measured: it is faster from about 170 records of 20 fields and 250 bytes, and from 750 of 3 fields and 28 bytes:
+    if all but the first hundred have 20 KB. Few large records are slow to decode too.
     """
     return size >= 256 << 10 or (count > 100 and size * (count - 100) >= 20_000 * count)
 
 
 class _Place(NamedTuple):
-    """How a record is read, and where it begins behind its framing."""
+    """The way to read a record, and the start of its body."""
 
     reader: AvroReader
     start: int
 
 
-# How a record is decoded, and where it begins; None where it is null, or has failed.
+# The decoder of a record, and the start of its body; None if it is null, or has failed.
 _Way = tuple[Callable[..., Any] | None, int]
 
 
@@ -83,8 +83,8 @@ class _Group(NamedTuple):
     """Records of one schema.
 
     Attributes:
-        reader: How they are read.
-        start: Where they begin behind their framing.
+        reader: The way to read them.
+        start: The start of their bodies, after the framing.
         rows: Their positions in the batch, as an Arrow array; None for all.
         values: The records.
     """
@@ -96,7 +96,7 @@ class _Group(NamedTuple):
 
 
 class AvroBatch(BatchForm):
-    """Reads batches as the stage reads records.
+    """Reads batches with the stage's results.
 
     Args:
         stage: The stage.
@@ -112,12 +112,12 @@ class AvroBatch(BatchForm):
 
     @property
     def arrow_type(self) -> Any:
-        """The type of all columns; None where it is that of the records."""
+        """The type of all columns; None if it depends on the records."""
         return None if self._stage.schema is None else self._column(self._stage.schema).type
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
-        if len(self._decoders) > _MAX_DECODERS:  # container files bring schemas along
+        if len(self._decoders) > _MAX_DECODERS:  # container files bring their schemas
             self._decoders.clear()
             self._columns.clear()
         if self._may_be_fast and is_worthwhile(len(batch), batch.column.nbytes) and fast_reader.is_usable():
@@ -125,10 +125,10 @@ class AvroBatch(BatchForm):
         return self._one_by_one(batch)
 
     def open_file(self, data: bytes) -> tuple[AvroReader, bytes]:
-        """How to read the only record of a container file, and its bytes.
+        """The way to read the only record of a container file, and its bytes.
 
         Raises:
-            DecodeError: It is not such a file, or Arrow has no type for its schema.
+            DecodeError: The data is not a container file, or Arrow has no type for its schema.
         """
         reader, record = self._stage.open_file(data)
         self._check_column(reader.source)
@@ -156,7 +156,7 @@ class AvroBatch(BatchForm):
         return _joined(batch, pieces)
 
     def _opened(self, batch: Batch) -> tuple[list[bytes | None], list[_Place | None]]:
-        """The records of files of one each."""
+        """The records of files with one record each."""
         records: list[bytes | None] = [None] * len(batch)
         places: list[_Place | None] = [None] * len(batch)
         for row, data in enumerate(batch.objects):
@@ -169,10 +169,10 @@ class AvroBatch(BatchForm):
         return records, places
 
     def _located(self, batch: Batch) -> list[_Place | None]:
-        """The place of each record; None for nulls, and for those that have failed."""
+        """The place of each record; None for nulls and failed records."""
         stage, size = self._stage, _PREFIX_BYTES.get(self._stage.framing, 0)
         named = frozenset(batch.rows_with_header((stage.header_name,)) if size == _PREFIX_BYTES[HEADER] else ())
-        # Each schema name is looked up once, even if that fails: a registry may be slow to answer.
+        # Each schema name is looked up once, even if the lookup fails: a registry may be slow to answer.
         known: dict[Any, _Place | SerializationError] = {}
         places: list[_Place | None] = []
         refused = cache(partial(self._ask_ahead, batch, named, size))
@@ -191,7 +191,7 @@ class AvroBatch(BatchForm):
         return places
 
     def _ask_ahead(self, batch: Batch, named: frozenset[int], size: int) -> dict[Any, SerializationError]:
-        """Ask for all schemas that are not known yet, side by side; returns the errors, by the questions' keys."""
+        """Query all unknown schemas concurrently; returns the errors by the queries' keys."""
         objects = batch.objects
         rows = {data[:size]: row for row, data in enumerate(objects) if data is not None and row not in named}
         questions: dict[Any, Transfer[Any]] = {}
@@ -236,10 +236,10 @@ class AvroBatch(BatchForm):
         return place
 
     def located(self, data: bytes, ctx: Context | None) -> tuple[AvroReader, int]:
-        """How to read a record, and where it begins behind its framing.
+        """The way to read a record, and the start of its body.
 
         Raises:
-            DecodeError: It names no schema, or one that is not known, or of which there can be no column.
+            DecodeError: The record names no schema, an unknown one, or one that cannot be a column's.
             SchemaRegistryError: The registry is down, or does not know the schema.
         """
         reader, start = self._stage.locate(data, ctx)
@@ -247,7 +247,7 @@ class AvroBatch(BatchForm):
         return reader, start
 
     def _check_column(self, schema: AvroSchema) -> None:
-        """Refuse a record whose own schema is to be the column's, and cannot be; other records bring other schemas."""
+        """Fail a record whose own schema determines the column and has no Arrow type; others have other schemas."""
         if self._stage.schema is None:
             try:
                 self._column(schema)
@@ -273,7 +273,7 @@ class AvroBatch(BatchForm):
         return whole.take(batch.compute.sort_indices(order))
 
     def _target(self, readers: Iterable[AvroReader]) -> AvroSchema | None:
-        """The schema into which all records of a batch are read."""
+        """The schema to read all records of a batch into."""
         if self._stage.schema is not None:
             self._column(self._stage.schema)
             return self._stage.schema
@@ -282,7 +282,7 @@ class AvroBatch(BatchForm):
             return None
         sources = {id(reader.source): reader.source for reader in readers}
         if len(sources) > 1 and len({str(self._column(source).type) for source in sources.values()}) > 1:
-            # Without a schema of the reader's own it is the one that was registered last, which can read the others.
+            # Without a reader schema, use the one registered last, which can read the others.
             return max(readers, key=lambda reader: reader.registered or -1).source
         return readers[0].source
 
@@ -301,7 +301,7 @@ class AvroBatch(BatchForm):
 
 
 class _Grouping:
-    """Finds the schemas of a batch's records."""
+    """Groups a batch's records by schema."""
 
     def __init__(self, form: AvroBatch, stage: AvroDeserializer, batch: Batch) -> None:
         self._form = form
@@ -312,7 +312,7 @@ class _Grouping:
         self._groups: list[_Group] = []
 
     def groups(self) -> list[_Group]:
-        """Groups of all records that name a schema which is known; the others have failed."""
+        """Groups of all records with a known schema; the others have failed."""
         column, rows = self._batch.column, None
         if column.null_count:
             rows = self._where(self._compute.is_valid(column))
@@ -330,7 +330,7 @@ class _Grouping:
         return self._groups
 
     def _by_file(self, rows: Any, column: Any) -> None:
-        """Take records out of files of one each, and group them by the schemas that these bring."""
+        """Extract the records from files of one each, and group them by the files' schemas."""
         by_schema: dict[int, tuple[AvroReader, list[int], list[bytes]]] = {}
         for row, data in zip(range(len(column)) if rows is None else rows.to_pylist(), column, strict=True):
             try:
@@ -367,7 +367,7 @@ class _Grouping:
         return rows.take(others), column.take(others)
 
     def _by_prefix(self, rows: Any, column: Any, size: int) -> None:
-        """Group records by the bytes in front of them."""
+        """Group records by their prefixes."""
         if not len(column):
             return
         if not size:
@@ -375,7 +375,7 @@ class _Grouping:
             return
         encoded = self._compute.binary_slice(column, 0, size).dictionary_encode()
         prefixes = encoded.dictionary.to_pylist()
-        # Sorted once, and not searched for each prefix: each bad record may have one of its own.
+        # Sorted once instead of searched per prefix: each bad record may have a prefix of its own.
         order = self._compute.sort_indices(encoded.indices).cast(self._arrow.int64())
         counts = self._compute.value_counts(encoded.indices).field("counts").to_pylist()
         stop = 0
@@ -383,7 +383,7 @@ class _Grouping:
             start, stop = stop, stop + count
             places = None if len(prefixes) == 1 else order.slice(start, count)
             if prefix[:1] == _GUID and size == _PREFIX_BYTES[CONFLUENT]:
-                # A GUID, of which this is only the beginning.
+                # This is only the start of a GUID.
                 inner = column if places is None else column.take(places)
                 within = rows if places is None else places if rows is None else rows.take(places)
                 self._by_prefix(within, inner, _GUID_BYTES)
@@ -391,7 +391,7 @@ class _Grouping:
                 self._group(places, rows, column)
 
     def _group(self, places: Any, rows: Any, column: Any) -> None:
-        """Take the records at some places, which all name the same schema; or fail them."""
+        """Group the records at some places, which all name the same schema; or fail them."""
         values = column if places is None else column.take(places)
         if places is not None:
             rows = places if rows is None else rows.take(places)
@@ -411,7 +411,7 @@ class _Decoder:
 
     Attributes:
         decode: Reads a record; see :attr:`AvroReader.decode`.
-        records_at_once: Number of records whose values may be Python objects at once.
+        records_at_once: Maximum number of records whose values are Python objects at once.
     """
 
     def __init__(self, reader: AvroReader, column: ArrowColumn) -> None:
@@ -427,8 +427,8 @@ class _Decoder:
 
     @cached_property
     def _fast_schema(self) -> FastSchema | None:
-        """Compiled for the first group that is worth it: container files may bring a schema each."""
-        # The fast reader's schema has no names: types that are used twice stand in it twice.
+        """Compiled for the first worthwhile group: container files may bring one schema each."""
+        # The fast reader's schema has no names: types used twice are expanded twice.
         if avro_bounds.weight(self._source.parsed, self._source.named) > MOST_FIELDS:
             return None
         try:
@@ -438,7 +438,7 @@ class _Decoder:
             return None
 
     def read(self, group: _Group, batch: Batch) -> Any:
-        """The records in Arrow; those that cannot be read are null, and reported to the batch."""
+        """The records in Arrow; unreadable ones are null, and reported to the batch."""
         pieces: list[Any] = []
         size = group.values.nbytes
         step = len(group.values) if size <= _BLOCK_BYTES else max(1, len(group.values) * _BLOCK_BYTES // size)
@@ -461,7 +461,7 @@ class _Decoder:
         return [*self._block(group, batch, begin, half), *self._block(group, batch, begin + half, count - half)]
 
     def _is_bounded(self, values: Any, batch: Batch) -> bool:
-        """Whether no record has to be looked over first; lengths count where there is a budget of so many parts."""
+        """Whether no record needs a check first; lengths count if the budget depends on them."""
         longest = 0
         if self._reader.budget.most is not None:
             longest = batch.compute.max(batch.compute.binary_length(values)).as_py() or 0

@@ -1,9 +1,9 @@
-"""Which schemas the fast reader reads, in which form, and how its arrays become those of the avro stage.
+"""Compiles schemas for the fast reader, and converts its arrays into those of the avro stage.
 
-The schema is rewritten once more (:mod:`serde_chain.stages.avro.resolution` came before), into what the reader reads
-strictly and whole: named types are expanded, a map is the array of its entries and an enum its number, which the bytes
-do not distinguish; what takes no bytes is left out; a union gets branches until it has three, since the reader does not
-check the branch of a nullable type. Everything that :class:`FastSchema` refuses is read record by record.
+The schema is rewritten once more, after :mod:`serde_chain.stages.avro.resolution`, into a form that the reader reads
+strictly and completely. Named types are expanded. A map becomes the array of its entries and an enum its number, which
+have the same bytes. Types that take no bytes are omitted. A union is padded to three branches, since the reader does
+not check the branch of a nullable type. Records of schemas refused by :class:`FastSchema` are read one by one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
 class FastSchema:
-    """How the fast reader reads records of a pair of schemas.
+    """Reads records of a schema pair with the fast reader.
 
     Args:
-        writer: The writer's schema, as ``rewritten`` returns it.
-        reader: The reader's, likewise; None where they are read as they were written.
-        type_: The ``pyarrow.DataType`` into which they are read, with timestamps in the unit in which they are written.
+        writer: The writer's schema, as returned by ``rewritten``.
+        reader: The reader's schema, likewise; None without resolution.
+        type_: The ``pyarrow.DataType`` to read into, with timestamps in the written unit.
 
     Raises:
-        UnreadableSchemaError: The reader cannot read it.
+        UnreadableSchemaError: The fast reader cannot read the schema.
     """
 
     def __init__(self, writer: Any, reader: Any, type_: Any) -> None:
@@ -52,7 +52,7 @@ class FastSchema:
             ``pyarrow.Array`` of the type, for all records in order.
 
         Raises:
-            NotReadError: One of them cannot be read, or at least not by this reader.
+            NotReadError: A record is unreadable, at least for this reader.
         """
         try:
             return self._part.convert(fast_reader.read(self._part.schema, self._field, values, start))
@@ -69,7 +69,7 @@ class _Compiler:
         self._names = 0
 
     def part(self, writer: Any, reader: Any, type_: Any) -> Part:
-        """Compile one type; both schemas are one and the same where nothing is resolved."""
+        """Compile one type; both schemas are the same object without resolution."""
         writer, reader = self._definition(writer, 0), self._definition(reader, 1)
         which, other = kind(writer), kind(reader)
         if which == "union":
@@ -88,12 +88,12 @@ class _Compiler:
         return make[which]() if which in make else leaves.primitive(writer, which, other, type_)
 
     def _fresh(self) -> str:
-        """A name that no other type of the schema has."""
+        """A name unused by the schema's other types."""
         self._names += 1
         return f"t{self._names}"
 
     def _definition(self, schema: Any, side: int) -> Any:
-        """A named type's definition: it stands at the type's first mention."""
+        """A named type's definition, from the type's first occurrence."""
         if isinstance(schema, str):
             return self._named[side].get(schema, schema)
         if isinstance(schema, dict) and schema["type"] in _NAMED:
@@ -104,7 +104,7 @@ class _Compiler:
         targets = {field["name"]: field["type"] for field in reader["fields"]}
         places = {type_.field(at).name: at for at in range(type_.num_fields)}
         written: list[tuple[str, Part]] = []
-        # For each field of the result: where in the reader's struct it is (None: nowhere), and how it is made.
+        # For each field of the result: its index in the reader's struct (None: absent), and its conversion.
         plan: list[tuple[int | None, Convert]] = [
             (None, self._nothing(type_.field(at).type)) for at in range(type_.num_fields)
         ]
@@ -158,14 +158,14 @@ class _Compiler:
         return lambda count: one.take(self._arrow.array([0] * count, self._arrow.int32()))
 
     def _skipped(self, schema: Any) -> Part:
-        """Read and thrown away."""
+        """A type that is read and discarded."""
         own, self._named[1] = self._named[1], self._named[0]
         part = self.part(schema, schema, self._any_type(schema))
         self._named[1] = own
         return part
 
     def _any_type(self, schema: Any) -> Any:
-        """A type into which a type can be read, only to skip it."""
+        """A type for reading a value only to skip it."""
         schema = self._definition(schema, 0)
         which = kind(schema)
         if which == "union":
@@ -188,7 +188,7 @@ class _Compiler:
         if not types:
             return self._arrow.null()
         if len(types) > 1 and all(map(self._arrow.types.is_struct, types)):
-            # Of each branch a record with one field of its own.
+            # One single-field record per branch.
             return self._arrow.struct([type_.field(at) for type_ in types for at in range(type_.num_fields)])
         return next((type_ for type_ in types if str(type_) in {"int64", "double"}), types[0])
 
@@ -203,7 +203,7 @@ class _Compiler:
         return Part({"type": "array", "items": item.schema}, own, convert)
 
     def _of_parts(self, type_: Any, array: Any, child: Any) -> Any:
-        """A list or map with the offsets of an array, and other children."""
+        """A list or map with an array's offsets, and other children."""
         if array.offset:
             raise fast_reader.NotReadError("a list does not begin where its values begin")
         return self._arrow.Array.from_buffers(type_, len(array), array.buffers()[:2], children=[child])
@@ -232,7 +232,7 @@ class _Compiler:
         return Part({"type": "array", "items": entry}, own, convert)
 
     def _check_keys(self, array: Any, keys: Any) -> None:
-        """A duplicate key in a map: the last value counts, which is left to the other path."""
+        """Refuse a duplicate key in a map: the last value counts, which the record path handles."""
         compute = self._compute
         encoded = keys.dictionary_encode()
         rows = compute.cast(compute.list_parent_indices(array), self._arrow.int64())
@@ -256,7 +256,7 @@ class _Compiler:
             part = self.part(definition, self._match(definition, readers), type_)
             if part.schema is None:
                 raise UnreadableSchemaError("a branch of a union that takes no bytes")
-            # Wrapped, so that branches are told apart by a name and never by a type.
+            # Wrapped, so that branches differ by name and never by type.
             name = self._fresh()
             branches.append({"type": "record", "name": name, "fields": [{"name": "f0", "type": part.schema}]})
             inner = self._arrow.struct([part.field("f0")])

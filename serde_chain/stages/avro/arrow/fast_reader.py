@@ -1,12 +1,12 @@
-"""A fast reader of Avro: the records of a batch as an object container file, for DataFusion's reader (arrow-rs).
+"""A fast Avro reader: passes a batch's records as an object container file to DataFusion's reader (arrow-rs).
 
-A container file (Avro specification, "Object Container Files") is a header with the schema, and blocks of a count, a
-length, the records one after the other, and a sync marker. The data buffer of an Arrow array of records *is* those
-records one after the other, so a file around it costs no work per record.
+A container file (Avro specification, "Object Container Files") consists of a header with the schema, and blocks of a
+count, a length, consecutive records, and a sync marker. The data buffer of an Arrow array of records *is* those
+consecutive records, so wrapping it in a file costs no work per record.
 
-A block has no marks between its records: a record that is cut short and one that is too long would make up for each
-other, and all in between be misread. So every record is followed by a random number that is not known outside, and
-that the schema has as a last field: where it is not read back, the bytes do not match the schema.
+A block has no marks between its records: a record that is too short and one that is too long would compensate for each
+other, and all records in between be misread. So every record is followed by a secret random number, which the schema
+declares as the last field: if it is not read back, the bytes do not match the schema.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = ["VALUE", "NotReadError", "is_usable", "null_field", "read"]
 VALUE: Final = "value"
 _CHECK: Final = "check"
 _SYNC: Final = b"serde-chain sync"
-# Mean size in bytes from which on records are written one by one.
+# From this mean size in bytes on, records are written one by one.
 _LARGE_RECORD: Final = 64 << 10
-# Address space in bytes that DataFusion needs: 190 MB are its own, the rest is for batches.
+# Address space in bytes required by DataFusion: 190 MB for itself, the rest for batches.
 _ROOM: Final = 384 << 20
 
 _log = logging.getLogger("serde_chain")
@@ -47,7 +47,7 @@ _forked = False
 
 
 class NotReadError(Exception):
-    """The reader could not read the bytes, or they are not the requested records."""
+    """The reader failed, or its result is not the requested records."""
 
 
 def _after_fork() -> None:
@@ -55,23 +55,23 @@ def _after_fork() -> None:
     _forked = _session is not None
 
 
-# DataFusion's threads are not in a forked process, where it would wait for them forever.
+# A forked process lacks DataFusion's threads and would wait for them forever.
 os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_usable() -> bool:
     """Whether the reader works in this process.
 
-    Not in one that was forked from another that had used it, nor in one whose address space is too limited.
+    It does not after a fork of a process that had used it, nor with too little address space.
     """
     if _forked:
-        _log.debug("the fast Avro reader is not used in a process that was forked from one that has used it")
+        _log.debug("the fast Avro reader is not used in a process forked after its first use")
     return not _forked and _has_room()
 
 
 @cache
 def _has_room() -> bool:
-    """Whether the library, which ends the process where memory is short, has the address space that it takes."""
+    """Whether enough address space remains: the library aborts the process when memory is short."""
     try:
         import resource
 
@@ -86,7 +86,7 @@ def _has_room() -> bool:
 
 
 def null_field() -> Any:
-    """The ``pyarrow.Field`` of the branch ``null`` in a union; pyarrow itself refuses to make it."""
+    """The ``pyarrow.Field`` of a union's ``null`` branch, which pyarrow itself refuses to create."""
     _open()
     return _null
 
@@ -96,7 +96,7 @@ def read(schema: Any, kind: Any, values: Any, start: int) -> Any:
 
     Args:
         schema: Their schema as JSON, without references to named types.
-        kind: The ``pyarrow.Field`` that the reader returns for it, named :data:`VALUE`.
+        kind: The ``pyarrow.Field`` that the reader returns for the schema, named :data:`VALUE`.
         values: ``pyarrow`` array of the records with their framing, without nulls.
         start: Length of the framing in bytes.
 
@@ -104,7 +104,7 @@ def read(schema: Any, kind: Any, values: Any, start: int) -> Any:
         ``pyarrow.Array`` of type ``kind``, for all records in order.
 
     Raises:
-        NotReadError: The reader failed, or the bytes are not one record after the other.
+        NotReadError: The reader failed, or the bytes are not consecutive records.
     """
     arrow, compute = require("pyarrow", "arrow"), require("pyarrow.compute", "arrow")
     mark = _mark()
@@ -115,7 +115,7 @@ def read(schema: Any, kind: Any, values: Any, start: int) -> Any:
         let_through(error)
         raise NotReadError(str(error)) from error
     except BaseException as error:
-        # A panic in native code comes as a BaseException of its own.
+        # A panic in native code is raised as a BaseException.
         if type(error).__module__.startswith("pyo3"):
             raise NotReadError(str(error)) from error
         raise
@@ -125,7 +125,7 @@ def read(schema: Any, kind: Any, values: Any, start: int) -> Any:
 
 
 def _mark() -> bytes:
-    """Eight random bytes that are a number equal to itself."""
+    """Eight random bytes of a number equal to itself."""
     while True:
         mark = secrets.token_bytes(8)
         (number,) = struct.unpack("<d", mark)
@@ -134,9 +134,9 @@ def _mark() -> bytes:
 
 
 def _marked(values: Any, start: int, mark: bytes, arrow: Any, compute: Any) -> list[memoryview | bytes]:
-    """The records without their framing, each followed by the mark; their source, piece by piece."""
+    """The records without their framing, each followed by the mark, as consecutive pieces."""
     if values.nbytes > len(values) * _LARGE_RECORD:
-        # Not joined, which would take their memory once more.
+        # Not joined, which would double their memory.
         return [part for view in views(values) if view is not None for part in (view[start:], mark)]
     kind = values.type
     if start:
@@ -157,10 +157,10 @@ def _decode(schema: Any, kind: Any, data: list[memoryview | bytes], count: int) 
     arrow = require("pyarrow", "arrow")
     fields = [kind, arrow.field(_CHECK, arrow.float64(), nullable=False)]
     session = _open()
-    # One more record than there is: the reader never ends if bytes are left when it has as many as a block declares.
-    # So it is stopped as soon as it has returned as many as there are, which is one batch for it.
+    # One more record than exist: the reader never ends if bytes remain after the records that a block declares. So
+    # it is stopped once it has returned the existing records, which form one batch.
     with _file((_head(_record(schema), count + 1, sum(map(len, data))), *data, _SYNC)) as path:
-        with _lock:  # the frame keeps the settings of the moment in which it is made
+        with _lock:  # the frame captures the settings at its creation
             session.sql(f"SET datafusion.execution.batch_size = {count}")
             frame = session.read_avro(path, schema=arrow.schema(fields), file_extension="")
         stream = frame.execute_stream()
@@ -184,7 +184,7 @@ def _text(text: bytes) -> bytes:
 
 @contextmanager
 def _file(parts: tuple[bytes | memoryview, ...]) -> Iterator[str]:
-    """A file in memory, where the system has such files; the reader accepts only paths."""
+    """A file in memory, if the system supports them; the reader accepts only paths."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):  # noqa: PTH112, once per batch
         with os.fdopen(os.memfd_create("serde-chain"), "wb", buffering=0) as file:
             for part in parts:
@@ -205,7 +205,7 @@ def _write_all(file: Any, data: bytes | memoryview) -> None:
 
 
 def _open() -> Any:
-    """The session, made when it is first needed: the import takes a while."""
+    """The session, created on first use: the import takes a while."""
     global _session, _null
     with _lock:
         if _session is None:

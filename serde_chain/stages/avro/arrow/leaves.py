@@ -1,4 +1,4 @@
-"""The parts of a schema as the fast reader reads them, and how those without parts of their own are made."""
+"""A schema's parts as the fast reader reads them, and the construction of parts without children."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ Convert = Callable[[Any], Any]
 
 
 class UnreadableSchemaError(Exception):
-    """The fast reader does not read records of this schema."""
+    """The fast reader cannot read records of this schema."""
 
 
 class Part:
     """One type of the schema.
 
     Attributes:
-        schema: What the reader is given; None where the type takes no bytes.
-        type: The ``pyarrow.DataType`` that it returns for that.
-        metadata: Metadata that the reader adds to the field's type; it must be passed back word for word.
-        nullable: Whether the reader calls a field of it nullable.
-        convert: From the reader's array to that of the avro stage; of an integer (the length) where there is no array.
+        schema: The reader's schema for it; None if the type takes no bytes.
+        type: The ``pyarrow.DataType`` that the reader returns for it.
+        metadata: Metadata that the reader adds to the field's type; it must be passed back unchanged.
+        nullable: Whether the reader declares its fields nullable.
+        convert: From the reader's array to the avro stage's; without an array, from an integer (the length).
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Part:
         self.convert = convert
 
     def field(self, name: str) -> Any:
-        """The ``pyarrow.Field`` that the reader makes of a field of this type."""
+        """The ``pyarrow.Field`` that the reader creates for a field of this type."""
         return require("pyarrow", "arrow").field(name, self.type, nullable=self.nullable, metadata=self.metadata)
 
 
 def final(type_: Any) -> Any:
-    """The type that comes out in the end: with timestamps in µs."""
+    """The final type: with timestamps in µs."""
     arrow: Any = require("pyarrow", "arrow")
     types = arrow.types
     if types.is_timestamp(type_):
@@ -92,23 +92,23 @@ def final(type_: Any) -> Any:
 
 
 def primitive(schema: Any, which: str, other: str, type_: Any) -> Part:
-    """A type without a name of its own.
+    """A type without a name.
 
     Args:
         schema: The writer's type.
-        which: The kind of it.
-        other: The kind of the reader's type.
-        type_: The ``pyarrow.DataType`` into which it is read.
+        which: The writer's kind.
+        other: The reader's kind.
+        type_: The ``pyarrow.DataType`` to read into.
     """
     arrow: Any = require("pyarrow", "arrow")
     shape = decimal_of(schema)
     if shape is not None:
         return _decimal({"type": "bytes"}, shape, type_)
     own = getattr(arrow, PRIMITIVES[which])()
-    # A union of float and double is a column of doubles, and what is resolved into the first is rounded to that.
+    # A union of float and double is a column of doubles; a value resolved into float is rounded to float first.
     steps: list[Any] = [] if other == which else [getattr(arrow, PRIMITIVES[other])()]
     if not arrow.types.is_temporal(type_):
-        # Whole numbers become floating ones rounded, which Arrow calls unsafe; all other casts lose nothing.
+        # Integers are rounded to floating-point numbers, which Arrow calls unsafe; all other casts are lossless.
         rounds = which in {"int", "long"} and other in {"float", "double"}
         return Part(which, own, lambda array: _cast(array, [*steps, type_], safe=not rounds))
     result = final(type_)
@@ -116,7 +116,7 @@ def primitive(schema: Any, which: str, other: str, type_: Any) -> Part:
 
 
 def fixed(name: str, schema: Any, type_: Any) -> Part:
-    """A fixed type, which may be a decimal, under a name that no other type has."""
+    """A fixed type, which may be a decimal, under a unique name."""
     arrow: Any = require("pyarrow", "arrow")
     size, shape = schema["size"], decimal_of(schema)
     if size == 0:
@@ -150,7 +150,7 @@ def _decimal(base: dict[str, Any], shape: tuple[int, int], type_: Any, name: str
     precision, scale = shape
     if not 0 <= scale <= precision <= 38:
         raise UnreadableSchemaError(f"a decimal of precision {precision} and scale {scale}")
-    # Not computed: the default context of decimals has 28 digits.
+    # Built from digits, not computed: the default decimal context has 28 digits.
     most = arrow.scalar(Decimal((0, (9,) * precision, -scale)), type_)
     schema = {**base, "logicalType": "decimal", "precision": precision, "scale": scale}
 
@@ -164,7 +164,7 @@ def _decimal(base: dict[str, Any], shape: tuple[int, int], type_: Any, name: str
 
 
 def named(name: str) -> dict[str, str]:
-    """The metadata that the reader gives a field of a named type."""
+    """The metadata that the reader adds to a field of a named type."""
     return {"avro.name": name}
 
 

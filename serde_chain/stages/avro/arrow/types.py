@@ -37,13 +37,13 @@ def arrow_type(schema: AvroSchema) -> Any:
     """The Arrow type of a schema's values.
 
     Args:
-        schema: The schema into which records are read.
+        schema: The schema to read into.
 
     Returns:
         A ``pyarrow.DataType``. Timestamps are in µs, with the time zone UTC; local ones without a zone.
 
     Raises:
-        ConfigError: The schema is recursive, or has a decimal of more than 38 digits.
+        ConfigError: The schema is recursive, or contains a decimal of more than 38 digits.
         MissingDependencyError: pyarrow is not installed.
     """
     return _Types(schema.named, as_read=False).of(schema.parsed)[0]
@@ -53,12 +53,12 @@ class ArrowColumn:
     """Records of one schema in Arrow.
 
     Args:
-        schema: The schema into which they are read.
+        schema: The schema to read into.
 
     Attributes:
-        schema: The same.
+        schema: The schema to read into.
         type: Their ``pyarrow.DataType``.
-        type_as_read: The same with timestamps in the unit of the schema: they are read in it, and turned into µs a
+        type_as_read: The same with timestamps in the schema's unit: they are read in it, and converted to µs a
             whole array at a time.
 
     Raises:
@@ -71,10 +71,10 @@ class ArrowColumn:
         self.type_as_read = _Types(schema.named, as_read=True).of(schema.parsed)[0]
 
     def of(self, values: Sequence[Any]) -> Any:
-        """Turn values that were read with :func:`rewritten`, or None, into a ``pyarrow.Array``.
+        """Convert values read with :func:`rewritten`, or None, into a ``pyarrow.Array``.
 
         Raises:
-            pyarrow.ArrowException: A value does not fit, as a timestamp beyond the range of 64 bits of µs.
+            pyarrow.ArrowException: A value does not fit, such as a timestamp beyond 64 bits of µs.
         """
         make = require("pyarrow", "arrow").array
         return _in_microseconds(make(values, type=self.type_as_read), self.type, require("pyarrow", "arrow"))
@@ -113,7 +113,7 @@ class _Types:
         if self._left < 0:
             raise ConfigError(
                 f"a column of the Avro schema would have more than {MOST_FIELDS} fields",
-                hint="Read into an avro.reader.schema with those that you need",
+                hint="Read into an avro.reader.schema with the required fields only",
                 key="avro.reader.schema",
             )
         schema = bare(schema, self._named)
@@ -136,7 +136,7 @@ class _Types:
         name = schema["name"]
         if name in self._above:
             raise ConfigError(
-                f"the Avro schema is recursive: {' → '.join([*self._above, name])}; columns cannot nest endlessly",
+                f"the Avro schema is recursive: {' → '.join([*self._above, name])}; columns cannot nest without limit",
                 hint="Read into an avro.reader.schema without the recursive field, or pass schema=",
                 key="avro.reader.schema",
             )
