@@ -24,8 +24,9 @@ from serde_chain.spark.plan.fields import plan_first_stages
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.spark_avro import names_not_told_apart, required_field, type_of_from_avro
 from serde_chain.spark.plan.types import as_nullable, spark_of
+from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, NONE, SINGLE_OBJECT
 from serde_chain.stages.avro.schema import READER_SCHEMA, AvroSchema, read_schema
-from serde_chain.stages.avro.stage import CONFLUENT, CONTAINER, FRAMING, NONE, SINGLE_OBJECT, AvroDeserializer
+from serde_chain.stages.avro.stage import FRAMING, AvroDeserializer
 from serde_chain.stages.primitives import BytesDeserializer, StringDeserializer
 
 __all__ = ["Branch", "Choice", "choose"]

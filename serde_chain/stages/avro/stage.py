@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, Serializer
@@ -23,7 +21,7 @@ from serde_chain.lookups import Lookups
 from serde_chain.record import Context, get_header, set_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.nesting import check_depth
-from serde_chain.schemas.parts import MAX_PARTS, PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
+from serde_chain.schemas.parts import MAX_PARTS, Budget
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     PerTopic,
@@ -34,9 +32,9 @@ from serde_chain.schemas.schema_registry import (
     framing_of,
 )
 from serde_chain.signals import let_through
-from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
 from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, HEADER, NONE, SINGLE_OBJECT, AvroReader, unreadable
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
 from serde_chain.transfer import Transfer, finish
@@ -44,13 +42,7 @@ from serde_chain.transfer import Transfer, finish
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = ["AvroDeserializer", "AvroReader", "AvroSerializer", "AvroWay"]
-
-CONFLUENT: Final = schema_registry.CONFLUENT
-HEADER: Final = schema_registry.HEADER
-SINGLE_OBJECT: Final = "single-object"
-CONTAINER: Final = "container"
-NONE: Final = schema_registry.NONE
+__all__ = ["AvroDeserializer", "AvroSerializer", "AvroWay"]
 
 FRAMING: Final = Option(
     "avro.framing",
@@ -82,7 +74,6 @@ ARROW_READER: Final = Option(
 _MAX_SCHEMAS: Final = 100
 _LONGEST_REMEMBERED: Final = 1 << 16
 _TYPE: Final = "AVRO"
-_TOLD: Final = 3  # reported problems of two schemas
 _MAX_DECODERS: Final = 10_000
 
 
@@ -112,87 +103,6 @@ class AvroWay(NamedTuple):
 
     schema: AvroSchema
     prefix: bytes
-
-
-@dataclass(frozen=True)
-class AvroReader:
-    """The way to read records of one writer's schema.
-
-    Attributes:
-        source: The schema of the records.
-        writer: The same in the form with which fastavro reads.
-        target: The schema to read into; None if it is the same.
-        registered: The schema's id in the registry, if it has one.
-        problems: Reasons why the schemas do not resolve, or not for all records.
-        budget: Maximum number of parts of a record.
-    """
-
-    source: AvroSchema
-    writer: Any
-    target: Any | None
-    registered: int | None = None
-    problems: tuple[str, ...] = ()
-    budget: Budget = field(default_factory=Budget)
-
-    @cached_property
-    def decode(self) -> Callable[..., Any]:
-        """A function of a framed record and the start of its body (0 by default).
-
-        It raises DecodeError for bytes that are not exactly one record of the schema.
-        """
-        new_buffer, read = io.BytesIO, require("fastavro", "avro").schemaless_reader
-        unresolved, problems = require("fastavro.read", "avro").SchemaResolutionError, self.problems
-        writer, target, check_bounds = self.writer, self.target, self._check_bounds
-
-        def decode(data: Buffer, start: int = 0) -> Any:
-            buffer = new_buffer(data)
-            try:
-                if start:
-                    buffer.seek(start)
-                if check_bounds is not None:
-                    check_bounds(data, start)
-                value = read(buffer, writer, target)
-            except unresolved:
-                raise _unresolved(problems) from None  # fastavro's text is about the rewritten schemas
-            except Exception as error:
-                raise _unreadable(error) from error
-            if buffer.tell() != len(data):
-                raise DecodeError(
-                    f"the Avro record is followed by {len(data) - buffer.tell()} bytes",
-                    hint="Was it written with another schema, or with a framing? See avro.framing",
-                )
-            return value
-
-        return decode
-
-    def read(self, buffer: io.BytesIO) -> Any:
-        """Read the record at a buffer's position, up to its end.
-
-        Raises:
-            DecodeError: The schemas do not resolve; other errors are fastavro's.
-        """
-        try:
-            return require("fastavro", "avro").schemaless_reader(buffer, self.writer, self.target)
-        except require("fastavro.read", "avro").SchemaResolutionError:
-            raise _unresolved(self.problems) from None
-
-    def is_bounded(self, longest: int) -> bool:
-        """Whether records of up to this size need no check first, as with all ordinary schemas."""
-        most = self.budget.most
-        most_parts = PARTS_PER_BYTE * longest + max(self.source.excess, 0)
-        return not self.source.unbounded and (most is None or most_parts <= most)
-
-    @property
-    def _check_bounds(self) -> Callable[[Buffer, int], object] | None:
-        if self.budget.most is None and not self.source.unbounded:
-            return None
-        source, budget = self.source, self.budget
-
-        def check(data: Buffer, start: int) -> None:
-            if not self.is_bounded(len(data) - start):
-                avro_bounds.check_bounds(source.parsed, source.named, data, start, budget, source.filled)
-
-        return check
 
 
 class AvroSerializer(UsesRegistry, Serializer[Any]):
@@ -437,7 +347,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         try:
             return only_record(data, self._reader_of)
         except Exception as error:
-            raise _unreadable(error) from error
+            raise unreadable(error) from error
 
     def _read_file(self, data: Buffer) -> Any:
         try:
@@ -445,7 +355,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         except DecodeError:
             raise
         except Exception as error:
-            raise _unreadable(error) from error
+            raise unreadable(error) from error
         return records[0] if len(records) == 1 else records
 
     def _reader_of(self, text: str) -> AvroReader:
@@ -564,27 +474,6 @@ def _type_name(schema: Any) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return f"missing or {text}" if value is None else f"{text[:80]} ({type(value).__name__})"
-
-
-def _unresolved(problems: tuple[str, ...]) -> DecodeError:
-    what = "; ".join(problems[:_TOLD]) or "a type of one has no match in the other"
-    return DecodeError(
-        f"the writer's schema does not resolve into the reader's: {what}",
-        hint="Give new fields a default, and change types only as Avro's schema resolution allows",
-    )
-
-
-def _unreadable(error: Exception) -> DecodeError:
-    told = str(error)
-    drop_data(error)
-    if isinstance(error, TooManyPartsError):
-        return DecodeError(told, hint=TOO_MANY)
-    if isinstance(error, EOFError):
-        return DecodeError(f"the Avro record is truncated: {told or 'no bytes left'}")
-    return DecodeError(
-        f"the bytes are not a record of the schema: {type(error).__name__}: {told}",
-        hint="Was it written with another schema?",
-    )
 
 
 def _in_order(data: Any) -> Any:

@@ -6,15 +6,17 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from payload_stores.errors import PayloadStoreError
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import cuts, replaced
+from serde_chain.base import Buffer
 from serde_chain.errors import PayloadStoreUnavailableError, SerializationError, in_chain
 from serde_chain.prefetch import Ahead, Prefetch
+from serde_chain.record import Context
+from serde_chain.stages.large_message.download import Download
 from serde_chain.stages.large_message.options import TIMEOUT
-from serde_chain.stages.large_message.read import Download, LargeMessageDeserializer
 
 __all__ = ["LargeMessageBatch"]
 
@@ -31,6 +33,28 @@ class _Marked(NamedTuple):
     step: Any
 
 
+class ReadsReferences(Protocol):
+    """A deserializer, as its batch form uses it.
+
+    Attributes:
+        downloads_in_flight: How many downloads run side by side.
+        downloads_bytes: Bytes that they may hold.
+    """
+
+    downloads_in_flight: int
+    downloads_bytes: int
+
+    @property
+    def timeout_ms(self) -> int:
+        """Deadline of the downloads that are held at once."""
+
+    def marker_headers(self) -> frozenset[str] | None:
+        """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
+
+    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+        """Return an inline payload, or the transfer that leads to it."""
+
+
 class LargeMessageBatch(BatchForm):
     """Resolves a batch's references, each distinct one once, with one deadline for all payloads held together.
 
@@ -38,7 +62,7 @@ class LargeMessageBatch(BatchForm):
         stage: The stage.
     """
 
-    def __init__(self, stage: LargeMessageDeserializer) -> None:
+    def __init__(self, stage: ReadsReferences) -> None:
         self._stage = stage
 
     def __call__(self, batch: Batch, /) -> Any:

@@ -27,6 +27,7 @@ from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError
 from serde_chain.handles import InlineHandle, PayloadHandle
 from serde_chain.record import Context, put_record, remove_headers
 from serde_chain.stages.large_message import offload_codecs
+from serde_chain.stages.large_message.download import Download
 from serde_chain.stages.large_message.lazy import LazyHandle
 from serde_chain.stages.large_message.options import (
     ACCEPT,
@@ -44,14 +45,13 @@ from serde_chain.stages.large_message.options import (
 )
 from serde_chain.stages.large_message.routes import Route, routes_of
 from serde_chain.stages.large_message.stores import LargeMessage, without_deadline
-from serde_chain.telemetry import observer
-from serde_chain.transfer import Transfer, finish
+from serde_chain.transfer import finish
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = ["Download", "LargeMessageDeserializer"]
+__all__ = ["LargeMessageDeserializer"]
 
 
 class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle]):
@@ -378,40 +378,3 @@ def _open_ranges(store: SupportsRanges, url: str, size: int) -> BinaryIO:
         view[:] = part
 
     return open_ranges(size, fill)
-
-
-class Download(Transfer[Buffer | StoredRecord]):
-    """Fetches the payload of one placeholder.
-
-    Attributes:
-        reference: Its reference.
-    """
-
-    def __init__(
-        self,
-        stage: LargeMessageDeserializer,
-        reference_format: ReferenceFormat,
-        reference: Reference,
-        ctx: Context | None,
-    ) -> None:
-        self._stage = stage
-        self._format = reference_format
-        self.reference = reference
-        self._ctx = ctx
-        self._topic = None if ctx is None else ctx.topic
-        # Includes the topic: another topic's payload may be at fault for one record and not for another.
-        self.size, self.key = reference.size, (stage.key_of(reference), self._topic)
-        self._observe = observer("fetch", ctx, reference.size, store=stage.scheme_of(reference.url))
-
-    def run(self) -> Buffer | StoredRecord:
-        """Download it within the stage's deadline. See :meth:`Transfer.run`."""
-        return self._observe(self._stage.fetch, self._stage.store_of(self.reference.url), self.reference, self._topic)
-
-    def work(self) -> Buffer | StoredRecord:
-        """Download it. See :meth:`Transfer.work`."""
-        store = without_deadline(self._stage.store_of(self.reference.url))
-        return self._observe(self._stage.fetch, store, self.reference, self._topic)
-
-    def resume(self, payload: Buffer | StoredRecord, /) -> Buffer | PayloadHandle:
-        """Put the payload into the record. See :meth:`Transfer.resume`."""
-        return self._stage.restore(self._format, payload, self._ctx, self.reference.url)

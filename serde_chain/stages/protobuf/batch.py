@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final
 
@@ -11,7 +11,6 @@ from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
-from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
 __all__ = ["ProtobufBatch", "arrow_type"]
 
@@ -76,27 +75,31 @@ class ProtobufBatch(BatchForm):
     """Reads a batch; without a configured message, all records must contain the same message.
 
     Args:
-        stage: The stage.
+        descriptor: The configured message's descriptor; None if each record names its own.
+        read: Reads a record's bytes into a message.
+        to_dict: Converts a message of a number of bytes; ``nameless`` as for :func:`.schema.to_dict`.
     """
 
-    def __init__(self, stage: ProtobufDeserializer) -> None:
-        self._stage = stage
+    def __init__(self, descriptor: Any, read: Callable[..., Any], to_dict: Callable[..., dict[str, Any]]) -> None:
+        self._descriptor = descriptor
+        self._read = read
+        self._to_dict = to_dict
 
     @property
     def arrow_type(self) -> Any:
         """The type of all columns; None if it depends on the records."""
-        return None if self._stage.descriptor is None else arrow_type(self._stage.descriptor)
+        return None if self._descriptor is None else arrow_type(self._descriptor)
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
-        descriptor: Any = self._stage.descriptor
+        descriptor: Any = self._descriptor
         kind: Any = None
         values: list[Any] = []
         for row, data in enumerate(batch.objects):
             value = None
             if data is not None:
                 try:
-                    message = self._stage.read(data, batch.context(row))
+                    message = self._read(data, batch.context(row))
                     if kind is None:
                         kind = self._type_of(descriptor or message.DESCRIPTOR)
                         descriptor = descriptor or message.DESCRIPTOR
@@ -113,7 +116,7 @@ class ProtobufBatch(BatchForm):
         try:
             return arrow_type(descriptor)
         except ConfigError as error:
-            if self._stage.descriptor is not None:
+            if self._descriptor is not None:
                 raise
             raise DecodeError(error.message, hint=error.hint) from error
 
@@ -124,4 +127,4 @@ class ProtobufBatch(BatchForm):
                 hint="A column has one type: set protobuf.message.class",
             )
         # A text column also has room for numbers: a writer with a newer schema costs no record.
-        return self._stage.to_dict(message, size, nameless=str)
+        return self._to_dict(message, size, nameless=str)

@@ -259,7 +259,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         """The form for whole columns."""
         from serde_chain.stages.protobuf.batch import ProtobufBatch
 
-        return ProtobufBatch(self)
+        return ProtobufBatch(self.descriptor, self.read, self.to_dict)
 
     def _locate(self, data: Buffer, ctx: Context | None) -> tuple[Any, int]:
         """The class for the schema in the header or prefix, and the start of the message."""

@@ -30,16 +30,9 @@ from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, HEADER, SINGLE_OBJECT, AvroReader, FindsReaders
 from serde_chain.stages.avro.resolution import rewritten
 from serde_chain.stages.avro.schema import AvroSchema
-from serde_chain.stages.avro.stage import (
-    CONFLUENT,
-    CONTAINER,
-    HEADER,
-    SINGLE_OBJECT,
-    AvroDeserializer,
-    AvroReader,
-)
 from serde_chain.transfer import Transfer
 
 __all__ = ["AvroBatch"]
@@ -103,7 +96,7 @@ class AvroBatch(BatchForm):
         may_be_fast: Whether the fast reader may be used.
     """
 
-    def __init__(self, stage: AvroDeserializer, *, may_be_fast: bool = True) -> None:
+    def __init__(self, stage: FindsReaders, *, may_be_fast: bool = True) -> None:
         self._stage = stage
         self._may_be_fast = may_be_fast
         # By `id()` of the schemas, which live as long as these entries.
@@ -303,7 +296,7 @@ class AvroBatch(BatchForm):
 class _Grouping:
     """Groups a batch's records by schema."""
 
-    def __init__(self, form: AvroBatch, stage: AvroDeserializer, batch: Batch) -> None:
+    def __init__(self, form: AvroBatch, stage: FindsReaders, batch: Batch) -> None:
         self._form = form
         self._stage = stage
         self._batch = batch

@@ -1,0 +1,155 @@
+"""How records of one schema are read, and how they name it: the words that the stage and its batch form share."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+from payload_stores.errors import drop_data
+from payload_stores.plugins import require
+from serde_chain.base import Buffer
+from serde_chain.errors import DecodeError
+from serde_chain.record import Context
+from serde_chain.schemas import schema_registry
+from serde_chain.schemas.parts import PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
+from serde_chain.stages.avro import bounds as avro_bounds
+from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.transfer import Transfer
+
+__all__ = ["CONFLUENT", "CONTAINER", "HEADER", "NONE", "SINGLE_OBJECT", "AvroReader", "FindsReaders", "unreadable"]
+
+CONFLUENT: Final = schema_registry.CONFLUENT
+HEADER: Final = schema_registry.HEADER
+SINGLE_OBJECT: Final = "single-object"
+CONTAINER: Final = "container"
+NONE: Final = schema_registry.NONE
+_TOLD: Final = 3  # reported problems of two schemas
+
+
+@dataclass(frozen=True)
+class AvroReader:
+    """The way to read records of one writer's schema.
+
+    Attributes:
+        source: The schema of the records.
+        writer: The same in the form with which fastavro reads.
+        target: The schema to read into; None if it is the same.
+        registered: The schema's id in the registry, if it has one.
+        problems: Reasons why the schemas do not resolve, or not for all records.
+        budget: Maximum number of parts of a record.
+    """
+
+    source: AvroSchema
+    writer: Any
+    target: Any | None
+    registered: int | None = None
+    problems: tuple[str, ...] = ()
+    budget: Budget = field(default_factory=Budget)
+
+    @cached_property
+    def decode(self) -> Callable[..., Any]:
+        """A function of a framed record and the start of its body (0 by default).
+
+        It raises DecodeError for bytes that are not exactly one record of the schema.
+        """
+        new_buffer, read = io.BytesIO, require("fastavro", "avro").schemaless_reader
+        unresolved, problems = require("fastavro.read", "avro").SchemaResolutionError, self.problems
+        writer, target, check_bounds = self.writer, self.target, self._check_bounds
+
+        def decode(data: Buffer, start: int = 0) -> Any:
+            buffer = new_buffer(data)
+            try:
+                if start:
+                    buffer.seek(start)
+                if check_bounds is not None:
+                    check_bounds(data, start)
+                value = read(buffer, writer, target)
+            except unresolved:
+                raise _unresolved(problems) from None  # fastavro's text is about the rewritten schemas
+            except Exception as error:
+                raise unreadable(error) from error
+            if buffer.tell() != len(data):
+                raise DecodeError(
+                    f"the Avro record is followed by {len(data) - buffer.tell()} bytes",
+                    hint="Was it written with another schema, or with a framing? See avro.framing",
+                )
+            return value
+
+        return decode
+
+    def read(self, buffer: io.BytesIO) -> Any:
+        """Read the record at a buffer's position, up to its end.
+
+        Raises:
+            DecodeError: The schemas do not resolve; other errors are fastavro's.
+        """
+        try:
+            return require("fastavro", "avro").schemaless_reader(buffer, self.writer, self.target)
+        except require("fastavro.read", "avro").SchemaResolutionError:
+            raise _unresolved(self.problems) from None
+
+    def is_bounded(self, longest: int) -> bool:
+        """Whether records of up to this size need no check first, as with all ordinary schemas."""
+        most = self.budget.most
+        most_parts = PARTS_PER_BYTE * longest + max(self.source.excess, 0)
+        return not self.source.unbounded and (most is None or most_parts <= most)
+
+    @property
+    def _check_bounds(self) -> Callable[[Buffer, int], object] | None:
+        if self.budget.most is None and not self.source.unbounded:
+            return None
+        source, budget = self.source, self.budget
+
+        def check(data: Buffer, start: int) -> None:
+            if not self.is_bounded(len(data) - start):
+                avro_bounds.check_bounds(source.parsed, source.named, data, start, budget, source.filled)
+
+        return check
+
+
+class FindsReaders(Protocol):
+    """A deserializer, as its batch form uses it: it finds the reader of each record."""
+
+    header_name: str
+
+    @property
+    def schema(self) -> AvroSchema | None:
+        """The schema that all records are read into; None if each is read with its own."""
+
+    @property
+    def framing(self) -> str:
+        """The framing in effect: how records name their schema."""
+
+    def locate(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
+        """Find the reader of a record, and the start of its body."""
+
+    def question(self, data: Buffer, ctx: Context | None) -> Transfer[AvroReader] | None:
+        """The transfer that must run before a record can be read; None if its schema is known."""
+
+    def open_file(self, data: Buffer) -> tuple[AvroReader, bytes]:
+        """Find the reader of the only record of a container file, and its bytes."""
+
+
+def _unresolved(problems: tuple[str, ...]) -> DecodeError:
+    what = "; ".join(problems[:_TOLD]) or "a type of one has no match in the other"
+    return DecodeError(
+        f"the writer's schema does not resolve into the reader's: {what}",
+        hint="Give new fields a default, and change types only as Avro's schema resolution allows",
+    )
+
+
+def unreadable(error: Exception) -> DecodeError:
+    """The error of a record whose bytes fastavro, or the look over them, refuses."""
+    told = str(error)
+    drop_data(error)
+    if isinstance(error, TooManyPartsError):
+        return DecodeError(told, hint=TOO_MANY)
+    if isinstance(error, EOFError):
+        return DecodeError(f"the Avro record is truncated: {told or 'no bytes left'}")
+    return DecodeError(
+        f"the bytes are not a record of the schema: {type(error).__name__}: {told}",
+        hint="Was it written with another schema?",
+    )
