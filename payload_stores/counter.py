@@ -20,11 +20,14 @@ class Counter:
         1
     """
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
         self._lock = threading.Lock()
 
     def add(self) -> None:
         """Count one more."""
         with self._lock:
             self.count += 1
+
+    def __reduce__(self) -> tuple[type[Counter], tuple[int]]:
+        return type(self), (self.count,)

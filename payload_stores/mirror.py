@@ -45,6 +45,10 @@ class MirrorStore(Middleware):
     def __init__(self) -> None:
         """There are no stores before :meth:`configure`."""
 
+    def supports(self, capability: type) -> bool:
+        """Whether both stores implement a capability; no before :meth:`configure`."""
+        return hasattr(self, "store") and super().supports(capability)
+
     def configure(self, config: Mapping[str, object]) -> None:
         """Open both stores. See :meth:`PayloadStore.configure`."""
         primary = open_store(self.PRIMARY.read(config), config)

@@ -1,53 +1,57 @@
-"""A payload store around another, and the rule that it can do what that can."""
+"""A payload store around another, with the capabilities of the inner one."""
+
+# ruff: noqa: D102  a member without a docstring forwards to the inner store; the contract documents it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from functools import cache, partial, update_wrapper
-from inspect import get_annotations, isfunction, signature
-from typing import Any, ClassVar, Final, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import partial, update_wrapper
+from typing import Any, BinaryIO, ClassVar, Final, TypeVar, cast
 
 from payload_stores.base import (
     CAPABILITIES,
     Buffer,
+    PayloadInfo,
     PayloadStore,
     PublishContext,
     RecordWriter,
-    SupportsTransactions,
+    StoredRecord,
 )
 from payload_stores.errors import UntrustedReferenceError
+from payload_stores.options import Option
 
-__all__ = ["REQUESTS", "Middleware"]
+__all__ = ["Middleware"]
 
 T = TypeVar("T")
 
-REQUESTS: Final = frozenset({
-    "delete", "open", "read_range", "publish_record", "download_record", "expiration", "set_expiration",
-    "unprepared",
-})  # fmt: skip
-"""Optional operations that ask once and get one answer: neither streams nor lists."""
+
+class _Forwarded:
+    """An attribute of the inner store, even after that is reconfigured; on the class, the default of all stores."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, middleware: Middleware | None, owner: type) -> Any:
+        return getattr(PayloadStore, self._name, None) if middleware is None else getattr(middleware.store, self._name)
+
+    def __set__(self, middleware: Middleware, value: object) -> None:
+        setattr(middleware.store, self._name, value)
 
 
-def _of_inner(name: str) -> Any:
-    """An attribute of the contract that is the inner store's, also after it was configured anew."""
-
-    def read(self: Middleware) -> object:
-        return getattr(self.store, name)
-
-    def write(self: Middleware, value: object) -> None:
-        setattr(self.store, name, value)
-
-    return property(read, write, doc=f"``{name}`` of the inner store.")
+_forwarded: Final[Any] = _Forwarded
 
 
 class Middleware(PayloadStore):
-    """A store around another. By itself it changes nothing; subclasses override :meth:`call`.
+    """A store around another. It forwards every member of the contract; subclasses override some of them.
 
-    It has what the inner store has, limits and trusted prefixes included, and can do what that can, and no more:
-    ``isinstance(store, SupportsDelete)`` says the same of both. What a subclass does in place of an operation that not
-    every store has, it has under the operation's name with ``around_`` before it (``around_delete``), which takes part
-    where the inner store has the operation.
+    Operations that make one request go through :meth:`call`: publish, download, delete, open, ranges, whole records,
+    ``info``, expiration and ``unprepared``. Override it to act on all of them. Streams, listings, leftovers and
+    members without I/O go straight to the inner store.
+
+    A middleware has the capabilities of its inner store: ``isinstance(store, SupportsDelete)`` says the same of both,
+    and an overridden ``delete`` runs only where the inner store can delete. To add a capability, or take one away,
+    override :meth:`supports` as well.
 
     Args:
         store: The inner store; closed with this one.
@@ -63,25 +67,20 @@ class Middleware(PayloadStore):
         False
     """
 
-    wrapped: ClassVar[frozenset[str]] = frozenset()
-    """The optional operations that go through :meth:`call`; the others are the inner store's own."""
-
-    scheme: str = _of_inner("scheme")
-    trusted_references: tuple[str, ...] = _of_inner("trusted_references")
-    max_payload_bytes: int = _of_inner("max_payload_bytes")
-    grace_ms: int = _of_inner("grace_ms")
-    stable_references: bool = _of_inner("stable_references")
-    shares_listing: bool = _of_inner("shares_listing")
+    options: ClassVar[tuple[Option[Any], ...]] = _forwarded()
+    scheme: str = _forwarded()
+    trusted_references: tuple[str, ...] = _forwarded()
+    max_payload_bytes: int = _forwarded()
+    grace_ms: int = _forwarded()
+    stable_references: bool = _forwarded()
+    shares_listing: bool = _forwarded()
 
     def __init__(self, store: PayloadStore) -> None:
         self.store = store
-        self.options = store.options  # type: ignore[misc]  # of this one, whose class knows of no store
-        # A protocol's isinstance looks for the names in the class, and this one would have all of them.
-        self.__class__ = _with_capabilities(type(self), self.capabilities())
 
-    def capabilities(self) -> tuple[type, ...]:
-        """The protocols that the store has beyond :class:`PayloadStore`: those of the inner one."""
-        return tuple(protocol for protocol in CAPABILITIES if isinstance(self.store, protocol))
+    def supports(self, capability: type) -> bool:
+        """Whether the inner store implements a capability."""
+        return self.store.supports(capability) if capability in CAPABILITIES else super().supports(capability)
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation of the inner store.
@@ -92,105 +91,132 @@ class Middleware(PayloadStore):
         """
         return operation(*args)
 
+    @property
+    def _inner(self) -> Middleware:
+        """The inner store, for type checkers with every capability."""
+        return cast("Middleware", self.store)
+
+    # Every store
+
     def configure(self, config: Mapping[str, object]) -> None:
-        """Configure the inner store."""
         self.store.configure(config)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Publish to the inner store. See :meth:`PayloadStore.publish`."""
         return self.call(self.store.publish, topic, data, context)
 
     def download(self, reference: str) -> bytes:
-        """Download from the inner store. See :meth:`PayloadStore.download`."""
         return self.call(self.store.download, reference)
 
     def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
-        """Download and verify as the inner store does it. See :meth:`PayloadStore.download_verified`."""
-        if type(self).download is not Middleware.download:  # what a subclass does to a payload comes before the digest
+        if type(self).download is not Middleware.download:  # a subclass may change the payload that the digest is of
             return super().download_verified(reference, size=size, digest=digest)
         verified = self.store.download_verified
         return self.call(update_wrapper(partial(verified, size=size, digest=digest), verified), reference)
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
-        """Ids are made by the inner store."""
         return self.store.id(data, context)
 
     def reference(self, topic: str, payload_id: str) -> str | None:
-        """The inner store's. See :meth:`PayloadStore.reference`."""
         return self.store.reference(topic, payload_id)
 
     def owns(self, reference: str) -> bool:
-        """Whether it is the inner store's. See :meth:`PayloadStore.owns`."""
         return self.store.owns(reference)
 
     def claim(self, reference: str) -> int:
-        """As the inner store does it. See :meth:`PayloadStore.claim`."""
         return self.store.claim(reference)
 
     def worst_case_ms(self) -> int | None:
-        """Worst case of one request of the inner store, in ms."""
         return self.store.worst_case_ms()
 
     def check_topic(self, topic: str) -> str:
-        """As the inner store does it. See :meth:`PayloadStore.check_topic`."""
         return self.store.check_topic(topic)
 
     def check_size(self, size: int, reference: str) -> None:
-        """As the inner store does it. See :meth:`PayloadStore.check_size`."""
         self.store.check_size(size, reference)
 
     def verify(self, payload: Buffer, reference: str, *, size: int | None = None, digest: str | None = None) -> None:
-        """As the inner store does it. See :meth:`PayloadStore.verify`."""
         self.store.verify(payload, reference, size=size, digest=digest)
 
     def is_stale(self, modified: datetime) -> bool:
-        """As the inner store sees it. See :meth:`PayloadStore.is_stale`."""
         return self.store.is_stale(modified)
 
     def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
-        """As the inner store makes it. See :meth:`PayloadStore.untrusted`."""
         return self.store.untrusted(reference, why)
 
     def close(self) -> None:
-        """Close the inner store."""
         self.store.close()
 
+    # Capabilities: one request each
 
-@cache
-def _with_capabilities(cls: type[Middleware], capabilities: tuple[type, ...]) -> type[Middleware]:
-    """A middleware's class with what some protocols ask for, all of it handed on to the inner store."""
-    members: dict[str, Any] = {}
-    for protocol in capabilities:
-        members |= {name: _of_inner(name) for name in get_annotations(protocol)}
-        for name, item in vars(protocol).items():
-            if isfunction(item):
-                members[name] = getattr(cls, f"around_{name}", None) or _handed_on(name, item)
-    if SupportsTransactions in capabilities:
-        members["within"] = _within
-    # Python's own members of a protocol are not part of it, and the class's own methods are not passed on.
-    missing = {name: item for name, item in members.items() if not name.startswith("_") and not hasattr(cls, name)}
-    return type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **missing})
+    def delete(self, reference: str) -> None:
+        self.call(self._inner.delete, reference)
 
+    def info(self, reference: str) -> PayloadInfo:
+        return self.call(self._inner.info, reference)
 
-def _within(self: Middleware, writer: RecordWriter) -> PayloadStore:
-    """``within`` of the inner store, in a copy of this one that shares all else."""
-    inner = cast("SupportsTransactions", self.store).within(writer)
-    copied = object.__new__(type(self))
-    copied.__dict__.update(self.__dict__, store=inner)
-    return copied
+    def open(self, reference: str) -> BinaryIO:
+        return self.call(self._inner.open, reference)
 
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
+        return self.call(self._inner.read_range, reference, start, length)
 
-def _handed_on(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a protocol that is the inner store's; through :meth:`Middleware.call` where it is ``wrapped``."""
-    in_order = signature(method).bind
+    def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
+        return self.call(self._inner.publish_record, topic, record, context)
 
-    def run(self: Middleware, *args: Any, **kwargs: Any) -> Any:
-        operation = getattr(self.store, name)
-        if name not in self.wrapped:
-            return operation(*args, **kwargs)
-        # By position, as `call` has it: the topic or the reference is the first.
-        return self.call(operation, *(in_order(self, *args, **kwargs).args[1:] if kwargs else args))
+    def download_record(self, reference: str) -> StoredRecord:
+        return self.call(self._inner.download_record, reference)
 
-    run.__name__ = name  # as a middleware around this one knows the operation
-    run.__doc__ = f"``{name}`` of the inner store."
-    return run
+    def expiration(self, topic: str) -> timedelta | None:
+        return self.call(self._inner.expiration, topic)
+
+    def set_expiration(self, topic: str, age: timedelta | None) -> None:
+        self.call(self._inner.set_expiration, topic, age)
+
+    def unprepared(self, topic: str) -> str | None:
+        return self.call(self._inner.unprepared, topic)
+
+    # Capabilities: straight to the inner store
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        return self._inner.publish_stream(topic, reader, context)
+
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
+        return self._inner.list(topic, prefix=prefix, before=before)
+
+    def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
+        return self._inner.remove_leftovers(older_than_ms)
+
+    def count_leftovers(self, older_than_ms: int = 86_400_000) -> int:
+        return self._inner.count_leftovers(older_than_ms)
+
+    def topic_of(self, reference: str) -> str:
+        return self._inner.topic_of(reference)
+
+    def why_not(self) -> str | None:
+        return self._inner.why_not()
+
+    def within(self, writer: RecordWriter) -> PayloadStore:
+        """The middleware around ``within`` of the inner store; it shares everything else with this one."""
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__, store=self._inner.within(writer))
+        return copied
+
+    @property
+    def joins_transactions(self) -> bool:
+        return self._inner.joins_transactions
+
+    @property
+    def sender(self) -> str | None:
+        return self._inner.sender
+
+    @property
+    def offloads(self) -> bool:
+        return self._inner.offloads
+
+    @property
+    def fetches(self) -> bool:
+        return self._inner.fetches
+
+    @property
+    def retries(self) -> int:
+        return self._inner.retries

@@ -8,9 +8,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO, Final, NamedTuple, TypeVar, cast
+from functools import partial
+from typing import BinaryIO, Final, NamedTuple, TypeVar
 
-from payload_stores.base import Buffer, PayloadStore, PublishContext, SupportsDelete, SupportsRanges, SupportsStreaming
+from payload_stores.base import Buffer, PayloadStore, PublishContext
 from payload_stores.buffers import checked_range
 from payload_stores.errors import ContextualError, PayloadStoreError
 from payload_stores.middleware.base import Middleware
@@ -20,6 +21,10 @@ __all__ = ["Cache", "CacheFigures", "CachedPayloads"]
 T = TypeVar("T")
 
 _PATIENCE_MS: Final = 60_000
+
+
+def _ignore(result: str) -> None:
+    """Where no one counts hits and misses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class CachedPayloads:
     """
 
     def __init__(
-        self, max_bytes: int, *, patience_ms: int = _PATIENCE_MS, told: Callable[[str], object] = lambda _: None
+        self, max_bytes: int, *, patience_ms: int = _PATIENCE_MS, told: Callable[[str], object] = _ignore
     ) -> None:
         self._told = told
         self._max_bytes = max_bytes
@@ -71,6 +76,10 @@ class CachedPayloads:
         self._flights: dict[_Key, _Flight] = {}
         self._lock = threading.Lock()
         self._hits = self._misses = self._evictions = 0
+
+    def __reduce__(self) -> tuple[Callable[[int], CachedPayloads], tuple[int]]:
+        # A pickled cache is empty: it may hold gigabytes.
+        return partial(type(self), patience_ms=round(self._patience * 1000), told=self._told), (self._max_bytes,)
 
     def figures(self) -> CacheFigures:
         """What has been done until now."""
@@ -255,11 +264,11 @@ class Cache(Middleware):
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Publish; nothing is kept of it, since few writers read. See :meth:`PayloadStore.publish`."""
-        return self._published(self.store.publish(topic, data, context))
+        return self._published(super().publish(topic, data, context))
 
-    def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Publish a stream. See :class:`~payload_stores.SupportsStreaming`."""
-        return self._published(cast("SupportsStreaming", self.store).publish_stream(topic, reader, context))
+        return self._published(super().publish_stream(topic, reader, context))
 
     def download(self, reference: str) -> bytes:
         """Return a kept payload, verified or not, or download it. See :meth:`PayloadStore.download`."""
@@ -274,17 +283,17 @@ class Cache(Middleware):
         self.verify(payload, reference, size=size)
         return payload
 
-    def around_read_range(self, reference: str, start: int, length: int) -> bytes:
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
         """Cut a part out of a kept payload, or fetch it. See :class:`~payload_stores.SupportsRanges`."""
         part = checked_range(start, length)
         kept = self.payloads.peek(reference)
-        return cast("SupportsRanges", self.store).read_range(reference, start, length) if kept is None else kept[part]
+        return super().read_range(reference, start, length) if kept is None else kept[part]
 
-    def around_delete(self, reference: str) -> None:
+    def delete(self, reference: str) -> None:
         """Delete a payload, here too. See :class:`~payload_stores.SupportsDelete`."""
         self.payloads.forget(reference)
         try:
-            cast("SupportsDelete", self.store).delete(reference)
+            super().delete(reference)
         finally:
             self.payloads.forget(reference)  # what was fetched meanwhile
 

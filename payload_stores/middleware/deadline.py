@@ -8,12 +8,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import Any, BinaryIO, Final, TypeVar
 
-from payload_stores.base import PayloadStore, PublishContext, SupportsStreaming
+from payload_stores.base import PayloadStore, PublishContext
 from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.errors import PayloadStoreUnavailableError
-from payload_stores.middleware.base import REQUESTS, Middleware
+from payload_stores.middleware.base import Middleware
 
 __all__ = ["Deadline"]
 
@@ -41,8 +41,6 @@ class Deadline(Middleware):
         b'payload'
     """
 
-    wrapped = REQUESTS
-
     def __init__(self, store: PayloadStore, timeout_ms: int, *, setting: str = "timeout_ms") -> None:
         super().__init__(store)
         self.timeout_ms = timeout_ms
@@ -58,17 +56,23 @@ class Deadline(Middleware):
         """
         return self._run(operation, args, _Start())
 
-    def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Publish what a reader returns; the deadline begins anew whenever the store has read some more of it.
 
         See :class:`~payload_stores.SupportsStreaming`.
         """
         watched = _Watched(reader)
-        publish = cast("SupportsStreaming", self.store).publish_stream
         try:
-            return self._run(publish, (topic, watched, context), watched)
+            return self._run(super().publish_stream, (topic, watched, context), watched)
         finally:
             watched.is_over = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_left_behind": set()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        _deadlines.add(self)
 
     def forget_calls(self) -> None:
         """Begin with no calls left behind: their threads are not in a forked process."""

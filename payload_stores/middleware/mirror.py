@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import BinaryIO, Final, TypeVar, cast
 
 from payload_stores.base import (
     Buffer,
-    PayloadInfo,
     PayloadStore,
     PublishContext,
     SupportsDelete,
@@ -83,11 +82,11 @@ class Mirror(Middleware):
         super().__init__(primary)
         self._primary_in_time = Deadline(primary, patience_ms, setting=PayloadStore.TIMEOUT.name)
 
-    def capabilities(self) -> tuple[type, ...]:
-        """What both stores can do, and what either would make."""
-        stores = (self.store, self.secondary)
-        of_both = tuple(each for each in _OF_BOTH if all(isinstance(store, each) for store in stores))
-        return (*of_both, SupportsPreparation)
+    def supports(self, capability: type) -> bool:
+        """Whether both stores can delete, list, or whatever is asked for; either may have something to prepare."""
+        if capability is SupportsPreparation:
+            return True
+        return capability in _OF_BOTH and all(store.supports(capability) for store in (self.store, self.secondary))
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Publish to both. See :meth:`PayloadStore.publish`."""
@@ -97,7 +96,7 @@ class Mirror(Middleware):
         self._also(reference, lambda: self.secondary.publish(topic, data, context), is_alone=is_alone)
         return reference
 
-    def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Publish to the primary, and to the secondary by reading it again. See :class:`SupportsStreaming`."""
         primary, secondary = (cast("SupportsStreaming", store) for store in (self.store, self.secondary))
         start = reader.tell() if reader.seekable() else None
@@ -126,15 +125,15 @@ class Mirror(Middleware):
         """Download from whichever has it undamaged. See :meth:`PayloadStore.download_verified`."""
         return self._first(reference, lambda store, own: store.download_verified(own, size=size, digest=digest))
 
-    def around_read_range(self, reference: str, start: int, length: int) -> bytes:
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
         """Fetch a part from whichever has it. See :class:`~payload_stores.SupportsRanges`."""
         return self._first(reference, lambda store, own: cast("SupportsRanges", store).read_range(own, start, length))
 
-    def around_open(self, reference: str) -> BinaryIO:
+    def open(self, reference: str) -> BinaryIO:
         """Open a payload where it is; what fails later does so. See :class:`~payload_stores.SupportsStreaming`."""
         return self._first(reference, lambda store, own: cast("SupportsStreaming", store).open(own))
 
-    def around_delete(self, reference: str) -> None:
+    def delete(self, reference: str) -> None:
         """Delete from both, also when one of them fails. See :class:`~payload_stores.SupportsDelete`."""
         failure: PayloadStoreError | None = None
         for store, own in self._places(reference):
@@ -145,16 +144,12 @@ class Mirror(Middleware):
         if failure is not None:
             raise failure
 
-    def around_list(self, topic: str, **options: Any) -> Iterator[PayloadInfo]:
-        """List what the primary has. See :class:`~payload_stores.SupportsList`."""
-        return cast("SupportsList", self.store).list(topic, **options)
-
-    def around_topic_of(self, reference: str) -> str:
+    def topic_of(self, reference: str) -> str:
         """The topic in a reference of either. See :class:`~payload_stores.SupportsTopics`."""
         own = self.store if self.store.owns(reference) or not self.secondary.owns(reference) else self.secondary
         return cast("SupportsTopics", own).topic_of(reference)
 
-    def around_unprepared(self, topic: str) -> str | None:
+    def unprepared(self, topic: str) -> str | None:
         """What is missing yet in either. See :class:`~payload_stores.SupportsPreparation`."""
         stores = (store for store in (self.store, self.secondary) if isinstance(store, SupportsPreparation))
         missing = [each for store in stores if (each := store.unprepared(topic)) is not None]

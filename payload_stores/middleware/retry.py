@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, BinaryIO, TypeVar, cast
+from functools import partial
+from typing import Any, BinaryIO, TypeVar
 
-from payload_stores.base import PayloadStore, PublishContext, SupportsRetryCount, SupportsStreaming
+from payload_stores.base import PayloadStore, PublishContext, SupportsRetryCount
 from payload_stores.counter import Counter
 from payload_stores.errors import PayloadStoreError
-from payload_stores.middleware.base import REQUESTS, Middleware
+from payload_stores.middleware.base import Middleware
 from payload_stores.plugins import require
 
 __all__ = ["Retry"]
@@ -40,8 +41,6 @@ class Retry(Middleware):
         b'payload'
     """
 
-    wrapped = REQUESTS
-
     def __init__(
         self,
         store: PayloadStore,
@@ -54,7 +53,8 @@ class Retry(Middleware):
         super().__init__(store)
         tenacity = require("tenacity", "retry")
         self._timeout_ms = timeout_ms
-        self._retrying = tenacity.Retrying(
+        self._retrying = partial(
+            tenacity.Retrying,
             stop=tenacity.stop_any(
                 tenacity.stop_after_attempt(attempts), tenacity.stop_before_delay(timeout_ms / 1000)
             ),
@@ -64,6 +64,10 @@ class Retry(Middleware):
             reraise=True,
         )
         self._repeated = Counter()
+
+    def supports(self, capability: type) -> bool:
+        """Whether the inner store implements a capability, or this one, which counts retries."""
+        return capability is SupportsRetryCount or super().supports(capability)
 
     @property
     def retries(self) -> int:
@@ -76,12 +80,12 @@ class Retry(Middleware):
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation until it succeeds, fails for good, or attempts or time are used up."""
-        result: T = self._retrying.copy()(operation, *args)
+        result: T = self._retrying()(operation, *args)
         return result
 
-    def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Publish what a reader returns, each time from where it is now. See :class:`SupportsStreaming`."""
-        publish = cast("SupportsStreaming", self.store).publish_stream
+        publish = super().publish_stream
         if not reader.seekable():
             return publish(topic, reader, context)
         start = reader.tell()

@@ -6,13 +6,14 @@ import io
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, BinaryIO, Final, Literal, TypeVar, cast
+from typing import Any, BinaryIO, Final, Literal, TypeVar
 
-from payload_stores.base import PayloadInfo, PayloadStore, PublishContext, StoredRecord, SupportsList, SupportsStreaming
+from payload_stores.base import PayloadInfo, PayloadStore, PublishContext, StoredRecord
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.middleware import Middleware
 
@@ -102,8 +103,6 @@ class FaultyStore(Middleware):
         True
     """
 
-    wrapped = frozenset({"delete", "read_range", "publish_record", "download_record"})
-
     def __init__(self, store: PayloadStore, *, seed: int = 0) -> None:
         super().__init__(store)
         self.calls: list[str] = []
@@ -183,35 +182,24 @@ class FaultyStore(Middleware):
         data = super().download(reference)
         return self._changes.pop(0)(data) if self._changes else data
 
-    def around_open(self, reference: str) -> BinaryIO:
-        """Open a payload, perhaps a damaged one."""
-        toxics = self._begin("open", reference)
-        file = cast("SupportsStreaming", self.store).open(reference)
-        if toxics.isdisjoint({"cut", "corrupt"}):
-            return file
-        with file:
-            return io.BytesIO(self._damaged(file.read(), toxics))
-
-    def around_publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Publish a stream; a cut is in the middle of it."""
         toxics = self._begin("publish_stream", topic)
         if "cut" in toxics:
             reader.read(1)
             raise self._away("the connection was cut")
-        reference = cast("SupportsStreaming", self.store).publish_stream(topic, reader, context)
+        reference = super().publish_stream(topic, reader, context)
         if "error after success" in toxics:
             raise self._away("the answer was lost")
         return reference
 
-    def around_list(self, topic: str, **options: Any) -> Iterator[PayloadInfo]:
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List a topic's payloads; a cut is in the middle of the list."""
         toxics = self._begin("list", topic)
-        listed: Iterable[PayloadInfo] = cast("SupportsList", self.store).list(topic, **options)
-        if "cut" not in toxics:
-            return iter(listed)
-        return self._cut_list([*listed])
+        listed = super().list(topic, prefix=prefix, before=before)
+        return self._cut_list([*listed]) if "cut" in toxics else listed
 
-    def _cut_list(self, listed: list[PayloadInfo]) -> Iterator[PayloadInfo]:
+    def _cut_list(self, listed: Sequence[PayloadInfo]) -> Iterator[PayloadInfo]:
         yield from listed[: len(listed) // 2]
         raise self._away("the listing was cut")
 
@@ -251,8 +239,13 @@ class FaultyStore(Middleware):
         return kinds
 
     def _damaged(self, result: Any, toxics: frozenset[str]) -> Any:
+        if toxics.isdisjoint({"cut", "corrupt"}):
+            return result
         if isinstance(result, StoredRecord):
             return replace(result, value=self._damaged(bytes(result.value), toxics))
+        if not isinstance(result, bytes):  # an open file
+            with result as file:
+                return io.BytesIO(self._damaged(file.read(), toxics))
         if "cut" in toxics:
             result = result[: len(result) // 2]
         if "corrupt" in toxics and result:

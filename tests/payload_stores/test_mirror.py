@@ -32,6 +32,7 @@ from payload_stores.hop import HopStore
 from payload_stores.ids import sha256_digest
 from payload_stores.memory import MemoryStore
 from payload_stores.middleware import Deadline, Middleware, Mirror
+from payload_stores.mirror import MirrorStore
 from payload_stores.testing import FaultyStore, PayloadStoreTests, Toxic
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.config import load
@@ -269,6 +270,16 @@ def test_a_mirror_can_do_what_both_can(tmp_path: Path) -> None:
     assert not isinstance(Mirror(Small(), local), SupportsDelete)
     assert not isinstance(Mirror(local, local), SupportsLeftovers)
     assert isinstance(Deadline(Middleware(Mirror(local, local)), 1000), SupportsDelete)
+
+
+def test_a_configured_mirror_can_do_what_both_can(tmp_path: Path) -> None:
+    store = MirrorStore()
+    around: PayloadStore = Deadline(store, 1000)
+    assert not isinstance(around, SupportsDelete)
+    around.configure({"mirror.primary": folder(tmp_path), "mirror.secondary": "memory"})
+    assert isinstance(around, SupportsDelete)
+    assert not isinstance(around, SupportsLeftovers)
+    assert around.scheme == "file"
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -1,6 +1,7 @@
 """Deadlines and retries around stores."""
 
 import contextvars
+import copy
 import gc
 import inspect
 import io
@@ -10,10 +11,11 @@ import pickle
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import update_wrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast, runtime_checkable
 
 import pytest
 
@@ -31,16 +33,18 @@ from payload_stores import (
     SupportsLeftovers,
     SupportsOptOut,
     SupportsStreaming,
+    SupportsTransactions,
     UntrustedReferenceError,
     open_store,
 )
-from payload_stores.base import CAPABILITIES, Buffer, SupportsRetryCount
+from payload_stores.base import CAPABILITIES, Buffer, RecordWriter, SupportsRetryCount
+from payload_stores.base.capability import Capability
 from payload_stores.daemon_threads import run_elsewhere
 from payload_stores.hop import HopStore
 from payload_stores.ids import sha256_digest
 from payload_stores.local import LocalStore
 from payload_stores.memory import MemoryStore
-from payload_stores.middleware import Deadline, Middleware, Retry
+from payload_stores.middleware import Cache, Deadline, Middleware, Retry
 from payload_stores.offload_server import FileCredentials, Limits, OffloadApp, add_user
 from payload_stores.testing import FaultyStore, PayloadStoreTests
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
@@ -121,24 +125,44 @@ def test_every_optional_protocol_is_handed_on() -> None:
     assert protocols == set(CAPABILITIES)
 
 
-def _contract(protocol: type) -> tuple[set[str], set[str]]:
-    """The methods and the attributes of a part of the contract."""
-    methods = {name for name, item in vars(protocol).items() if inspect.isfunction(item) and not name.startswith("_")}
-    attributes = {name for name, kind in inspect.get_annotations(protocol).items() if "ClassVar" not in kind}
-    return methods, attributes
+def _contract(part: type) -> tuple[set[str], set[str]]:
+    """The methods and the attributes of a part of the contract, inherited ones included."""
+    classes = [cls for cls in part.__mro__ if cls.__module__ not in {"abc", "builtins", "typing"}]
+    methods = {name for cls in classes for name, item in vars(cls).items() if inspect.isfunction(item)}
+    kinds = {name: str(kind) for cls in classes for name, kind in inspect.get_annotations(cls).items()}
+    return (
+        {name for name in methods if not name.startswith("_")},
+        {name for name, kind in kinds.items() if "ClassVar" not in kind},
+    )
 
 
 @pytest.mark.parametrize("part", [PayloadStore, *CAPABILITIES])
-def test_every_member_of_the_contract_is_the_inner_ones(part: type) -> None:
-    """Also one that is added tomorrow: the contract is read, and not listed."""
+def test_every_member_of_the_contract_is_forwarded(part: type) -> None:
+    """Members are read from the contract, so a new one without a forward fails."""
+    _check_forwards(part)
+
+
+def test_a_capability_that_is_not_forwarded_fails() -> None:
+    class SupportsMore(Protocol, metaclass=Capability):
+        more: int
+
+        def do_more(self, topic: str) -> None: ...
+
+    assert _contract(SupportsMore) == ({"do_more"}, {"more"})
+    with pytest.raises(AttributeError, match="'Middleware' object has no attribute 'more'"):
+        _check_forwards(SupportsMore)
+
+
+def _check_forwards(part: type) -> None:
     methods, attributes = _contract(part)
+    assert methods | attributes
 
     calls: list[tuple[str, list[Any]]] = []
 
     def recorded(name: str) -> Any:
         return lambda _self, *args, **kwargs: calls.append((name, [*args, *kwargs.values()]))
 
-    members = {name: recorded(name) for name in methods - {"configure", "close"}}
+    members = {name: recorded(name) for name in methods - {"configure", "close", "supports"}}
     inner = type("Recorded", (MemoryStore,), members)()
     vars(inner).update({name: object() for name in attributes})
     wrapped = Middleware(inner)
@@ -207,6 +231,121 @@ def test_a_store_verifies_in_its_own_way_behind_what_the_configuration_puts_arou
     with SerializerChain.from_config(config) as write, DeserializerChain.from_config(config) as read:
         assert read(write(b"data", ctx), ctx) == b"data"
     assert store.verified == 1
+
+
+def test_operations_of_one_request_go_through_call() -> None:
+    called: list[str] = []
+
+    class Noted(Middleware):
+        def call(self, operation: Callable[..., Any], *args: Any) -> Any:
+            called.append(operation.__name__)
+
+    class Recorder(MemoryStore):
+        def __getattr__(self, name: str) -> Any:
+            return update_wrapper(lambda *_args, **_kwargs: None, getattr(Middleware, name))
+
+    requests = {
+        *("publish", "download", "download_verified", "delete", "open", "read_range", "info"),
+        *("publish_record", "download_record", "expiration", "set_expiration", "unprepared"),
+    }
+    methods = {name for part in (PayloadStore, *CAPABILITIES) for name in _contract(part)[0]} - {"supports"}
+    for name in sorted(methods):
+        parameters = [*inspect.signature(getattr(Middleware, name)).parameters.values()][1:]
+        arguments = ["topic" for each in parameters if each.default is each.empty]
+        with suppress(Exception):  # of a store that gets a topic for each argument
+            getattr(Noted(Recorder()), name)(*arguments)
+    assert sorted(called) == sorted(requests)
+
+
+def test_an_overridden_method_adds_no_capability() -> None:
+    class Deleting(Middleware):
+        def delete(self, reference: str) -> None:
+            """Delete nothing."""
+
+    class Always(Deleting):
+        def supports(self, capability: type) -> bool:
+            return capability is SupportsDelete or super().supports(capability)
+
+    @runtime_checkable
+    class SupportsMore(Protocol, metaclass=Capability):
+        def do_more(self) -> None: ...
+
+    class More(MemoryStore):
+        def do_more(self) -> None: ...
+
+    assert not isinstance(Middleware(Deleting(PlainStore())), SupportsDelete)
+    assert isinstance(Middleware(Always(PlainStore())), SupportsDelete)
+    assert not isinstance(Middleware(Always(PlainStore())), SupportsStreaming)
+    assert isinstance(More(), SupportsMore)
+    assert not isinstance(Middleware(More()), SupportsMore)  # which no middleware forwards
+
+
+def test_capabilities_are_those_that_the_inner_store_has_now() -> None:
+    class Changing(MemoryStore):
+        keeps = False
+
+        def configure(self, config: Mapping[str, object]) -> None:
+            self.keeps = "keep" in config
+
+        def supports(self, capability: type) -> bool:
+            return super().supports(capability) and not (self.keeps and capability is SupportsDelete)
+
+    store = Deadline(Middleware(Changing()), 1000)
+    deletes: list[bool] = []
+    for config in ({}, {"keep": True}, {}):
+        store.configure(config)
+        deletes.append(isinstance(store, SupportsDelete))
+    assert deletes == [True, False, True]
+
+
+def test_within_a_transaction_it_is_the_same_middleware() -> None:
+    class Joining(MemoryStore):
+        joins_transactions = True
+
+        def within(self, writer: RecordWriter) -> PayloadStore:
+            return Written()
+
+    class Written(PlainStore):
+        def delete(self, reference: str) -> None: ...
+
+    outer = Deadline(Cache(Joining(), 1000), 1000)
+    assert isinstance(outer, SupportsTransactions)
+    store = outer.within(cast("RecordWriter", None))
+    assert isinstance(store, Deadline)
+    assert isinstance(store.store, Cache)
+    assert store.store.payloads is outer.store.payloads  # type: ignore[attr-defined]
+    assert store.publish("topic", b"data").startswith("plain:///topic/")
+    assert (isinstance(store, SupportsDelete), isinstance(store, SupportsStreaming)) == (True, False)
+    assert (isinstance(outer, SupportsStreaming), isinstance(outer.store, SupportsTransactions)) == (True, True)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda store: pickle.loads(pickle.dumps(store))])  # noqa: S301
+@pytest.mark.parametrize(
+    "wrap", [Middleware, Retry, lambda store: Deadline(store, 10_000), lambda store: Cache(store, 1000)]
+)
+def test_copies_work(wrap: Callable[[PayloadStore], Middleware], copied: Callable[[Middleware], Middleware]) -> None:
+    store = wrap(Middleware(open_store("memory", {"large.message.max.payload.bytes": 5})))
+    reference = store.publish("topic", b"data")
+    store.download(reference)
+    other = copied(store)
+    assert type(other) is type(store)
+    assert (other.download(reference), other.max_payload_bytes) == (b"data", 5)
+    for protocol in CAPABILITIES:
+        assert isinstance(other, protocol) is isinstance(store, protocol)
+
+
+def test_a_copied_deadline_forgets_its_calls_in_a_forked_process(faulty: FaultyStore) -> None:
+    store = Deadline(faulty, 1)
+    other = copy.copy(store)
+    with faulty.hanging():
+        for each in (store, store, other):
+            with pytest.raises(PayloadStoreUnavailableError):
+                each.download("memory:///topic/1")
+        assert (len(store._left_behind), len(other._left_behind)) == (2, 1)
+        child = os.fork()
+        if not child:
+            os._exit(len(store._left_behind) + len(other._left_behind))
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_a_middleware_does_by_itself_is_not_handed_on() -> None:
