@@ -45,7 +45,7 @@ OF_PRODUCERS = (
     Difference(
         "a bytearray or memoryview as value",
         "`TypeError`",
-        "is taken, and copied where it is uploaded",
+        "is accepted, and copied if it is uploaded",
         (_step("produce", TOPIC, bytearray(b"x")),),
         ("TypeError", "None"),
     ),
@@ -64,8 +64,8 @@ OF_PRODUCERS = (
         ("None", "EncodeError"),
     ),
     Difference(
-        "a header whose name is no text",
-        "is taken, with any name",
+        "a header whose name is not text",
+        "is accepted, with any name",
         "`TypeError`",
         (_step("produce", TOPIC, b"x", headers=[(1, b"1")]),),
         ("None", "TypeError"),
@@ -114,13 +114,13 @@ ELSEWHERE = (
     Behaviour(
         "classes",
         "",
-        "of their own, not subclasses; messages, errors and `TopicPartition` are confluent_kafka's",
+        "not subclasses; messages, errors and `TopicPartition` are confluent_kafka's",
         "test_interface.py::test_every_call_is_there",
     ),
     Behaviour(
         "`produce` of a large value",
         "`MSG_SIZE_TOO_LARGE`",
-        "returns; the upload goes on beside others, and the order of the topic is kept",
+        "returns; the upload runs in parallel with others, and the order of the topic is kept",
         "test_uploads.py::test_uploads_run_side_by_side_and_the_records_keep_their_order",
     ),
     Behaviour(
@@ -132,37 +132,37 @@ ELSEWHERE = (
     Behaviour(
         "`on_delivery`",
         "the broker's report",
-        "also reports failed uploads: such an error has a `__cause__`, the store's error, as the broker's have not, "
-        "and such a message no value",
+        "also reports failed uploads: unlike the broker's errors, such an error has a `__cause__`, the store's error; "
+        "its message has no value",
         "test_uploads.py::test_an_upload_that_fails_is_reported_with_its_cause",
     ),
     Behaviour(
-        "callbacks of a producer that is fenced",
-        "`SystemError` from whatever they call",
+        "callbacks of a fenced producer",
+        "`SystemError` from any C function they call",
         "run as always; `flush`, `commit_transaction` and the others raise `_FENCED`",
         "test_fenced.py::test_each_call_raises_what_the_client_raises_and_each_callback_is_called",
     ),
     Behaviour(
         "`len(producer)`",
         "records in the client",
-        "uploads too",
+        "uploads included",
         "test_uploads.py::test_uploads_run_side_by_side_and_the_records_keep_their_order",
     ),
     Behaviour(
         "`close()` of a producer",
-        "returns whether all is sent",
-        "sends all that waits, then closes stores too",
+        "returns whether all records are sent",
+        "sends all pending records, then also closes stores",
         "test_uploads.py::test_close_waits_for_what_has_to_be_deleted",
     ),
     Behaviour(
         "headers in `produce_batch`",
-        "dropped without a word",
+        "silently dropped",
         "kept",
         "test_round_trip.py::test_a_batch_keeps_its_headers",
     ),
     Behaviour(
-        "a record that cannot be decoded",
-        "decodes nothing",
+        "an undecodable record",
+        "not applicable: it decodes nothing",
         "`SerializationError` with the record; or skipped, or a dead letter: [consume.md](consume.md)",
         "test_consumer.py::test_the_error_carries_the_record_and_its_place",
     ),
@@ -174,20 +174,20 @@ ELSEWHERE = (
     ),
     Behaviour(
         "a signal or callback that raises while `poll` or `consume` waits",
-        "what librdkafka had handed over is lost",
-        "it comes with the next call",
+        "the records that librdkafka had returned are lost",
+        "the next call returns them",
         "test_signals.py::test_no_record_is_lost_or_doubled_when_signals_end_the_waiting_call",
     ),
     Behaviour(
         "threads",
         "any",
-        "a producer: any. A consumer: one at a time",
+        "a producer: any; a consumer: one at a time",
         "test_consumer.py::test_threads_that_read_at_the_same_time_learn_that_they_must_not",
     ),
     Behaviour(
         "`headers()` of a message",
-        "as they came",
-        "without those that carried the reference",
+        "as received",
+        "without those of the reference",
         "test_round_trip.py::test_records_of_all_sizes",
     ),
 )
