@@ -29,11 +29,9 @@ from serde_chain.base import (
     SupportsClose,
     SupportsClusterId,
     SupportsOffload,
-    SupportsPlainCalls,
     SupportsReferences,
     SupportsTransfers,
     is_stream,
-    untouched,
 )
 from serde_chain.catalogue import (
     DESERIALIZE,
@@ -59,6 +57,7 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext
 from serde_chain.signals import let_through
+from serde_chain.stage_calls import composed, plain_call, stage_call
 from serde_chain.transfer import Transfer, finish, then
 
 if TYPE_CHECKING:
@@ -124,9 +123,9 @@ class _Chain(Stage):
 
     def _arrange(self, stages: tuple[Any, ...]) -> None:
         self._stages = stages
-        self._steps = (*map(_step, stages), *self._ending)
+        self._steps = (*map(stage_call, stages), *self._ending)
         self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
-        self.plain = _composed([_plain(stage) for stage in stages])
+        self.plain = composed(list(map(plain_call, stages)))
         # A header, which any writer can add, must not bypass these.
         self.authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
@@ -449,7 +448,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
     side = DESERIALIZE
     _failure = DecodeError
-    _forms: tuple[BatchForm | None, ...] | None = None
+    _forms: Sequence[tuple[Any, BatchForm | None]] | None = None
 
     def to_arrow(self, values: Any, headers: Any = None, *, topic: str, keys: Any = None) -> Any:
         """Deserialize a batch into an Arrow array, with no Python object per record where the stages allow.
@@ -476,12 +475,9 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             >>> chain.to_arrow([b"M 51", None], topic="images").to_pylist()
             ['M 51', None]
         """
-        from serde_chain.arrow.batch import Batch  # most chains never see one
+        from serde_chain.arrow import Batch  # most chains never see one
 
-        result = self.read_batch(Batch(values, headers, topic=topic, field=self._field, keys=keys))
-        if result.errors:
-            raise result.errors[min(result.errors)]
-        return result.values
+        return self.read_batch(Batch(values, headers, topic=topic, field=self._field, keys=keys)).checked()
 
     def read_batch(self, batch: Batch) -> BatchResult:
         """Deserialize a batch; what cannot be read is null, and its error stands beside the others.
@@ -497,9 +493,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             ([0, None], [1])
         """
         (whole,) = self.read_parts(batch)
-        from serde_chain.arrow.batch import BatchResult
-
-        return BatchResult(whole.column, whole.headers_after(), whole.errors)
+        return whole.result()
 
     def read_parts(self, batch: Batch, most_bytes: int | None = None) -> Iterator[Batch]:
         """Deserialize a batch in parts, for results that are too large to be held together.
@@ -522,9 +516,10 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         from serde_chain.arrow.loop import find_form, run
 
         if self._forms is None:
-            self._forms = tuple(find_form(stage) for stage in self._stages)
-        for part in run(list(zip(self._stages, self._forms, strict=True)), batch, self._place, most_bytes):
-            self._explain(part)
+            self._forms = [(stage, find_form(stage)) for stage in self._stages]
+        for part in run(self._forms, batch, self._place, most_bytes):
+            if not self.moves_payloads:
+                part.change_errors(marker_headers(is_key=part.field == KEY), tell_placeholder)
             yield part
 
     @property
@@ -552,14 +547,6 @@ class DeserializerChain(_Chain, Deserializer[Any]):
                 break
         return None
 
-    def _explain(self, batch: Batch) -> None:
-        """Replace the errors of a batch's records that are placeholders."""
-        if not batch.errors or self.moves_payloads:
-            return
-        marked = batch.rows_with_header(marker_headers(is_key=batch.field == KEY))
-        for row in batch.errors.keys() & set(marked):
-            batch.errors[row] = tell_placeholder(batch.errors[row], batch.context(row))
-
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
         failure = super()._error(at, error, ctx)
         if ctx is None or not isinstance(failure, DecodeError) or self.moves_payloads:
@@ -580,47 +567,6 @@ def _bound(stages: list[Any]) -> tuple[Any, ...]:
     padded = [None, *stages, None]
     around = zip(padded[:-2], stages, padded[2:], strict=True)
     return tuple(stage.bind(before, after) if isinstance(stage, Stage) else stage for before, stage, after in around)
-
-
-def _step(stage: Any) -> Callable[[Any, Context | None], Any]:
-    """The stage as the loop calls it."""
-    if isinstance(stage, SupportsTransfers) and _is_same_work(stage, "begin"):
-        return stage.begin
-    # Bound methods: calling an object would look its __call__ up for every record.
-    call: Callable[[Any, Context | None], Any] = stage if inspect.isroutine(stage) else stage.__call__
-    return call
-
-
-def _plain(stage: object) -> Callable[[Any], Any] | None:
-    """A stage's work on the data alone; None where it needs more."""
-    return stage.plain if isinstance(stage, SupportsPlainCalls) and _is_same_work(stage, "plain") else None
-
-
-def _is_same_work(stage: object, name: str) -> bool:
-    """Whether a member does what calling the stage does; not so if a subclass overrides ``__call__`` or ``begin``."""
-    for cls in type(stage).__mro__:
-        if name in vars(cls) or name in inspect.get_annotations(cls):
-            return True
-        if not vars(cls).keys().isdisjoint({"__call__", "begin"}):
-            return False
-    return True
-
-
-def _composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:
-    """One function after the other, as one; None if one of them is missing."""
-    present = [function for function in functions if function is not None and function is not untouched]
-    if not functions or None in functions:
-        return None
-    match present:
-        case []:
-            return untouched
-        case [first]:
-            return first
-        case [first, second]:
-            return lambda data: second(first(data))
-        case [first, second, third]:
-            return lambda data: third(second(first(data)))
-    return _composed([_composed(present[:3]), *present[3:]])
 
 
 def _numbered(names: Iterable[str]) -> tuple[str, ...]:

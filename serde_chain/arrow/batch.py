@@ -92,6 +92,12 @@ class BatchResult(NamedTuple):
     headers: Any
     errors: Mapping[int, SerializationError]
 
+    def checked(self) -> Any:
+        """The values, if all records could be read; raises the first error otherwise."""
+        if self.errors:
+            raise self.errors[min(self.errors)]
+        return self.values
+
 
 class Batch:
     """Records on their way through a chain.
@@ -223,6 +229,14 @@ class Batch:
         error.add_context(field=self.field, **place)
         self.errors.setdefault(row, error)
 
+    def change_errors(
+        self, markers: Iterable[str], change: Callable[[SerializationError, RecordContext], SerializationError]
+    ) -> None:
+        """Replace the errors of the records that have a header of one of these names."""
+        if self.errors:
+            for row in self.errors.keys() & set(self.rows_with_header(markers)):
+                self.errors[row] = change(self.errors[row], self.context(row))
+
     def collect(
         self, values: list[Any], make: Callable[[list[Any]], Any], row: Callable[[int], int] = lambda at: at
     ) -> Any:
@@ -270,6 +284,10 @@ class Batch:
     def headers_after(self) -> Any:
         """The headers as the stages have left them, in the form in which they came."""
         return self._headers.after({row: ctx.headers for row, ctx in self._contexts.items() if row not in self.errors})
+
+    def result(self) -> BatchResult:
+        """The records as the stages have left them."""
+        return BatchResult(self.column, self.headers_after(), self.errors)
 
     def keys_batch(self) -> Batch:
         """The keys of these records, to go through a chain of their own."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from serde_chain.base import SupportsOffload
 from serde_chain.clients.limits import BATCH_OVERHEAD, Topics, largest_value, record_size
-from serde_chain.clients.sender import Outgoing
+from serde_chain.clients.outgoing import Outgoing
 from serde_chain.record import VALUE, RecordContext
 from serde_chain.transfer import Question, Transfer, then
 
@@ -81,7 +81,7 @@ class Negotiation:
         return self._stage is not None and record.step is not None and attempt.number < _MOST_ATTEMPTS
 
     def admit(self, record: Outgoing) -> Transfer[Any] | bool:
-        """See :class:`~serde_chain.clients.sender.Gate`."""
+        """See :class:`~serde_chain.clients.outgoing.Gate`."""
         last: Attempt | None = record.state
         if last is not None and last.is_under_way:
             return True  # the client had no room for it
@@ -118,12 +118,12 @@ class Negotiation:
         return True
 
     def withdraw(self, record: Outgoing) -> None:
-        """See :class:`~serde_chain.clients.sender.Gate`."""
+        """See :class:`~serde_chain.clients.outgoing.Gate`."""
         if record.state is not None:
             self.count_off(record.state)
 
     def settle(self, report: Attempt) -> tuple[str, Outgoing | None]:
-        """See :class:`~serde_chain.clients.sender.Gate`."""
+        """See :class:`~serde_chain.clients.outgoing.Gate`."""
         topic = report.record.topic
         was_under_way = report.is_under_way
         self.count_off(report)

@@ -7,7 +7,8 @@ import pytest
 from serde_chain import RecordContext
 from serde_chain.clients.limits import TopicLimit
 from serde_chain.clients.negotiation import Negotiation
-from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.outgoing import Outgoing
+from serde_chain.clients.sender import Sender
 from serde_chain.stages.large_message.write import LargeMessageSerializer
 from serde_chain.transfer import Transfer, finish
 from tests.clients.test_sender import Client, drain

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.outgoing import Outgoing
+from serde_chain.clients.sender import Sender
 from serde_chain.transfer import Transfer
 from tests.interrupts import ROOT, interrupted_at
 
 SECONDS = 20.0
+SENDER = tuple(f"serde_chain/clients/{name}.py" for name in ("sender", "buffer", "driver"))
 
 
 class Upload(Transfer[str]):
@@ -335,7 +337,7 @@ def test_an_interrupt_at_any_point_of_put_loses_nothing(client: Client, point: i
     sender = Sender(client, buffer_bytes=100, block_ms=20_000)
     record = Outgoing("t", None, Upload("1", size=90).ended())
     is_in = False
-    with suppress(KeyboardInterrupt), interrupted_at(point, ("serde_chain/clients/sender",)):
+    with suppress(KeyboardInterrupt), interrupted_at(point, SENDER):
         sender.put(record)
         is_in = True
     sender.wake()
@@ -354,7 +356,7 @@ def test_an_interrupt_at_any_point_of_serve_loses_no_report(client: Client, poin
     for _ in range(3):
         put(sender, Upload("1").failing(OSError()), on_delivery=told.append)
     drain(sender)
-    with suppress(KeyboardInterrupt), interrupted_at(point, ("serde_chain/clients/sender",)):
+    with suppress(KeyboardInterrupt), interrupted_at(point, SENDER):
         sender.serve()
     sender.serve()
     assert len(told) == 3
@@ -369,7 +371,7 @@ class Outrun(deque[Any]):
 
 def test_a_thread_that_stops_to_wait_does_not_disturb_the_driver(client: Client) -> None:
     sender = Sender(client)
-    sender._waiters = Outrun()
+    sender._buffer._waiters = Outrun()
     for number in range(3):
         put(sender, Upload(str(number)).ended())
     drain(sender)
@@ -382,7 +384,7 @@ def test_threads_that_serve_at_the_same_time_call_each_callback_once(client: Cli
     sender = Sender(client)
     put(sender, Upload("1").failing(OSError()), on_delivery=told.append)
     drain(sender)
-    with interrupted_at(point, ("serde_chain/clients/sender",), sender.serve):
+    with interrupted_at(point, SENDER, sender.serve):
         sender.serve()
     assert len(told) == 1
 

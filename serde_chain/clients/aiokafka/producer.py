@@ -23,7 +23,8 @@ from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
 from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
 from serde_chain.clients.limits import ClientLimits
-from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.outgoing import Outgoing
+from serde_chain.clients.sender import Sender
 from serde_chain.codec import Encoder, Record, frozen
 from serde_chain.config import Config
 from serde_chain.transfer import Transfer
@@ -351,7 +352,7 @@ class Producer:
 
 
 class _Client:
-    """aiokafka's producer, as a sender sees it (:class:`~serde_chain.clients.sender.Client`).
+    """aiokafka's producer, as a sender sees it (:class:`~serde_chain.clients.outgoing.Client`).
 
     Args:
         producer: The producer around it.

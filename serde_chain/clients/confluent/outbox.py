@@ -18,7 +18,8 @@ from serde_chain.base import SupportsOffload
 from serde_chain.clients.client_chains import delete_payload
 from serde_chain.clients.confluent.delivery_reports import failure_of
 from serde_chain.clients.negotiation import Attempt, Negotiation
-from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.outgoing import Outgoing
+from serde_chain.clients.sender import Sender
 from serde_chain.errors import SerializationError
 from serde_chain.telemetry import client_telemetry
 
@@ -223,7 +224,7 @@ class Outbox:
         self.send(Outgoing(topic, key, value, partition, timestamp, headers, callback))
 
     def send(self, record: Outgoing) -> None:
-        """See :class:`~serde_chain.clients.sender.Client`."""
+        """See :class:`~serde_chain.clients.outgoing.Client`."""
         attempt: Attempt | None = record.state
         if attempt is None and (record.made or self._checks_reports):
             attempt = Attempt(record, 1, 0)
@@ -271,7 +272,7 @@ class Outbox:
         return True
 
     def failed(self, record: Outgoing, error: BaseException) -> tuple[Any, ...] | None:
-        """See :class:`~serde_chain.clients.sender.Client`. The message has no value: a payload may be large."""
+        """See :class:`~serde_chain.clients.outgoing.Client`. The message has no value: a payload may be large."""
         self._telemetry.failed(record.topic, error)
         callback = self._callback(record)
         attempt: Attempt | None = record.state
@@ -295,7 +296,7 @@ class Outbox:
         return callback, reason, message
 
     def delete(self, reference: str) -> None:
-        """See :class:`~serde_chain.clients.sender.Client`."""
+        """See :class:`~serde_chain.clients.outgoing.Client`."""
         delete_payload(self._stages, reference)
 
     def recover(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from serde_chain.base import untouched
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import KEY_ROOM
-from serde_chain.clients.sender import Outgoing
+from serde_chain.clients.outgoing import Outgoing
 from serde_chain.signals import let_through
 
 __all__ = ["plain_produce"]

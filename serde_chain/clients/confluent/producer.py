@@ -32,7 +32,8 @@ from serde_chain.clients.confluent.transactions import (
 )
 from serde_chain.clients.limits import MESSAGE_MAX, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
-from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.outgoing import Outgoing
+from serde_chain.clients.sender import Sender
 from serde_chain.codec import Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError

@@ -106,8 +106,8 @@ def test_a_record_is_in_the_topic_or_reported_and_the_producer_goes_on(  # noqa:
     set_limit(broker, topic, 9_000)
     chance = random.Random(seed)
     # Where records are on their way; what an interrupted encoding leaves behind is nothing.
-    clients = "serde_chain/clients/"
-    within = (f"{clients}confluent/producer", f"{clients}confluent/outbox", f"{clients}sender")
+    files = ("confluent/producer", "confluent/outbox", "sender", "buffer", "driver")
+    within = tuple(f"serde_chain/clients/{name}" for name in files)
     reports: Counter[int] = Counter()
     accepted: set[int] = set()
     failures: dict[int, Any] = {}

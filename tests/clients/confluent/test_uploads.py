@@ -23,7 +23,8 @@ from serde_chain import Producer, RecordContext, SerializationError, SerializerC
 from serde_chain.base import SupportsOffload
 from serde_chain.clients.confluent.outbox import Outbox
 from serde_chain.clients.journal import Journal
-from serde_chain.clients.sender import Outgoing, Sender
+from serde_chain.clients.outgoing import Outgoing
+from serde_chain.clients.sender import Sender
 from serde_chain.testing.services import KafkaBroker
 from tests.interrupts import ROOT
 

@@ -60,7 +60,7 @@ def test_schemas_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         schema = {"type": "record", "name": f"Alert{at}", "fields": [{"name": "id", "type": "long"}]}
         assert chain.to_arrow(files(schema, 1), topic="t").to_pylist() == [{"id": 0}]
     assert chain._forms is not None
-    assert len(chain._forms[0]._decoders) <= 6  # type: ignore[union-attr]
+    assert len(chain._forms[0][1]._decoders) <= 6  # type: ignore[union-attr]
 
 
 def test_schemas_that_arrow_has_no_type_for_are_no_rows() -> None:

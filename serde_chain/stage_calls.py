@@ -1,0 +1,53 @@
+"""How a chain calls its stages: the way that costs least per record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from serde_chain.base import SupportsPlainCalls, SupportsTransfers, untouched
+from serde_chain.record import Context
+
+__all__ = ["composed", "plain_call", "stage_call"]
+
+
+def stage_call(stage: Any) -> Callable[[Any, Context | None], Any]:
+    """The stage as the loop calls it."""
+    if isinstance(stage, SupportsTransfers) and _is_same_work(stage, "begin"):
+        return stage.begin
+    # Bound methods: calling an object would look its __call__ up for every record.
+    call: Callable[[Any, Context | None], Any] = stage if inspect.isroutine(stage) else stage.__call__
+    return call
+
+
+def plain_call(stage: object) -> Callable[[Any], Any] | None:
+    """A stage's work on the data alone; None where it needs more."""
+    return stage.plain if isinstance(stage, SupportsPlainCalls) and _is_same_work(stage, "plain") else None
+
+
+def _is_same_work(stage: object, name: str) -> bool:
+    """Whether a member does what calling the stage does; not so if a subclass overrides ``__call__`` or ``begin``."""
+    for cls in type(stage).__mro__:
+        if name in vars(cls) or name in inspect.get_annotations(cls):
+            return True
+        if not vars(cls).keys().isdisjoint({"__call__", "begin"}):
+            return False
+    return True
+
+
+def composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:
+    """One function after the other, as one; None if one of them is missing."""
+    present = [function for function in functions if function is not None and function is not untouched]
+    if not functions or None in functions:
+        return None
+    match present:
+        case []:
+            return untouched
+        case [first]:
+            return first
+        case [first, second]:
+            return lambda data: second(first(data))
+        case [first, second, third]:
+            return lambda data: third(second(first(data)))
+    return composed([composed(present[:3]), *present[3:]])
