@@ -26,10 +26,12 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_QUIET := --quiet --disable-pip-version-check
+# Each of the processes that tests start would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # More arguments for pytest, the demo or the benchmarks: make test ARGS="-k avro".
 ARGS ?=
-# Processes for the tests, each with servers of its own, which take up to 4 GiB; 0 for none but pytest's own. Most tests
-# wait for servers, so a third process helps on two cores as well, where there is memory for it.
+# Processes for the tests, of up to 1 GiB each, and 0 for none but pytest's own. They share the servers, and Spark is in one
+# of them: 5 GiB more. Many tests wait for servers, so a third process helps on two cores, where there is memory for it.
 WORKERS ?= $(shell awk '/^MemAvailable/ { enough = $$2 > 16000000 } END { print enough ? 3 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
 
 IS_PYTHON_311 := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))'
@@ -91,10 +93,10 @@ chaos: check-tools venv
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 test: check-tools venv
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not servers and not full" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not full" $(ARGS)
 
 test-all: check-tools venv
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not servers" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers" $(ARGS)
 
 test-servers: check-tools check-go check-node check-browser venv
 	$(BIN)/python -m pytest -m servers $(ARGS)
@@ -112,7 +114,7 @@ INSTALL = $(3) -m venv $(2) && $(2)/bin/pip install $(PIP_QUIET) --require-hashe
 # Old versions warn of what newer Pythons and packages have deprecated.
 test-lowest: check-tools
 	@$(call INSTALL,requirements/lowest.txt,$(VENV)-lowest,"$(PYTHON)")
-	$(VENV)-lowest/bin/python -m pytest -n $(WORKERS) --dist loadfile -W default $(MOST) $(ARGS)
+	$(VENV)-lowest/bin/python -m pytest -n $(WORKERS) -W default $(MOST) $(ARGS)
 
 # Names or paths.
 PYTHONS ?= $(shell for python in python3.11 python3.12 python3.13; do \
@@ -123,7 +125,7 @@ test-pythons: check-tools
 		"some: make test-pythons PYTHONS=\"/path/to/python3.12 /path/to/python3.13\"" >&2; exit 1; }
 	@for python in $(PYTHONS); do own=$(VENV)-$$(basename "$$python"); \
 		$(call INSTALL,requirements/dev.txt,"$$own","$$python") && \
-		"$$own/bin/python" -m pytest -n $(WORKERS) --dist loadfile $(MOST) $(ARGS) || exit 1; done
+		"$$own/bin/python" -m pytest -n $(WORKERS) $(MOST) $(ARGS) || exit 1; done
 
 lint: venv
 	$(BIN)/ruff check

@@ -1,16 +1,16 @@
-"""Fixtures for all tests: the real servers, each started once, when a test first asks for it."""
+"""Fixtures for all tests: the real servers, each started once in a run, and what the workers of a run share."""
 
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
+from tests import scheduling, shared_servers
 from tests.environments import Environment, build_wheel, install_wheel, make_environment
 from tests.hypothesis_profiles import load_profile
 from tests.spark.sessions import session_of_tests
@@ -29,20 +29,70 @@ class NewTopic(Protocol):
     def __call__(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C reach the processes that tests start: those of a shell's background process would ignore it."""
+BOARD = pytest.StashKey[shared_servers.Board]()
+OWNER = pytest.StashKey[shared_servers.Owner]()
+ADDRESS = pytest.StashKey[tuple[str, bytes]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C reach the processes that tests start, and find the servers of this run."""
+    # The processes of a shell's background process would ignore it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if is_worker(config):
+        config.stash[BOARD] = shared_servers.connect(*config.workerinput["servers"])  # type: ignore[attr-defined]
+    else:
+        config.stash[BOARD] = config.stash[OWNER] = shared_servers.Owner()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the quick tests first, and those with Spark last, when its memory is needed by no other."""
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this is a process of pytest-xdist's."""
+    return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where this process answers."""
+    owner = node.config.stash[OWNER]
+    if ADDRESS not in node.config.stash:
+        node.config.stash[ADDRESS] = shared_servers.serve(owner)
+    node.workerinput["servers"] = node.config.stash[ADDRESS]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> scheduling.UnitScheduling | None:
+    """Replace pytest-xdist's default schedule; ``--dist`` may name another one."""
+    if config.getoption("dist") != "load":
+        return None
+    return scheduling.UnitScheduling(config, log, config.stash[OWNER].units)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the servers."""
+    if OWNER in config.stash:
+        config.stash[OWNER].close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests: for workers the longest units first, otherwise the quick tests first and Spark last."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             # pyspark leaves the sockets of results to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-    items.sort(key=_cost)
+    items.sort(key=_cost, reverse=is_worker(config))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the servers that the selected tests need, while the first tests run."""
+    if session.config.getoption("collectonly"):
+        return
+    needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    board = session.config.stash[BOARD]
+    board.prepare(sorted(needed & shared_servers.SHARED.keys()))
+    # Before pytest-xdist's own hook, after which the units are asked for.
+    board.note_units({item.nodeid: scheduling.unit(item) for item in session.items})
 
 
 def _cost(item: pytest.Item) -> int:
@@ -52,24 +102,21 @@ def _cost(item: pytest.Item) -> int:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[KafkaBroker]:
-    # The broker looks 30 s after its start, and every 5 minutes, for segments whose newest record is older than a week,
-    # as those of tests with timestamps of their own are.
-    hundred_years = timedelta(days=36_500)
-    with KafkaBroker(config={"log.retention.hours": str(hundred_years // timedelta(hours=1))}) as running:
-        yield running
+def broker(pytestconfig: pytest.Config) -> KafkaBroker:
+    running: KafkaBroker = shared_servers.attach(pytestconfig.stash[BOARD], "broker")
+    return running
 
 
 @pytest.fixture(scope="session")
-def registry() -> Iterator[SchemaRegistry]:
-    with SchemaRegistry() as running:
-        yield running
+def registry(pytestconfig: pytest.Config) -> SchemaRegistry:
+    running: SchemaRegistry = shared_servers.attach(pytestconfig.stash[BOARD], "registry")
+    return running
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    with S3Server() as running:
-        yield running
+def s3_server(pytestconfig: pytest.Config) -> S3Server:
+    running: S3Server = shared_servers.attach(pytestconfig.stash[BOARD], "s3_server")
+    return running
 
 
 @pytest.fixture(scope="session")

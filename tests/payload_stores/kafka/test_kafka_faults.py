@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from payload_stores import PayloadStoreError, PayloadStoreUnavailableError, open
 from payload_stores.kafka import KafkaStore, writer
 from serde_chain.testing.services import KafkaBroker
 from tests.payload_stores.kafka.test_bad_input import DATA
+
+if TYPE_CHECKING:
+    from tests.payload_stores.kafka.conftest import NewStore
 
 TIMEOUT_MS = 3_000
 
@@ -90,16 +94,18 @@ def test_a_broker_that_is_killed_under_way(mortal: KafkaBroker, store: KafkaStor
     assert {info.reference for info in store.list("t")} == listed
 
 
-def test_a_store_that_was_closed(mortal: KafkaBroker, store: KafkaStore) -> None:
+def test_a_store_that_was_closed(new_store: "NewStore") -> None:
+    store = new_store()
     reference = store.publish("t", DATA)
     store.close()
     for call in (lambda: store.publish("t", DATA), lambda: store.download(reference)):
         with pytest.raises(PayloadStoreError, match="closed"):
             call()
-    assert mortal.bootstrap_servers
 
 
-def test_a_thread_that_cannot_be_started(store: KafkaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_cannot_be_started(new_store: "NewStore", monkeypatch: pytest.MonkeyPatch) -> None:
+    store = new_store()
+
     def refuse(_job: object) -> None:
         raise PayloadStoreUnavailableError("no thread can be started")
 
@@ -110,7 +116,8 @@ def test_a_thread_that_cannot_be_started(store: KafkaStore, monkeypatch: pytest.
     assert store.download(store.publish("t", DATA)) == DATA
 
 
-def test_a_forked_process_has_clients_of_its_own(store: KafkaStore) -> None:
+def test_a_forked_process_has_clients_of_its_own(new_store: "NewStore") -> None:
+    store = new_store()
     reference = store.publish("t", DATA)
     assert store.download(reference) == DATA
     child = os.fork()

@@ -1,0 +1,39 @@
+"""Which tests one worker runs, and in what order: the longest units first, whole files together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pytest
+    from xdist.remote import Producer
+
+SPARK, HOP = "spark", "hop"
+
+
+def unit(item: pytest.Item) -> str:
+    """The unit of a test: one worker runs all tests of a unit.
+
+    A Spark session costs seconds and 2 GiB, so one worker has it. The tests of hop share the announcements on the broker.
+    Every other unit is a file, whose tests may share fixtures.
+    """
+    if "spark" in getattr(item, "fixturenames", ()):
+        return SPARK
+    path = item.nodeid.split("::", 1)[0]
+    return HOP if path.startswith("tests/hop/") else path
+
+
+class UnitScheduling(LoadScopeScheduling):
+    """Gives units to workers in the order in which they were collected."""
+
+    def __init__(self, config: pytest.Config, log: Producer, units: Mapping[str, str]) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+        self._units = units
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._units.get(nodeid, nodeid)

@@ -1,0 +1,169 @@
+"""One broker, one schema registry and one S3 server for all workers of a run.
+
+The process that starts pytest-xdist's workers owns the servers, and is asked for them over a socket; without workers,
+pytest's own process owns them. A server starts when the first test that needs it has been collected. Tests get objects
+that know its address but cannot stop it: a test that kills a server starts one itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+from multiprocessing.managers import BaseManager
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Attributes = dict[str, Any]
+
+__all__ = ["SHARED", "Board", "Owner", "attach", "connect", "serve"]
+
+
+class Board(Protocol):
+    """What workers ask the owner for."""
+
+    def prepare(self, names: list[str]) -> None:
+        """Begin to start servers, side by side, without waiting for them."""
+
+    def attributes(self, name: str) -> Attributes:
+        """Attributes of a running server, which is started if need be."""
+
+    def note_units(self, units: Mapping[str, str]) -> None:
+        """Note the unit of each test by its node id, see `tests.scheduling`."""
+
+
+class Owner:
+    """Starts each server once, and stops them all in the end."""
+
+    def __init__(self) -> None:
+        self.units: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._stack = ExitStack()
+        self._pool = ThreadPoolExecutor(len(SHARED) + 1, "server")
+        self._started: dict[str, Future[Attributes]] = {}
+
+    def prepare(self, names: list[str]) -> None:
+        for name in names:
+            self._start(name)
+
+    def attributes(self, name: str) -> Attributes:
+        return self._start(name).result()
+
+    def note_units(self, units: Mapping[str, str]) -> None:
+        self.units.update(units)
+
+    def close(self) -> None:
+        """Stop the servers, also those that are still starting."""
+        self._pool.shutdown(cancel_futures=True)
+        self._stack.close()
+
+    def _start(self, name: str) -> Future[Attributes]:
+        with self._lock:
+            if name not in self._started:
+                self._started[name] = self._pool.submit(self._enter, name)
+            return self._started[name]
+
+    def _enter(self, name: str) -> Attributes:
+        make, _ = SHARED[name]
+        server = make()
+        self._stack.enter_context(server)
+        if isinstance(server, S3Server):
+            return {"_address": server.url}
+        if isinstance(server, KafkaBroker):
+            self._pool.submit(_make_internal_topics, server)
+        return {key: value for key, value in vars(server).items() if key != "_process"}
+
+
+class _Shared:
+    """Not to be stopped by one test while others use it."""
+
+    def start(self) -> NoReturn:
+        self._refuse()
+
+    stop = kill = restart = start
+
+    def _refuse(self) -> NoReturn:
+        message = "all tests share this server: start another one in the test"
+        raise RuntimeError(message)
+
+
+class _SharedBroker(_Shared, KafkaBroker):  # type: ignore[misc]  # narrower on purpose: these calls are refused
+    pass
+
+
+class _SharedRegistry(_Shared, SchemaRegistry):  # type: ignore[misc]
+    pass
+
+
+class _SharedS3(_Shared, S3Server):  # type: ignore[misc]
+    _address: str
+
+    @property
+    def url(self) -> str:
+        return self._address
+
+
+def _broker() -> KafkaBroker:
+    # The broker looks 30 s after its start, and every 5 minutes, for segments whose newest record is older than a week,
+    # as those of tests with timestamps of their own are.
+    hundred_years = timedelta(days=36_500)
+    return KafkaBroker(config={"log.retention.hours": str(hundred_years // timedelta(hours=1))}, memory="1g")
+
+
+def _make_internal_topics(broker: KafkaBroker) -> None:
+    """The first question for a group's offsets, and the first transaction, take seconds: no test should pay for them."""
+    config = {**broker.client_config(), "log_level": 0}
+    consumer = Consumer({**config, "group.id": "first"})
+    consumer.committed([TopicPartition("first", 0)], timeout=30)
+    consumer.close()
+    Producer({**config, "transactional.id": "first"}).init_transactions(30)
+
+
+SHARED: dict[str, tuple[Callable[[], Any], type[Any]]] = {
+    "broker": (_broker, _SharedBroker),
+    "registry": (SchemaRegistry, _SharedRegistry),
+    "s3_server": (S3Server, _SharedS3),
+}
+"""How the servers are started, and the classes of the objects that tests get, by the names of their fixtures."""
+
+
+def attach(board: Board, name: str) -> Any:
+    """An object for a shared server; waits until the server answers.
+
+    Args:
+        board: The owner, or the way to it.
+        name: The name of the server's fixture.
+    """
+    _, kind = SHARED[name]
+    server = kind.__new__(kind)
+    vars(server).update(board.attributes(name), _process=None)
+    return server
+
+
+class _Manager(BaseManager):
+    pass
+
+
+def serve(owner: Owner) -> tuple[str, bytes]:
+    """Let other processes of this machine ask the owner; returns the address and the key for `connect`."""
+    _Manager.register("board", lambda: owner, exposed=("prepare", "attributes", "note_units"))
+    manager = _Manager()
+    server = manager.get_server()
+    threading.Thread(target=server.serve_forever, name="shared servers", daemon=True).start()
+    return str(server.address), bytes(server.authkey)
+
+
+def connect(address: str, key: bytes) -> Board:
+    """The way to the owner in another process."""
+    _Manager.register("board", exposed=("prepare", "attributes", "note_units"))
+    manager = _Manager(address, key)
+    manager.connect()
+    board: Board = manager.board()  # type: ignore[attr-defined]  # by `register`
+    return board
