@@ -1,1 +1,1 @@
-"""Schema registries, and how a record names its schema."""
+"""Schema registries, and the framings by which records name their schemas."""

@@ -1,4 +1,4 @@
-"""How deep values may nest: native writers and readers crash when their stack ends."""
+"""Limits of nesting: native writers and readers crash when their stack overflows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MAX_DEPTH: Final = 200
 
 
 def check_depth(value: Any, most: int = MAX_DEPTH) -> None:
-    """Refuse a value that nests deeper than can be read again.
+    """Refuse a value nested too deeply to be read again.
 
     Args:
         value: The value to encode with a recursive schema.
-        most: How many levels it may have.
+        most: Maximum number of levels.
 
     Raises:
-        ValueError: It nests too deep, or contains itself.
+        ValueError: The value nests too deeply, or contains itself.
     """
     level = [value]
     for _ in range(most + 1):

@@ -9,8 +9,9 @@ Confluent, header         none; one of the above as the header ``__value_schema_
 Avro single object        ``C3 01`` and the CRC-64-AVRO fingerprint, little-endian       Avro specification 1.12
 ========================  =============================================================  =======================
 
-Protobuf adds the way to the message's type within its file to the id or GUID, wherever that stands: the number of
-indexes and the indexes (a message, a message nested in it, …) as zigzag varints; the common ``[0]`` is one ``00``.
+Protobuf appends the index path of the message's type within its file to the id or GUID, in the prefix or header: the
+number of indexes, and the indexes (a message, a message nested in it, …) as zigzag varints; the common ``[0]`` is one
+``00``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ VALUE_HEADER: Final = "__value_schema_id"
 KEY_HEADER: Final = "__key_schema_id"
 
 FIRST: Final = (0,)  # the indexes of a file's first message
-_MAX_INDEXES: Final = 100  # as deep as protobuf itself nests
+_MAX_INDEXES: Final = 100  # protobuf's own limit of nesting
 
 _MAX_INDEX_BYTES: Final = 5
 
@@ -51,12 +52,12 @@ _SINGLE_OBJECT: Final = b"\xc3\x01"
 
 
 def encode_id(schema_id: int) -> bytes:
-    """The 5 bytes that name a schema by its id."""
+    """The 5 bytes of a schema id."""
     return b"\x00" + schema_id.to_bytes(4, "big")
 
 
 def encode_guid(guid: UUID) -> bytes:
-    """The 17 bytes that name a schema by its GUID."""
+    """The 17 bytes of a schema GUID."""
     return b"\x01" + guid.bytes
 
 
@@ -67,7 +68,7 @@ def split_confluent(data: Buffer) -> tuple[SchemaKey, int]:
         data: A payload, or the value of a schema id header.
 
     Returns:
-        The schema's id or GUID, and the number of bytes that the framing takes.
+        The schema's id or GUID, and the length of the framing in bytes.
 
     Raises:
         ValueError: The data does not begin with such a framing.
@@ -77,35 +78,35 @@ def split_confluent(data: Buffer) -> tuple[SchemaKey, int]:
     if len(data) >= 17 and data[0] == _GUID:
         return UUID(bytes=bytes(data[1:17])), 17
     if data and data[0] in {_ID, _GUID}:
-        raise ValueError(f"the schema id is cut off after {len(data)} bytes")
+        raise ValueError(f"the schema id is truncated after {len(data)} bytes")
     raise ValueError(f"the data begins with {bytes(data[:1]).hex() or 'nothing'} instead of a schema id (00 or 01)")
 
 
 def encode_indexes(indexes: Sequence[int]) -> bytes:
-    """The bytes that name a type within a Protobuf file."""
+    """The bytes of an index path in a Protobuf file."""
     if tuple(indexes) == FIRST:
         return b"\x00"
     return b"".join(varint.encode(varint.to_zigzag(number)) for number in (len(indexes), *indexes))
 
 
 def split_indexes(data: Buffer, at: int) -> tuple[tuple[int, ...], int]:
-    """Read the indexes behind a schema id.
+    """Read the indexes after a schema id.
 
     Args:
         data: A payload, or the value of a schema id header.
-        at: Where the schema id ends.
+        at: End of the schema id.
 
     Returns:
-        The indexes, and where they end.
+        The indexes, and their end.
 
     Raises:
-        ValueError: They are cut off, negative, or more than protobuf's nesting allows.
+        ValueError: The indexes are truncated, negative, or more than protobuf's nesting allows.
     """
     if len(data) > at and data[at] == 0:
         return FIRST, at + 1
     count, at = _zigzag(data, at)
     if not 0 < count <= _MAX_INDEXES:
-        raise ValueError(f"there are {count} message indexes, expected 1 to {_MAX_INDEXES}")
+        raise ValueError(f"the data has {count} message indexes, expected 1 to {_MAX_INDEXES}")
     indexes = []
     for _ in range(count):
         index, at = _zigzag(data, at)
@@ -119,7 +120,7 @@ def _zigzag(data: Buffer, at: int) -> tuple[int, int]:
     try:
         number, end = varint.read(data, at, _MAX_INDEX_BYTES)
     except ValueError:
-        raise ValueError("the message indexes are cut off, or larger than 32 bits") from None
+        raise ValueError("the message indexes are truncated, or larger than 32 bits") from None
     return varint.from_zigzag(number), end
 
 
@@ -132,7 +133,7 @@ def split_single_object(data: Buffer) -> tuple[bytes, int]:
     """Read Avro's single-object framing.
 
     Returns:
-        The fingerprint (8 bytes, little-endian), and the number of bytes that the framing takes.
+        The fingerprint (8 bytes, little-endian), and the length of the framing in bytes.
 
     Raises:
         ValueError: The data does not begin with such a framing.

@@ -1,4 +1,4 @@
-"""The schema registry behind stages with schemas: Confluent's client, with deadlines and typed errors."""
+"""The schema registry of stages with schemas: Confluent's client, with deadlines and typed errors."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
     "framing_of",
 ]
 
-# How a record names its schema; stages have further framings of their own.
+# How a record names its schema; stages add framings of their own.
 CONFLUENT: Final = "confluent"
 HEADER: Final = "header"
 NONE: Final = "none"
 
 SubjectStrategy = Callable[[str, str, str], str]
 
-# Confluent's client has no time limit of its own.
+# Confluent's client has no default time limit.
 _TIMEOUT_S: Final = 10
 _NO_SCHEMA: Final = (1 << 31) - 1
 
@@ -69,7 +69,7 @@ CLIENT: Final = Option("schema.registry.*", text, "", secret=True, doc="settings
 URL: Final = Option("schema.registry.url", text, None, doc="address of the schema registry")
 USER_INFO: Final = Option("basic.auth.user.info", text, None, secret=True, doc="user:password for the registry")
 USER_INFO_SOURCE: Final = Option("basic.auth.credentials.source", text, None, doc="USER_INFO, as in Java")
-AUTO_REGISTER: Final = Option("auto.register.schemas", boolean, True, doc="register the schema when it is first used")
+AUTO_REGISTER: Final = Option("auto.register.schemas", boolean, True, doc="register the schema on first use")
 USE_LATEST: Final = Option("use.latest.version", boolean, False, doc="write with the subject's latest schema")
 NORMALIZE: Final = Option("normalize.schemas", boolean, False, doc="normalize schemas when registering")
 STRATEGY: Final = Option("subject.name.strategy", _strategy, _STRATEGIES["topic"], doc="how subjects are named")
@@ -85,9 +85,9 @@ class RegisteredSchema(NamedTuple):
     Attributes:
         key: Its id or GUID.
         text: The schema.
-        references: Texts of the schemas that it refers to, in the order in which they can be parsed.
-        guid: Its GUID where the registry has GUIDs.
-        names: By which names it refers to ``references``; of Protobuf, what their files are called where imported.
+        references: Texts of the referenced schemas, each after those that it refers to.
+        guid: Its GUID, if the registry has GUIDs.
+        names: The names by which it refers to ``references``; for Protobuf, the file names in its imports.
     """
 
     key: SchemaKey
@@ -101,7 +101,7 @@ class SchemaRegistry:
     """Looks up and registers schemas. Confluent's client caches by id and by schema; callers cache what they parse."""
 
     def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
-        """Make the client; no request is sent before the first record.
+        """Create the client; no request is sent before the first record.
 
         Args:
             config: Flat configuration with ``schema.registry.url``.
@@ -130,26 +130,26 @@ class SchemaRegistry:
         """The subject of a record's schema.
 
         Raises:
-            SchemaRegistryError: The strategy needs a topic and there is none.
+            SchemaRegistryError: The strategy requires a topic, and the context has none.
         """
         topic = "" if ctx is None else str(ctx.topic or "")
         if not topic and self._strategy is not _STRATEGIES["record"]:
-            raise SchemaRegistryError("the schema's subject needs the record's topic", hint="Pass a context with one")
+            raise SchemaRegistryError("the schema's subject requires the record's topic", hint="Pass it in the context")
         return self._strategy(topic, self._field, record_name)
 
     def schema_for(
         self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
     ) -> RegisteredSchema:
-        """The schema to write a subject's records with: registered, looked up, or the latest.
+        """The schema for writing a subject's records: registered, looked up, or the latest.
 
         Args:
             subject: The subject.
-            schema: Text of the configured schema; None if the latest is to be used.
+            schema: Text of the configured schema; None for the latest.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-            references: What :meth:`reference` returned for the schemas to which it refers.
+            references: Results of :meth:`reference` for the referenced schemas.
 
         Raises:
-            SchemaRegistryError: The registry is down or refuses, or does not know the schema.
+            SchemaRegistryError: The registry is down, refuses the request, or does not know the schema.
         """
         if schema is None or self.use_latest:
             latest = self._ask(f"the latest schema of {subject}", self._client.get_latest_version, subject)
@@ -159,16 +159,16 @@ class SchemaRegistry:
         return RegisteredSchema(answer.schema_id, schema, guid=getattr(answer, "guid", None))
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
-        """A reference to a schema, which is registered under its own name unless that is switched off.
+        """A reference to a schema, registered under its own name unless that is switched off.
 
         Args:
-            name: Its name, which is its subject too (Confluent's default).
+            name: Its name, which is also its subject (Confluent's default).
             schema: Its text.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-            references: To what it refers itself.
+            references: The references of the schema itself.
 
         Raises:
-            SchemaRegistryError: The registry is down or refuses, or does not know the schema.
+            SchemaRegistryError: The registry is down, refuses the request, or does not know the schema.
         """
         wanted = self._library.Schema(schema, schema_type, list(references))
         if self._auto_register:
@@ -176,30 +176,30 @@ class SchemaRegistry:
         return self._library.SchemaReference(name, name, self._look_up(name, wanted).version)
 
     def get(self, key: SchemaKey, schema_type: str, form: str | None = None) -> RegisteredSchema:
-        """The schema with an id or GUID that a record names.
+        """The schema with the id or GUID in a record.
 
         Args:
             key: The id or GUID.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-            form: What Confluent's registry calls the format: ``serialized`` for Protobuf in base64.
+            form: The format's name in Confluent's registry: ``serialized`` for Protobuf in base64.
 
         Raises:
-            SchemaRegistryError: The registry is down or refuses, does not know the schema, or has it as one of another
-                type; the last two are about the record, which may name any id.
+            SchemaRegistryError: The registry is down, refuses the request, does not know the schema, or has it with
+                another type. The last two are the record's fault, which may contain any id.
         """
         method = self._client.get_schema if isinstance(key, int) else self._client.get_schema_by_guid
         try:
             schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key), fmt=form)
         except SchemaRegistryError as error:
-            # For GUIDs where they have none, and for numbers that cannot be ids, registries answer what any server
-            # answers for an address that it does not have.
+            # For unsupported GUIDs, and for numbers that cannot be ids, registries answer like any server asked for an
+            # unknown address.
             if not error.about_record and _is_not_found(error.__cause__):
                 self.check()
                 error.about_record = True
             raise
         if (actual := schema.schema_type or "AVRO") != schema_type:
             failure = SchemaRegistryError(
-                f"schema {key} of the registry is of the type {actual}, not {schema_type}",
+                f"schema {key} of the registry has the type {actual}, not {schema_type}",
                 hint="Was the record written by another kind of serializer, or with another registry?",
             )
             failure.about_record = True
@@ -207,7 +207,7 @@ class SchemaRegistry:
         return self._with_references(key, schema, form)
 
     def subjects(self, topics: Iterable[str], record_name: str) -> list[str]:
-        """The subjects under which the schemas of topics are registered; none where that depends on topics not given.
+        """The subjects of topics' schemas; none if the strategy depends on topics and none are given.
 
         Args:
             topics: The topics.
@@ -221,7 +221,7 @@ class SchemaRegistry:
         """All schemas of a subject.
 
         Raises:
-            SchemaRegistryError: The registry is down or refuses, or does not know it.
+            SchemaRegistryError: The registry is down, refuses the request, or does not know the subject.
         """
         versions = self._ask(f"the versions of {subject}", self._client.get_versions, subject)
         registered = [self._ask(f"{subject} version {at}", self._client.get_version, subject, at) for at in versions]
@@ -232,10 +232,10 @@ class SchemaRegistry:
         self._client.close()
 
     def check(self) -> None:
-        """See that there is a registry at the address: it answers that it has no schema of the highest number.
+        """Check that a registry answers at the address, by requesting a schema with the highest id.
 
         Raises:
-            SchemaRegistryError: It is down or refuses, or another server answers.
+            SchemaRegistryError: The registry is down or refuses the request, or another server answers.
         """
         try:
             self._ask("", self._client.get_schema, _NO_SCHEMA)
@@ -245,7 +245,7 @@ class SchemaRegistry:
             if not _is_not_found(error.__cause__):
                 raise
             raise SchemaRegistryError(
-                f"the server of {URL.name} has no schema registry at the address's path",
+                f"{URL.name} has no schema registry at its path",
                 hint=f"Check the path in {URL.name}: Confluent's has none, Apicurio's is /apis/ccompat/v7",
             ) from error
 
@@ -265,7 +265,7 @@ class SchemaRegistry:
         return RegisteredSchema(key, schema.schema_str, texts, getattr(schema, "guid", None), names)
 
     def _collect(self, schema: Any, collected: dict[tuple[str, int], tuple[str, str]], form: str | None) -> None:
-        """Depth first, so that what a schema refers to stands before it; a reference met again is not followed."""
+        """Depth first, so that referenced schemas precede the schema; a reference already collected is not followed."""
         for reference in schema.references or ():
             at = (reference.subject, reference.version)
             if at not in collected:
@@ -288,10 +288,10 @@ class SchemaRegistry:
                 hint="Was it written with another registry? Check schema.registry.url" if unknown else None,
             )
             failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
-            # The registry itself answers that it does not know the schema; other 404s come from another server.
+            # The registry itself reports an unknown schema; other 404s come from another server.
             failure.about_record = unknown and error.error_code in UNKNOWN_SCHEMA
             raise failure from error
-        except Exception as error:  # the client lets errors of its HTTP and authentication libraries through
+        except Exception as error:  # the client does not wrap errors of its HTTP and authentication libraries
             failure = SchemaRegistryError(
                 f"the schema registry did not answer{what and f' on {what}'}: {type(error).__name__}: {error}",
                 hint="Check schema.registry.url and that the registry runs",
@@ -301,18 +301,18 @@ class SchemaRegistry:
 
 
 def _is_not_found(error: Any) -> bool:
-    """Whether an error of the registry's client is the status 404; its other errors have no status."""
+    """Whether an error of the registry's client has the status 404; its other errors have no status."""
     return isinstance(error, require("confluent_kafka.schema_registry", "registry").SchemaRegistryError) and bool(
         error.http_status_code == HTTPStatus.NOT_FOUND
     )
 
 
 class SchemaFrame(NamedTuple):
-    """How a record names its schema.
+    """The bytes or header by which a record names its schema.
 
     Attributes:
         prefix: Bytes in front of the record.
-        header: Header that names the schema, if it is not in front.
+        header: Header that names the schema, if the prefix does not.
     """
 
     prefix: bytes
@@ -326,7 +326,7 @@ class SchemaFrame(NamedTuple):
             ctx: The record around it.
 
         Returns:
-            The bytes, with what stands in front of them.
+            The bytes, with the prefix.
         """
         if self.header is not None:
             set_header(ctx, *self.header)
@@ -334,18 +334,18 @@ class SchemaFrame(NamedTuple):
 
 
 def frame_of(registered: RegisteredSchema, framing: str, *, is_key: bool, indexes: bytes = b"") -> SchemaFrame:
-    """How records of a schema name it.
+    """The frame for records of a schema.
 
     Args:
-        registered: The schema, known by its id.
+        registered: The schema, identified by its id.
         framing: ``confluent`` or ``header``.
-        is_key: Whether for keys.
-        indexes: What Protobuf adds.
+        is_key: Whether the records are keys.
+        indexes: Protobuf's message indexes.
     """
     by_id = schema_id.encode_id(cast(int, registered.key)) + indexes
     if framing == CONFLUENT:
         return SchemaFrame(by_id, None)
-    # Registries that have GUIDs expect them in headers; readers accept the id there as well.
+    # Registries with GUIDs expect them in headers; readers accept ids there as well.
     named = schema_id.encode_guid(UUID(registered.guid)) + indexes if registered.guid else by_id
     return SchemaFrame(b"", (schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER, named))
 
@@ -354,30 +354,30 @@ T = TypeVar("T")
 
 
 class PerTopic(Generic[T]):
-    """Answers of the registry, which is asked once per topic.
+    """Answers of the registry, queried once per topic.
 
     Args:
-        ask: Asks for it, by the context of a record.
+        ask: Queries the registry, by the context of a record.
     """
 
     def __init__(self, ask: Callable[[Context | None], T]) -> None:
         self._ask = ask
-        # That a subject has no schema is the configuration's fault, which may be mended at once.
+        # A missing schema is the configuration's fault, which may be corrected at any time.
         self._answers: Lookups[str | None, T] = Lookups(refused_s=0)
         self._known = self._answers.known
 
     def known(self, ctx: Context | None) -> T | None:
-        """The answer for a record's topic; None if the registry has to be asked first."""
+        """The answer for a record's topic; None if the registry must be queried first."""
         return self._known.get(None if ctx is None else ctx.topic)
 
     def of(self, ctx: Context | None) -> T:
-        """The answer for a record's topic, asked for on the spot unless it is known."""
+        """The answer for a record's topic, queried immediately if unknown."""
         return self._answers.get(None if ctx is None else ctx.topic, lambda: self._ask(ctx))
 
     def transfer(self, ctx: Context | None, go_on: Callable[[T], Any]) -> Transfer[T]:
-        """The question for a record's topic, as a transfer."""
+        """The query for a record's topic, as a transfer."""
         topic = None if ctx is None else ctx.topic
-        # The record's payload is not held while others wait for the answer: its key and headers do not count.
+        # Do not hold the record's payload while others wait for the answer, which does not depend on key and headers.
         asking = None if ctx is None else RecordContext(ctx.topic, ctx.field)
         return self._answers.transfer(topic, lambda: self._ask(asking), go_on)
 
@@ -385,19 +385,19 @@ class PerTopic(Generic[T]):
 def framing_of(
     option: Option[Any], config: Mapping[str, object], *, is_key: bool, needs_registry: bool = True
 ) -> tuple[str, SchemaRegistry | None]:
-    """How records name their schema, and the registry that knows it.
+    """The framing of records, and the registry for it.
 
     Args:
-        option: The stage's option; unset, it is ``confluent`` where a registry is configured, ``none`` otherwise.
+        option: The stage's option; the default is ``confluent`` if a registry is configured, otherwise ``none``.
         config: Flat configuration.
         is_key: Whether subjects are for keys.
-        needs_registry: Whether the registry's framings cannot do without a registry.
+        needs_registry: Whether the registry's framings require a registry.
 
     Returns:
         The framing; and the registry, if the framing is one of the registry's and it is configured.
 
     Raises:
-        ConfigError: A registry is needed and not configured.
+        ConfigError: A registry is required but not configured.
     """
     has_registry = URL.read(config) is not None
     framing: str = option.read(config) or (CONFLUENT if has_registry else NONE)
@@ -407,13 +407,13 @@ def framing_of(
         return framing, SchemaRegistry(config, is_key=is_key)
     if needs_registry:
         raise ConfigError(
-            f"{option.name} = {framing} needs a schema registry", hint="Set schema.registry.url", key=option.name
+            f"{option.name} = {framing} requires a schema registry", hint="Set schema.registry.url", key=option.name
         )
     return framing, None
 
 
 class UsesRegistry(Stage):
-    """A stage that may have a schema registry, which is closed with it."""
+    """A stage with an optional schema registry, which is closed with it."""
 
     _registry: SchemaRegistry | None = None
 

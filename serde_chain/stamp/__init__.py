@@ -1,7 +1,7 @@
-"""The broker's part of PIP-70, which Kafka's brokers do not play: timestamp and gap-free index for each record.
+"""PIP-70's broker role, which Kafka's brokers lack: timestamp and gap-free index for each record.
 
 :func:`stamp` relays a topic and puts the frame of :mod:`serde_chain.wire.entry_metadata` in front of every value,
-:func:`check` looks for gaps, repeats and time going backwards, :func:`offset_at` finds a record by its timestamp.
+:func:`check` finds gaps, repeats and times going backwards, :func:`offset_at` finds a record by its timestamp.
 """
 
 from serde_chain.stamp.check import Finding, FrameChecker, Report, check

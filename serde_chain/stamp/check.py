@@ -1,4 +1,4 @@
-"""The check that the frames of a topic are complete: each index once and in order, and no time that goes backwards."""
+"""Checks that a topic's frames are complete: each index once and in order, and times never going backwards."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _MOST_FINDINGS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault of a record.
+    """A record's fault.
 
     Attributes:
         kind: ``gap`` (indexes before it are missing), ``repeat`` (its index occurred before), ``time`` (its time is
-            before that of the record before it), ``unframed`` or ``malformed``.
+            before the preceding record's), ``unframed`` or ``malformed``.
         partition: Its partition.
         offset: Its offset.
-        expected: The index that was due, or the time that may not be undercut, in ms.
-        found: The index or time that is there.
+        expected: The expected index, or the minimum time in ms.
+        found: The index or time found.
 
     Example:
         >>> print(Finding(GAP, partition=0, offset=8, expected=42, found=43))
-        partition 0, offset 8: the index is 43, 42 was due
+        partition 0, offset 8: the index is 43, expected 42
     """
 
     kind: str
@@ -50,8 +50,8 @@ class Finding:
     def __str__(self) -> str:
         where = f"partition {self.partition}, offset {self.offset}"
         what = {
-            GAP: f"the index is {self.found}, {self.expected} was due",
-            REPEAT: f"the index {self.found} is a repeat, {self.expected} was due",
+            GAP: f"the index is {self.found}, expected {self.expected}",
+            REPEAT: f"the index {self.found} is a repeat, expected {self.expected}",
             TIME: f"the time is {self.found} ms, after {self.expected} ms",
             UNFRAMED: "the record has no entry metadata",
             MALFORMED: "the entry metadata is malformed",
@@ -60,9 +60,9 @@ class Finding:
 
 
 class FrameChecker:
-    """Looks at records as a consumer gets them; those of one partition in order.
+    """Checks records as a consumer gets them; each partition in order.
 
-    The first index of a partition is taken as it is: a topic's retention may have removed the records before it.
+    The first index of a partition may be any: retention may have removed the records before it.
 
     Example:
         >>> from serde_chain.wire.entry_metadata import frame
@@ -70,7 +70,7 @@ class FrameChecker:
         >>> checker.look(partition=0, offset=7, value=frame(b"", index=41))
         []
         >>> print(*checker.look(partition=0, offset=8, value=frame(b"", index=43)))
-        partition 0, offset 8: the index is 43, 42 was due
+        partition 0, offset 8: the index is 43, expected 42
     """
 
     def __init__(self) -> None:
@@ -78,12 +78,12 @@ class FrameChecker:
         self._latest_ms: dict[int, int] = {}
 
     def look(self, partition: int, offset: int, value: bytes | None) -> list[Finding]:
-        """Look at one record.
+        """Check one record.
 
         Args:
             partition: Its partition.
             offset: Its offset.
-            value: Its value as it is stored in the topic; tombstones have no frame and are passed over.
+            value: Its value as stored in the topic; tombstones have no frame and are skipped.
 
         Returns:
             Its faults; usually none.
@@ -116,9 +116,9 @@ class Report:
     """The result of a check.
 
     Attributes:
-        records: How many records were looked at.
-        counts: How many findings there are of each kind.
-        findings: The first thousand of them.
+        records: Number of records checked.
+        counts: Number of findings of each kind.
+        findings: The first thousand findings.
 
     Example:
         >>> report = Report()
@@ -145,16 +145,16 @@ def check(
     timeout_s: float = TIMEOUT_S,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Look at all records of a topic, up to its present end.
+    """Check all records of a topic, up to its current end.
 
     Args:
         config: Client configuration: a mapping, or the path of a file.
         topic: The topic.
-        timeout_s: The longest wait for the broker, in seconds.
-        progress: Called now and then with the number of records read.
+        timeout_s: Maximum wait for the broker, in seconds.
+        progress: Called regularly with the number of records read.
 
     Raises:
-        StampError: The topic cannot be read.
+        StampError: The topic is unreadable.
 
     Example:
         >>> report = check({"bootstrap.servers": "localhost:9092"}, "events-stamped")  # doctest: +SKIP

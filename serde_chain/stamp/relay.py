@@ -1,9 +1,9 @@
 """The relay: copies a topic partition by partition, with timestamp and index in front of each value, exactly once.
 
-Records, the group's position in the source, and so the index are committed in one Kafka transaction. A relay that is
-started with the same transactional id ends the transaction that another one left open, and fences it off (KIP-98). The
-index continues from the last frame in the target; the metadata of the committed position has the same, for a target
-that retention has emptied.
+One Kafka transaction commits the records, the group's position in the source, and thereby the index. A relay started
+with the same transactional id ends a transaction left open by its predecessor, and fences it off (KIP-98). The index
+continues from the last frame in the target; for a target emptied by retention, the metadata of the committed position
+has it too.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ def stamp(
     timeout_s: float = TIMEOUT_S,
     transactional_id: str | None = None,
 ) -> int:
-    """Relay a topic, and put entry metadata in front of every value. Keys, headers and timestamps stay as they are.
+    """Relay a topic, with entry metadata in front of every value. Keys, headers and timestamps are unchanged.
 
-    Tombstones stay tombstones, and take no index: a compacted topic would not forget their keys otherwise.
+    Tombstones stay tombstones and get no index: otherwise a compacted topic would never drop their keys.
 
     Args:
-        config: Client configuration: a mapping, or the path of a file; what belongs to chains is not used.
+        config: Client configuration: a mapping, or the path of a file; settings of chains are ignored.
         source: Topic to read.
-        target: Topic to write, with as many partitions; nothing else may write to it.
-        until_end: Return once all present records are relayed.
-        stop: Set by another thread to end the relay after the transaction under way.
+        target: Topic to write, with at least as many partitions; nothing else may write to it.
+        until_end: Return once all existing records are relayed.
+        stop: Set by another thread to end the relay after the current transaction.
         progress: Called after each transaction with the number of records relayed.
-        timeout_s: The longest wait for the broker, in seconds.
-        transactional_id: Name of the relay (default: made of both topics). Two relays of one name never run at the same
-            time: the newer one wins.
+        timeout_s: Maximum wait for the broker, in seconds.
+        transactional_id: Name of the relay (default: derived from both topics). Two relays of one name never run
+            concurrently: the newer one wins.
 
     Returns:
-        How many records were relayed.
+        Number of records relayed.
 
     Raises:
         ConfigError: The Kafka client refuses its configuration.
-        StampError: A topic does not exist or does not fit, another relay has taken over, a record cannot be written, or
+        StampError: A topic does not exist or is unsuitable, another relay has taken over, a record is unwritable, or
             the broker does not answer.
 
     Example:
@@ -88,7 +88,7 @@ def stamp(
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Where a partition stands: next offset to read, next index to write, and the latest time that was written."""
+    """A partition's state: next offset to read, next index to write, and the latest time written."""
 
     offset: int
     index: int = 0
@@ -106,7 +106,7 @@ class _Relay:
         self._failed: list[tuple[int, Any]] = []
         self._unknown: Any = None
         self._is_open = False
-        # Bounds what one partition has in memory: a record is in the consumer's queue, then in the producer's.
+        # Bounds the memory per partition: a record is in the consumer's queue, then in the producer's.
         queue = {"queued.max.messages.kbytes": 16_384}
         self._reader = PartitionReader(config, name, failure=StampError, timeout_s=timeout_s, **queue)
         self._kafka = self._reader.kafka
@@ -118,13 +118,13 @@ class _Relay:
             raise
 
     def open(self) -> None:
-        """Look for the topics, end what a relay of this name has left open, then find out where it stood."""
-        # First: asking for topics reports a broker that is down; a transaction only reports a timeout.
+        """Check the topics, end a predecessor's open transaction, then recover the positions."""
+        # First, because a metadata request reports a broker that is down; a transaction only reports a timeout.
         count, other = self._reader.count(self._source), self._reader.count(self._target)
         if other < count:
             raise StampError(
-                f"it has {other} partitions, fewer than the {count} of {self._source}: each is copied to the one with "
-                "its number",
+                f"it has {other} partitions, fewer than the {count} of {self._source}: each partition is copied to "
+                "the one with the same number",
                 topic=self._target,
             )
         self._call("the broker does not open a transaction", self._producer.init_transactions, self._timeout_s)
@@ -133,7 +133,7 @@ class _Relay:
         self._assign()
 
     def run(self, *, until_end: bool, stop: threading.Event, progress: Callable[[int], None]) -> int:
-        """Relay until told to stop."""
+        """Relay until stopped."""
         relayed = failures = 0
         ended: set[int] = set()
         while not stop.is_set() and not (until_end and len(ended) == len(self._states)):
@@ -157,7 +157,7 @@ class _Relay:
         return relayed
 
     def close(self) -> None:
-        """Close both clients. A transaction that cannot be aborted is ended by the next relay, or by the broker."""
+        """Close both clients. The next relay, or the broker, ends a transaction that cannot be aborted."""
         if self._is_open:
             with contextlib.suppress(self._kafka.KafkaException):
                 self._producer.abort_transaction(_ABORT_S)
@@ -165,7 +165,7 @@ class _Relay:
         self._reader.close()
 
     def _recover(self, place: Any) -> _State:
-        """Where a partition stands, by its last frame and by the position that was committed with it."""
+        """A partition's state, from its last frame and the position committed with it."""
         partition = place.partition
         noted = _POSITION.fullmatch(place.metadata or "")
         state = None if noted is None else _State(place.offset, int(noted[1]), int(noted[2]))
@@ -173,17 +173,16 @@ class _Relay:
         if last is not None and last.index is not None:
             if place.offset < 0:
                 raise StampError(
-                    f"{self._target} has records up to index {last.index}, but the offset to continue from "
-                    "is not known",
-                    hint="The group's offsets have expired, or a relay of another name wrote the target: relay into a "
-                    "new topic, or commit the offset for the group",
+                    f"{self._target} has records up to index {last.index}, but the offset to continue from is unknown",
+                    hint="The group's offsets have expired, or a relay with another name wrote the target: relay into "
+                    "a new topic, or commit the offset for the group",
                     topic=self._source,
                     partition=partition,
                 )
             if state is not None and state.index != last.index + 1:
                 raise StampError(
                     f"its last index is {last.index}, but this relay wrote up to {state.index - 1}",
-                    hint="Something else writes to it: the relay needs the topic to itself",
+                    hint="Another program writes to it: the relay requires a topic of its own",
                     topic=self._target,
                     partition=partition,
                 )
@@ -194,7 +193,7 @@ class _Relay:
         return _State(place.offset if place.offset >= 0 else first)
 
     def _last_frame(self, partition: int) -> EntryMetadata | None:
-        """The frame of the last record in a partition of the target that is not a tombstone."""
+        """The frame of the last record in a target partition that is not a tombstone."""
         low, high = self._reader.bounds(self._target, partition)
         step = _FIRST_LOOK_BACK
         while high > low:
@@ -214,7 +213,7 @@ class _Relay:
         if metadata is None or metadata.index is None:
             raise StampError(
                 "its last record has no index",
-                hint="Relay into a separate topic, to which nothing else writes",
+                hint="Relay into a separate topic that nothing else writes to",
                 topic=self._target,
                 partition=partition,
             )
@@ -249,7 +248,7 @@ class _Relay:
                 self._is_open = False
                 break
             except self._kafka.KafkaException as error:
-                # Whether it is committed is unknown until the same call returns.
+                # The commit's outcome is unknown until the same call returns.
                 if not error.args[0].retriable() or attempt == _MOST_FAILURES - 1:
                     raise
 
@@ -276,7 +275,7 @@ class _Relay:
 
     @staticmethod
     def _serve(method: Callable[[float], object], timeout_s: float) -> None:
-        """Wait for deliveries. The client raises fatal errors before it calls back, which then fails in Python."""
+        """Wait for deliveries. The client raises fatal errors before its callback, which then fails in Python."""
         try:
             method(timeout_s)
         except SystemError as error:
@@ -293,21 +292,21 @@ class _Relay:
             self._failed.append((message.partition(), error))
 
     def _give_up_or_abort(self, error: Any, failures: int) -> None:
-        """Abort the transaction so that it can be tried again; or raise what cannot be mended like this."""
+        """Abort the transaction so that it can be retried; or raise an error that a retry cannot fix."""
         cause = error.args[0]
         refused = next(
             (item for item in self._failed if item[1].code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE), None
         )
         if refused is not None:
             raise StampError(
-                f"a record does not fit: {refused[1].str()}",
+                f"a record is too large: {refused[1].str()}",
                 hint="A frame takes up to 28 bytes: raise max.message.bytes of the target and message.max.bytes",
                 topic=self._target,
                 partition=refused[0],
             ) from error
         if cause.fatal() or failures >= _MOST_FAILURES or self._is_fenced(cause):
             raise self._failure("the relay failed", error, self._source) from error
-        _log.warning("relay from %s to %s: %s; trying again", self._source, self._target, cause.str())
+        _log.warning("relay from %s to %s: %s; retrying", self._source, self._target, cause.str())
         if self._is_open:
             self._call("the transaction cannot be aborted", self._producer.abort_transaction, self._timeout_s)
             self._is_open = False
@@ -322,15 +321,15 @@ class _Relay:
         if self._is_fenced(error.args[0]):
             return StampError(
                 "another relay of this name has taken over",
-                hint=f"One relay at a time may have the transactional id {self._name}: give others names of their own",
+                hint=f"Only one relay may use the transactional id {self._name} at a time: give others their own ids",
                 topic=topic,
             )
         return StampError(f"{what}: {error.args[0].str()}", topic=topic)
 
     def _is_fenced(self, cause: Any) -> bool:
-        """Whether an error, or that of a record before it, means that there is a newer producer of this name (KIP-360).
+        """Whether an error, or that of an earlier record, reports a newer producer of this name (KIP-360).
 
-        The broker says so by the epoch, the client by a code of its own; which one comes depends on the call.
+        The broker reports it by the epoch, the client by its own code; which one comes depends on the call.
         """
         codes = {cause.code(), *(failed.code() for _, failed in self._failed)}
         error = self._kafka.KafkaError

@@ -1,4 +1,4 @@
-"""Find a record by the timestamp of its frame: a binary search that reads some twenty records of a million."""
+"""Finds a record by its frame's timestamp: a binary search that reads about twenty records of a million."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["offset_at", "search"]
 def offset_at(
     config: Config | str | Path, topic: str, partition: int, timestamp_ms: int, *, timeout_s: float = TIMEOUT_S
 ) -> int:
-    """The first record of a partition that was framed at a time or later. Payloads are not decoded.
+    """The first record of a partition framed at or after a time. Payloads are not decoded.
 
-    The time of frames must not go backwards, as that of ``stamp`` does not; other records are passed over.
+    Frame times must not go backwards, which ``stamp`` guarantees; unframed records are skipped.
 
     Args:
         config: Client configuration: a mapping, or the path of a file.
         topic: A topic with frames.
         partition: The partition.
         timestamp_ms: Time in ms since the epoch.
-        timeout_s: The longest wait for the broker, in seconds.
+        timeout_s: Maximum wait for the broker, in seconds.
 
     Returns:
         Its offset; the partition's end if there is none.
 
     Raises:
         EntryMetadataError: A frame that was read is malformed.
-        StampError: The topic cannot be read.
+        StampError: The topic is unreadable.
 
     Example:
         >>> config = {"bootstrap.servers": "localhost:9092"}
@@ -57,9 +57,9 @@ def search(read: Callable[[int, int], tuple[int, int] | None], low: int, high: i
 
     Args:
         read: Returns offset and time of the first framed record within a range of offsets, or None. Offsets may have
-            gaps: those of transaction marks, and of what compaction took away.
+            gaps, from transaction markers and compaction.
         low: First offset.
-        high: The offset behind the last one.
+        high: The offset after the last one.
         timestamp_ms: The time to find.
 
     Returns:

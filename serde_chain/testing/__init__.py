@@ -1,8 +1,8 @@
-"""Tools for the tests of authors of stages and stores, and of users who test their chains.
+"""Test tools for authors of stages and stores, and for users who test their chains.
 
-A new stage is tested against the whole contract with a few lines; see
-:class:`~serde_chain.testing.serializers.SerializerTests`. It needs pytest and hypothesis, so it is loaded when it
-is asked for: the servers of :mod:`serde_chain.testing.services` need neither.
+:class:`~serde_chain.testing.serializers.SerializerTests` tests a new stage against the whole contract with a few lines.
+It requires pytest and hypothesis, so it is loaded on first use: the servers of :mod:`serde_chain.testing.services`
+require neither.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["SerializerTests"]
 
 
-if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of these
+if not TYPE_CHECKING:  # type checkers would accept any misspelt name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

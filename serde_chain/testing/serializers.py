@@ -1,16 +1,16 @@
 """The conformance suite for stages.
 
-A pair of stages is tested against the whole contract of :mod:`serde_chain.base` with a few lines::
+Tests a pair of stages against the whole contract of :mod:`serde_chain.base` with a few lines::
 
     from hypothesis import strategies as st
     from serde_chain.testing import SerializerTests
 
     class TestReverse(SerializerTests):
-        stage = StagePair(ReverseSerializer, ReverseDeserializer)     # or the name that it is registered under
-        values = st.binary()                                          # what a user may pass
-        detects_truncation = False                                    # a shorter text is a text too
+        stage = StagePair(ReverseSerializer, ReverseDeserializer)     # or the registered name
+        values = st.binary()                                          # values that users may pass
+        detects_truncation = False                                    # a truncated text is still a text
 """
-# ruff: noqa: S101, S301  assert is how pytest checks, and what is unpickled are our own bytes
+# ruff: noqa: S101, S301  pytest checks with assert, and the unpickled bytes are our own
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from serde_chain.record import KEY, VALUE, Header, RecordContext
 
 __all__ = ["SerializerTests"]
 
-# The same examples in every run, so that every failure can be repeated.
+# The same examples in every run, so that every failure is reproducible.
 _SETTINGS: Final = settings(
     max_examples=50,
     deadline=None,
@@ -46,25 +46,25 @@ _SETTINGS: Final = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 _THREADS: Final = 8
-# A store's error becomes a SerializationError when a chain is around the stage.
+# A chain around the stage turns a store's error into a SerializationError.
 _DOCUMENTED: Final = (SerializationError, PayloadStoreError)
 _TOPIC: Final = "conformance"
 
-# A serializer and a deserializer; perhaps foreign callables.
+# A serializer and a deserializer, which may be foreign callables.
 Stages = tuple[Any, Any]
 
 
 class SerializerTests:
-    """Tests that every pair of stages passes; subclass it in a test file.
+    """Tests that every pair of stages must pass; subclass it in a test file.
 
     Attributes:
-        stage: The name under which the pair is registered, or the pair itself.
-        values: Hypothesis strategy for what the serializer takes. None need not be among these: it is tested anyway.
+        stage: The registered name of the pair, or the pair itself.
+        values: Hypothesis strategy for the serializer's input. None need not be included: it is always tested.
         misfits: Values that the serializer must refuse with an EncodeError.
         foreign: Bytes that the deserializer must refuse with a DecodeError.
-        detects_truncation: Whether the deserializer refuses truncated data. Where it cannot (a shorter text is a text
-            too), it must still return a value or a SerializationError.
-        expects_type: Exact type of the values that the deserializer returns; None where they differ.
+        detects_truncation: Whether the deserializer refuses truncated data. If it cannot (a truncated text is still
+            a text), it must return a value or raise a SerializationError.
+        expects_type: Exact type of the deserializer's values; None if they differ.
 
     Example:
         >>> class TestLong(SerializerTests):
@@ -83,7 +83,7 @@ class SerializerTests:
 
     @pytest.fixture
     def config(self) -> Mapping[str, object]:
-        """The configuration of a user; override for stages that need keys."""
+        """A user's configuration; override for stages that need keys."""
         return {}
 
     @pytest.fixture(params=[False, True], ids=[VALUE, KEY])
@@ -100,11 +100,11 @@ class SerializerTests:
         _close(serializer, deserializer)
 
     def equal(self, given_: Any, got: Any) -> bool:
-        """Whether a value came back; override where ``==`` cannot decide it."""
+        """Whether a value was restored; override if ``==`` cannot decide it."""
         return bool(given_ == got)
 
     def from_column(self, value: Any) -> Any:
-        """Values of a column of the batch form, as the stage itself returns them; override where these differ."""
+        """A value of a batch column as the stage itself returns it; override if they differ."""
         return value
 
     def context(self, *, is_key: bool = False) -> RecordContext:
@@ -138,7 +138,7 @@ class SerializerTests:
     # Declarations
 
     def test_it_declares_what_it_is(self, stages: Stages) -> None:
-        """Classes say what they take and give, and their options have names and explanations."""
+        """Classes declare input and output, and their options have names and explanations."""
         if not any(isinstance(stage, Stage) for stage in stages):
             pytest.skip("both are foreign callables, which declare nothing")
         for stage, base in zip(stages, (Serializer, Deserializer), strict=True):
@@ -153,7 +153,7 @@ class SerializerTests:
     def test_an_option_that_it_does_not_have_is_refused(self, config: Mapping[str, object]) -> None:
         """Options of one stage are checked against what it declares."""
         if not isinstance(self.stage, str):
-            pytest.skip("the pair is not registered under a name, by which a configuration gives it options")
+            pytest.skip("the pair has no registered name, by which a configuration gives it options")
         for side in (SERIALIZE, DESERIALIZE):
             item = StageItem(self.stage, {"no.such.option": "1"})
             with pytest.raises(ConfigError, match=r"no\.such\.option"):
@@ -162,7 +162,7 @@ class SerializerTests:
     # Round trips
 
     def test_values_come_back(self, stages: Stages) -> None:
-        """A serialized value is deserialized to the same value."""
+        """Deserializing a serialized value restores it."""
 
         @_SETTINGS
         @given(self.values)
@@ -185,7 +185,7 @@ class SerializerTests:
             assert ctx == self.context(is_key=is_key)
 
     def test_headers_of_others_are_kept(self, stages: Stages) -> None:
-        """Headers that the user or another stage wrote stay, and the list stays the same object."""
+        """Headers written by the user or another stage are kept, and the list stays the same object."""
         serialize, deserialize = stages
         for value in self._examples():
             ctx = self.context()
@@ -195,7 +195,7 @@ class SerializerTests:
             assert ("user", b"header") in list(headers or ())
 
     def test_equal_keys_are_equal_bytes(self, config: Mapping[str, object]) -> None:
-        """Partitions and compaction go by the bytes of keys; a stage that may vary them says so in ``varies``."""
+        """Partitions and compaction depend on the keys' bytes; a stage that may vary them declares it in ``varies``."""
         stages = [self._make(SERIALIZE, config, is_key=True) for _ in range(2)]
         try:
             if isinstance(stages[0], Serializer) and stages[0].varies is not None:
@@ -207,7 +207,7 @@ class SerializerTests:
             _close(*stages)
 
     def test_any_buffer_is_taken(self, stages: Stages) -> None:
-        """Bytes, bytearrays and views are the same to a stage, and are not changed."""
+        """Bytes, bytearrays and views are equivalent for a stage, and are not changed."""
         serialize, deserialize = stages
         takes_bytes = isinstance(serialize, Serializer) and serialize.takes is Data.BYTES
         for value in self._examples():
@@ -222,7 +222,7 @@ class SerializerTests:
                 assert self.equal(value, deserialize(bytes(serialize(kind(value), again)), again))
 
     def test_plain_serializing_is_the_same(self, stages: Stages, is_key: bool) -> None:
-        """Calling the stage returns what ``plain`` returns; where it fails, ``plain`` fails too."""
+        """Calling the stage returns the same as ``plain``; if it fails, ``plain`` fails too."""
         serialize, plain = stages[0], _plain(stages[0])
         varies = isinstance(serialize, Serializer) and serialize.varies is not None
 
@@ -237,11 +237,11 @@ class SerializerTests:
 
         check()
         for misfit in self.misfits:
-            with pytest.raises(Exception):  # noqa: B017, PT011  any error: a chain calls the stage itself then
+            with pytest.raises(Exception):  # noqa: B017, PT011  any error: the chain then calls the stage itself
                 plain(misfit)
 
     def test_plain_deserializing_is_the_same(self, stages: Stages, is_key: bool) -> None:
-        """Calling the stage returns what ``plain`` returns; where it fails, ``plain`` fails too."""
+        """Calling the stage returns the same as ``plain``; if it fails, ``plain`` fails too."""
         plain = _plain(stages[1])
 
         @_SETTINGS
@@ -272,7 +272,7 @@ class SerializerTests:
             return
         try:
             got = plain(data)
-        except Exception:  # noqa: BLE001, which it may also where it cannot tell
+        except Exception:  # noqa: BLE001, allowed too if ``plain`` cannot decide
             return
         # Damaged bytes may be a NaN, which is unequal to itself.
         assert self.equal(expected, got) or repr(expected) == repr(got), f"{expected!r} and {got!r} of {data!r}"
@@ -280,7 +280,7 @@ class SerializerTests:
     # Whole columns
 
     def test_a_batch_is_its_records(self, stages: Stages) -> None:
-        """A batch form returns what calling the stage for each record returns, and null for null."""
+        """A batch form returns the same as calling the stage per record, and null for null."""
         chain, records = _chain_with_form(stages[1]), self._records(stages[0])
         for rows in (records, records[:1], []):
             result = chain.read_batch(_batch([None, *rows, None]))
@@ -288,7 +288,7 @@ class SerializerTests:
             self._assert_rows(result.values, [None, *rows, None], stages[1])
 
     def test_bad_records_of_a_batch_are_null_and_reported(self, stages: Stages) -> None:
-        """Each is an error by its row, and does not keep the others from being read."""
+        """Each is reported with its row, and the other records are still read."""
         chain, good = _chain_with_form(stages[1]), self._records(stages[0])
         if not self.foreign:
             pytest.skip("no bytes are foreign to the stage")
@@ -302,7 +302,7 @@ class SerializerTests:
         self._assert_rows(result.values, [None if record in bad else record for record in rows], stages[1])
 
     def test_the_parts_of_a_batch_are_the_whole(self, stages: Stages) -> None:
-        """In order, none missing and none twice, however small the parts are."""
+        """In order, none missing and none repeated, however small the parts are."""
         chain, rows = _chain_with_form(stages[1]), self._records(stages[0])
         for most_bytes in (1, 100, None):
             parts = list(chain.read_parts(_batch(rows), most_bytes))
@@ -333,7 +333,7 @@ class SerializerTests:
     # Threads, and other processes
 
     def test_threads_share_a_stage(self, stages: Stages) -> None:
-        """One pair serves several threads at once."""
+        """One pair serves several threads concurrently."""
         values = self._examples()
         start = threading.Barrier(_THREADS)
 
@@ -357,7 +357,7 @@ class SerializerTests:
             _close(serialize, deserialize)
 
     def test_it_can_be_closed_again(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Closing twice is closing once."""
+        """Closing again has no effect."""
         stages = [self._make(side, config, is_key=is_key) for side in (SERIALIZE, DESERIALIZE)]
         closed = [stage for stage in stages if isinstance(stage, SupportsClose)]
         if not closed:
@@ -369,24 +369,24 @@ class SerializerTests:
     # Bad input
 
     def test_values_that_do_not_fit_are_refused(self, stages: Stages) -> None:
-        """The error names what is wrong; nothing is converted in silence."""
+        """The error names the fault; nothing is converted silently."""
         if not self.misfits:
-            pytest.skip("no `misfits` are named: values that the serializer must refuse")
+            pytest.skip("`misfits`, the values that the serializer must refuse, is empty")
         for misfit in self.misfits:
             with pytest.raises(EncodeError) as caught:
                 stages[0](misfit, self.context())
             assert str(caught.value)
 
     def test_foreign_bytes_are_refused(self, stages: Stages) -> None:
-        """Bytes of another program are an error, not a value."""
+        """Bytes of another program raise an error."""
         if not self.foreign:
-            pytest.skip("no `foreign` bytes are named: what the deserializer must refuse")
+            pytest.skip("`foreign`, the bytes that the deserializer must refuse, is empty")
         for data in self.foreign:
             with pytest.raises(DecodeError):
                 stages[1](data, self.context())
 
     def test_what_is_cut_off_is_refused(self, stages: Stages) -> None:
-        """Every cut raises a DecodeError, where the format allows detecting it."""
+        """Truncation at any byte raises a DecodeError, if the format can detect it."""
         serialize, deserialize = stages
         for value in self._examples():
             ctx = self.context()
@@ -432,14 +432,14 @@ class _Record(NamedTuple):
 
 
 def _chain_with_form(stage: Any) -> DeserializerChain:
-    """A chain of one stage, which has a batch form."""
+    """A chain of one stage that has a batch form."""
     if find_form(stage) is None:
         pytest.skip("the stage has no batch form: batches are read record by record")
     pytest.importorskip("pyarrow", reason="batches need the extra arrow")
     try:
         declared_type(stage)
     except ConfigError as error:
-        pytest.skip(f"the values have no Arrow type, as the stage is configured: {error}")
+        pytest.skip(f"as configured, the stage's values have no Arrow type: {error}")
     return DeserializerChain([stage])
 
 
@@ -454,7 +454,7 @@ def _batch(records: Sequence[_Record | None]) -> Batch:
 def _plain(stage: Any) -> Callable[[Any], Any]:
     plain = stage.plain if isinstance(stage, SupportsPlainCalls) else None
     if plain is None:
-        pytest.skip("the stage has no plain calls: it needs the record, as it is configured")
+        pytest.skip("the stage has no plain calls: as configured, it needs the record")
     return plain
 
 
@@ -462,9 +462,9 @@ def _tolerate(deserialize: Callable[..., Any], data: bytes, ctx: RecordContext) 
     try:
         deserialize(data, ctx)
     except _DOCUMENTED as error:
-        assert str(error)  # noqa: PT017, whatever else is raised fails the test by itself
+        assert str(error)  # noqa: PT017, any other exception fails the test by itself
 
 
 def _some(size: int) -> list[int]:
-    """Lengths shorter than a size: all of them for small ones."""
+    """Lengths below a size: all of them for small sizes."""
     return list(range(size)) if size <= 64 else [*range(32), *range(32, size, size // 32), size - 1]

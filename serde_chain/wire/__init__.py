@@ -1,1 +1,1 @@
-"""Wire formats: bytes to values and back, without I/O and without third-party packages."""
+"""Wire formats: conversions between bytes and values, without I/O and third-party packages."""

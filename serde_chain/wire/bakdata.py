@@ -8,8 +8,8 @@ bakdata-headers    the payload, and the header                    the URI in UTF
                    ``__large.message.backed.value``: ``00``       ``__large.message.backed.value``: ``01``
 =================  =============================================  =============================================
 
-Keys have ``__large.message.backed.key``. An offloaded payload may be compressed, which one header says for key and
-value both. It had two dots in its name up to release 3.2.1 and has one from 4.0.0 on; both are written. Objects lie
+Keys use ``__large.message.backed.key``. An offloaded payload may be compressed; one header names the compression for
+key and value. Its name had two dots up to release 3.2.1 and has one since 4.0.0; both are written. Objects are stored
 under ``<topic>/values/<id>`` and ``<topic>/keys/<id>``.
 """
 
@@ -36,7 +36,7 @@ _BACKED: Final = b"\x01"
 
 
 class _Bakdata(ReferenceFormat):
-    """Ids and compression, which both formats share."""
+    """Ids and compression, shared by both formats."""
 
     offloads_at_threshold = True
     compresses = True
@@ -47,7 +47,7 @@ class _Bakdata(ReferenceFormat):
         return f"{'keys' if is_key else 'values'}/{name}"
 
     def headers(self, *, is_key: bool) -> Collection[str]:
-        # The value, which is read after the key, may need the header too.
+        # The value is read after the key and may need the header too.
         return () if is_key else COMPRESSION_HEADERS
 
 
@@ -109,8 +109,8 @@ def _write_compression(reference: Reference, ctx: Context | None) -> None:
         other = get_header(ctx, name)
         if other is not None and other != number:
             raise EncodeError(
-                f"the header {name} is there already and says something else",
-                hint="One header stands for key and value: give both the same large.message.compression",
+                f"the header {name} already exists with another value",
+                hint="Key and value share this header: give both the same large.message.compression",
             )
         if reference.compression is not None:
             set_header(ctx, name, number)

@@ -9,8 +9,8 @@ bytes  content
 rest   the payload, untouched
 =====  ==========================================================================================
 
-The index of a batch is that of its last message. Reading is stricter than Pulsar's: a size beyond the data, a negative
-one, and metadata that does not end where the size says are errors. Nothing here looks at the payload.
+The index of a batch is that of its last message. Reading is stricter than Pulsar's: a size that is negative or exceeds
+the data, and metadata that does not end at its size are errors. This module never inspects the payload.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _VERSION: Final = 0x0E02
 _TIMESTAMP: Final = 0x08  # tags: field number and wire type 0 (varint)
 _INDEX: Final = 0x10
 _HEAD: Final = struct.Struct(">Hi")
-# Head, tag and 6 bytes of a timestamp, tag and 5 bytes of an index: what nearly all frames begin with.
+# Head, tag and 6 bytes of a timestamp, tag and 5 bytes of an index: the start of nearly all frames.
 _USUAL: Final = struct.Struct(">Hi13B")
 # Sums of the continuation bits (128) of varints of 1 to 6 bytes.
 _MARKS: Final = tuple(sum(128 << 7 * at for at in range(size)) for size in range(6))
@@ -43,7 +43,7 @@ class EntryMetadata(NamedTuple):
     """The metadata of a frame.
 
     Attributes:
-        broker_timestamp: Time at which the record was framed, in ms since the epoch; None if the frame has none.
+        broker_timestamp: Time of framing in ms since the epoch; None if the frame has none.
         index: Position of the record in its partition, without gaps, from 0; None if the frame has none.
 
     Example:
@@ -56,7 +56,7 @@ class EntryMetadata(NamedTuple):
 
 
 class EntryMetadataError(DecodeError, ValueError):
-    """A frame is cut off or malformed."""
+    """A frame is truncated or malformed."""
 
 
 def frame(payload: Buffer, *, broker_timestamp: int | None = None, index: int | None = None) -> bytes:
@@ -71,7 +71,7 @@ def frame(payload: Buffer, *, broker_timestamp: int | None = None, index: int | 
         A new bytes object, at most 28 bytes longer than the payload.
 
     Raises:
-        ValueError: A number is negative or does not fit into 64 bits.
+        ValueError: A number is negative or exceeds 64 bits.
 
     Example:
         >>> frame(b"payload", broker_timestamp=1_700_000_000_123, index=127).hex(" ", 2)[:20]
@@ -84,16 +84,16 @@ def frame(payload: Buffer, *, broker_timestamp: int | None = None, index: int | 
 
 
 def peek(data: Buffer) -> EntryMetadata | None:
-    """Read the metadata; the time it takes does not depend on the payload.
+    """Read the metadata, in a time independent of the payload.
 
     Args:
-        data: A record's value as it lies in the topic.
+        data: A record's value as stored in the topic.
 
     Returns:
         The metadata; None if the data does not begin with ``0E 02``.
 
     Raises:
-        EntryMetadataError: It does, and the frame is cut off or malformed.
+        EntryMetadataError: The data begins with ``0E 02``, but the frame is truncated or malformed.
 
     Example:
         >>> peek(frame(b"payload", index=41)).index
@@ -103,7 +103,7 @@ def peek(data: Buffer) -> EntryMetadata | None:
         version, size, tag, a, b, c, d, e, f, tag2, g, h, i, j, k = _USUAL.unpack_from(data)
     except struct.error:  # shorter
         return _peek_any(data)
-    # Varints of 6 bytes are the milliseconds from 1971 to 2109. Byte by byte in a loop would take four times as long.
+    # Varints of 6 bytes are the milliseconds from 1971 to 2109. A loop over the bytes would take four times as long.
     if version == _VERSION and tag == _TIMESTAMP and f < 128 <= a & b & c & d & e:
         timestamp = a + 128 * (b + 128 * (c + 128 * (d + 128 * (e + 128 * f)))) - _MARKS[5]
         if size == 7:
@@ -125,16 +125,16 @@ def peek(data: Buffer) -> EntryMetadata | None:
 
 
 def strip(data: Buffer) -> memoryview:
-    """The payload behind the metadata, which is skipped and not read.
+    """The payload after the metadata, which is skipped unread.
 
     Args:
-        data: A record's value as it lies in the topic.
+        data: A record's value as stored in the topic.
 
     Returns:
-        A view of the payload, not a copy; of all the data if it does not begin with ``0E 02``.
+        A view of the payload, not a copy; a view of all data if it does not begin with ``0E 02``.
 
     Raises:
-        EntryMetadataError: It does, and the frame is cut off or its size is impossible.
+        EntryMetadataError: The data begins with ``0E 02``, but the frame is truncated or its size is impossible.
 
     Example:
         >>> bytes(strip(frame(b"payload", index=41)))
@@ -144,15 +144,15 @@ def strip(data: Buffer) -> memoryview:
 
 
 def _payload_start(data: Buffer) -> int:
-    """Where the payload begins: 0 if there is no frame."""
+    """Start of the payload: 0 if the data has no frame."""
     if data[:2] != MAGIC:
         return 0
     if len(data) < _HEAD.size:
-        raise EntryMetadataError(f"the entry metadata is cut off after {len(data)} bytes")
+        raise EntryMetadataError(f"the entry metadata is truncated after {len(data)} bytes")
     _, size = _HEAD.unpack_from(data)
     if not 0 <= size <= len(data) - _HEAD.size:
         raise EntryMetadataError(
-            f"the entry metadata has a size of {size} bytes, and {len(data) - _HEAD.size} bytes follow"
+            f"the entry metadata has a size of {size} bytes, but {len(data) - _HEAD.size} bytes follow"
         )
     return _HEAD.size + int(size)
 
@@ -163,7 +163,7 @@ def _peek_any(data: Buffer) -> EntryMetadata | None:
 
 
 def _read_fields(fields: bytes) -> EntryMetadata:
-    """Read the protobuf message: unknown fields are passed over, the last of several wins."""
+    """Read the protobuf message: unknown fields are skipped; the last of repeated fields counts."""
     numbers: dict[int, int] = {}
     at = 0
     while at < len(fields):
@@ -179,22 +179,22 @@ def _read_fields(fields: bytes) -> EntryMetadata:
         elif kind in {1, 5}:
             at += 8 if kind == 1 else 4
         else:
-            raise EntryMetadataError(f"the entry metadata has a field of the wire type {kind}")
+            raise EntryMetadataError(f"the entry metadata has a field with the wire type {kind}")
     if at > len(fields):
-        raise EntryMetadataError("a field of the entry metadata is cut off")
+        raise EntryMetadataError("a field of the entry metadata is truncated")
     return EntryMetadata(numbers.get(_TIMESTAMP), numbers.get(_INDEX))
 
 
 def _varint(fields: bytes, at: int) -> tuple[int, int]:
-    """Read a varint of 64 bits at most; returns it and where it ends."""
+    """Read a varint of at most 64 bits; returns the number and its end."""
     with contextlib.suppress(ValueError):
         value, end = varint.read(fields, at)
         if value <= _LARGEST:
             return value, end
-    raise EntryMetadataError("a number of the entry metadata is cut off, or has more than 64 bits")
+    raise EntryMetadataError("a number of the entry metadata is truncated, or has more than 64 bits")
 
 
 def _field(tag: int, value: int) -> bytes:
     if not 0 <= value <= _LARGEST:
-        raise ValueError(f"{value} does not fit into 64 bits without sign")
+        raise ValueError(f"{value} does not fit into 64 unsigned bits")
     return bytes((tag,)) + varint.encode(value)

@@ -1,9 +1,9 @@
-"""hop's large messages (SCiMMA Hopskotch): a placeholder whose record lies on an offload server.
+"""hop's large messages (SCiMMA Hopskotch): a placeholder whose record is stored on an offload server.
 
-Every record has the headers ``_id`` (16 bytes of a UUID), ``_sender`` (user name, where there is one), ``_test``
-(``true``, of test messages only) and ``_format`` (what the value is: ``json``, ``avro``, ``blob``, …), written behind
-the user's own. A placeholder has the value ``{"url": "<endpoint>/msg/<uuid>"}``, the key of the record, and only those
-headers, its ``_id`` a new one and its ``_format`` ``external``. hop-client refuses a placeholder with any other field.
+Every record has the headers ``_id`` (16 bytes of a UUID), ``_sender`` (user name, if known), ``_test`` (``true``, in
+test messages only) and ``_format`` (the kind of value: ``json``, ``avro``, ``blob``, …), written after the user's own
+headers. A placeholder has the value ``{"url": "<endpoint>/msg/<uuid>"}``, the record's key and only those headers, with
+a new ``_id`` and ``_format`` = ``external``. hop-client refuses a placeholder with any other field.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _HopFormat(ReferenceFormat):
     whole_record = True
 
     def headers(self, *, is_key: bool) -> Collection[str]:
-        """None of these is for transport only, but ``_format`` marks a placeholder."""
+        """``_format``, which marks a placeholder; none of the headers is for transport only."""
         return () if is_key else (FORMAT_HEADER,)
 
     def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None, is_key: bool) -> None:
@@ -57,7 +57,7 @@ class _HopFormat(ReferenceFormat):
             raise ValueError("the placeholder is not JSON") from error
         url = placeholder.get("url") if isinstance(placeholder, dict) else None
         if not isinstance(url, str):
-            raise ValueError('the placeholder is not of the form {"url": "…"}')
+            raise ValueError('the placeholder does not have the form {"url": "…"}')
         return Reference(url, whole_record=True)
 
     def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
@@ -70,7 +70,7 @@ class _HopFormat(ReferenceFormat):
 
 
 def _put(ctx: Context | None, content: bytes, sender: str | None, *, keep: bool) -> None:
-    """Write hop's own headers, behind those of the user if these are kept."""
+    """Write hop's own headers, after the user's headers if these are kept."""
     headers = require_headers(ctx)
     is_test = any(name == _TEST for name, _ in _pairs(headers))
     own: list[Header] = [(_ID, uuid.uuid4().bytes)]
@@ -88,7 +88,7 @@ def _put(ctx: Context | None, content: bytes, sender: str | None, *, keep: bool)
 
 
 def _named_format(ctx: Context | None) -> bytes | None:
-    """The first such header, as in hop-client; elsewhere in Kafka, the last of a name counts."""
+    """The first such header, as in hop-client; elsewhere in Kafka, the last header of a name counts."""
     headers = ctx.headers if ctx is not None else None
     named = next((value for name, value in _pairs(headers or []) if name == FORMAT_HEADER), None)
     return named.encode() if isinstance(named, str) else named

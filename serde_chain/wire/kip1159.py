@@ -1,9 +1,9 @@
 """KIP-1159's large-message format.
 
-A placeholder is the UTF-8 text of the reference, marked by the header ``large-message: true``. Two headers that a plain
-KIP reader ignores carry the values that are verified on reading: ``large-message-size`` (decimal, in bytes) and
-``large-message-digest`` (``sha256:`` and 64 hexadecimal digits). Key chains use names of their own
-(``large-message-key``, …), which the KIP leaves open: a marker that key and value share would mark both.
+A placeholder is the UTF-8 text of the reference, marked by the header ``large-message: true``. Two headers, ignored by
+plain KIP readers, carry the values to verify on reading: ``large-message-size`` (decimal, in bytes) and
+``large-message-digest`` (``sha256:`` and 64 hexadecimal digits). Key chains use separate names (``large-message-key``,
+…), which the KIP leaves open: a marker shared by key and value would mark both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Kip1159Format(ReferenceFormat):
 
     def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
         if ctx is not None and ctx.headers and get_header(ctx, KEY_MARKER if is_key else MARKER) is not None:
-            # The caller's list has been used for a large message before.
+            # The caller's list was used for an earlier large message.
             remove_headers(ctx, self.headers(is_key=is_key))
         return data
 

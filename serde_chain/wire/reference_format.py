@@ -1,6 +1,6 @@
-"""Formats of large messages: how a reference and its marker stand in a record.
+"""Formats of large messages: references and their markers in records.
 
-The ``large-message`` stage knows formats by this protocol only. A new one is a file beside this one and a row in
+The ``large-message`` stage knows formats only by this protocol. A new format is a file beside this one and a row in
 :mod:`serde_chain.catalogue`.
 """
 
@@ -18,17 +18,17 @@ __all__ = ["Reference", "ReferenceFormat"]
 
 
 class ReferenceFormat(Protocol):
-    """How one format writes and reads placeholders. Implementations derive from it and keep no state.
+    """Writes and reads the placeholders of one format. Implementations derive from it and are stateless.
 
     Attributes:
-        in_band: Whether the mark is in the data. Where no format's is, records without headers need no look.
-        whole_record: Whether the store gets headers and key as well, and the placeholder headers of its own. Such a
-            format is for values only, and needs a store with :class:`~payload_stores.SupportsRecords`.
-        offloads_at_threshold: Whether payloads of just the threshold's size are offloaded already.
-        marks_inline: Whether :meth:`prepare` or :meth:`write_inline` does something with records without headers.
-        inline_overhead: What :meth:`write_inline` adds to a payload, in bytes.
-        compresses: Whether ``large.message.compression`` is for this format.
-        id_strategies: The values that ``large.message.id`` may have.
+        in_band: Whether the mark is in the data. If no format's is, records without headers need no inspection.
+        whole_record: Whether the store gets headers and key too, and the placeholder gets its own headers. Such a
+            format is for values only, and requires a store with :class:`~payload_stores.SupportsRecords`.
+        offloads_at_threshold: Whether payloads of exactly the threshold's size are offloaded.
+        marks_inline: Whether :meth:`prepare` or :meth:`write_inline` affects records without headers.
+        inline_overhead: Bytes that :meth:`write_inline` adds to a payload.
+        compresses: Whether the format supports ``large.message.compression``.
+        id_strategies: The supported values of ``large.message.id``.
     """
 
     in_band: bool = False
@@ -40,64 +40,64 @@ class ReferenceFormat(Protocol):
     id_strategies: Collection[str] = ID_STRATEGIES
 
     def object_id(self, data: Buffer, strategy: str, digest: str, *, is_key: bool) -> str | None:
-        """The id of a payload, a relative path, where the format makes it; None leaves it to the store.
+        """The format's own id for a payload, a relative path; None leaves it to the store.
 
         Args:
-            data: What is stored.
+            data: The stored bytes.
             strategy: One of ``id_strategies``.
-            digest: Of the data, ``sha256:<hex>``; ``murmur3:<hex>`` where that is the strategy.
-            is_key: Whether it is a record's key.
+            digest: Digest of the data, ``sha256:<hex>``; with the strategy ``murmur3``, ``murmur3:<hex>``.
+            is_key: Whether the payload is a record's key.
         """
         return None
 
     def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None, is_key: bool) -> None:
-        """Add the headers that all records of this format have, before their size is computed.
+        """Add the headers common to all records of this format, before their size is computed.
 
         Args:
             ctx: The record.
-            content: The format of what the stage before returns, its ``message_format``; None if it declares none.
-            sender: The user as whom the store publishes.
-            is_key: Whether the record's key is about to be written.
+            content: The preceding stage's ``message_format``; None if it declares none.
+            sender: The user that the store publishes as.
+            is_key: Whether the record's key is being written.
 
         Raises:
-            EncodeError: The record has nowhere to put headers.
+            EncodeError: The record cannot carry headers.
         """
         return
 
     def headers(self, *, is_key: bool) -> Collection[str]:
-        """Names of the headers that the format adds, to be removed from what a reader sees."""
+        """Names of the format's headers, which are removed from the record for readers."""
 
     def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
-        """Mark a payload that stays in the record; most formats return it as it is."""
+        """Mark a payload that stays in the record; most formats return it unchanged."""
         return data
 
     def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
-        """Make the placeholder of a payload, and add the headers that go with it.
+        """Make the placeholder of a payload, and add its headers.
 
-        Where the store has the whole record, its headers are replaced.
+        If the store has the whole record, its headers are replaced.
 
         Raises:
-            EncodeError: The record has nowhere to put headers.
+            EncodeError: The record cannot carry headers.
         """
 
     def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
         """Read a record's field.
 
         Returns:
-            The reference of a placeholder; the payload of a field that is marked as inline; None if the field bears no
-            mark of this format.
+            The reference of a placeholder; the payload of a field marked as inline; None if the field has no mark of
+            this format.
 
         Raises:
-            ValueError: It bears the format's mark and is malformed, or of an unknown version.
+            ValueError: The field has the format's mark but is malformed, or has an unknown version.
         """
 
     def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
-        """The header by which a record says that its field is a placeholder of this format; None if none says so."""
+        """The header that marks a record's field as a placeholder of this format; None if there is none."""
         return None
 
     def content(self, ctx: Context | None) -> str | None:
-        """Kind of a record's value, by the headers of this format.
+        """The kind of a record's value, by the headers of this format.
 
-        Such as ``json`` and ``avro``; ``blob`` is what needs the writer's own chain; None where the headers do not say.
+        For example ``json`` and ``avro``; ``blob`` requires the writer's own chain; None if the headers do not say.
         """
         return None

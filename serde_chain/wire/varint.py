@@ -1,6 +1,6 @@
-"""Varints: seven bits a byte, the lowest first, the highest bit set where more follow.
+"""Varints: seven bits per byte, lowest first; the highest bit is set if more follow.
 
-Those of Protobuf, Avro (with a sign, in zigzag) and Snappy are the same ("Protocol Buffers: Encoding", "Base 128
+Protobuf, Avro (signed, in zigzag) and Snappy use the same ("Protocol Buffers: Encoding", "Base 128
 Varints").
 """
 
@@ -12,7 +12,7 @@ __all__ = ["encode", "from_zigzag", "read", "to_zigzag"]
 
 
 def encode(number: int) -> bytes:
-    """The bytes of a number, which is not negative."""
+    """The bytes of a nonnegative number."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -25,15 +25,15 @@ def read(data: Buffer, at: int = 0, most_bytes: int = 10) -> tuple[int, int]:
     r"""Read a number.
 
     Args:
-        data: The bytes in which it is.
-        at: Where it begins.
-        most_bytes: How many bytes it may have.
+        data: The bytes.
+        at: Start of the number.
+        most_bytes: Maximum length in bytes.
 
     Returns:
-        The number, and where it ends.
+        The number, and its end.
 
     Raises:
-        ValueError: It is cut off, or longer.
+        ValueError: The number is truncated, or longer.
 
     Example:
         >>> read(b"\xac\x02")
@@ -46,14 +46,14 @@ def read(data: Buffer, at: int = 0, most_bytes: int = 10) -> tuple[int, int]:
             return number | byte << shift, position + 1
         number |= (byte & 0x7F) << shift
         shift += 7
-    raise ValueError(f"a number is cut off, or has more than {most_bytes} bytes")
+    raise ValueError(f"a number is truncated, or has more than {most_bytes} bytes")
 
 
 def from_zigzag(number: int) -> int:
-    """The number with a sign that a number without one stands for: 0, -1, 1, -2, …."""
+    """The signed number for an unsigned one: 0, -1, 1, -2, …."""
     return (number >> 1) ^ -(number & 1)
 
 
 def to_zigzag(number: int) -> int:
-    """The number without a sign that stands for one of 64 bits with a sign."""
+    """The unsigned number for a signed one of 64 bits."""
     return (number << 1) ^ (number >> 63)

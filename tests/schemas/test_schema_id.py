@@ -31,8 +31,8 @@ def test_both_kinds_are_read(kind: type) -> None:
     [
         (b"", "begins with nothing"),
         (b"\x02abcdefgh", "begins with 02"),
-        (b"\x00\x00\x00\x00", "cut off after 4 bytes"),
-        (b"\x01" + bytes(15), "cut off after 16 bytes"),
+        (b"\x00\x00\x00\x00", "truncated after 4 bytes"),
+        (b"\x01" + bytes(15), "truncated after 16 bytes"),
     ],
 )
 def test_other_bytes_are_refused(data: bytes, message: str) -> None:

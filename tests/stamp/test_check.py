@@ -45,8 +45,8 @@ def test_findings(values: list[bytes | None], findings: list[Finding]) -> None:
 @pytest.mark.parametrize(
     ("finding", "text"),
     [
-        (Finding(GAP, 2, 7, 4, 6), "partition 2, offset 7: the index is 6, 4 was due"),
-        (Finding(REPEAT, 2, 7, 4, 3), "partition 2, offset 7: the index 3 is a repeat, 4 was due"),
+        (Finding(GAP, 2, 7, 4, 6), "partition 2, offset 7: the index is 6, expected 4"),
+        (Finding(REPEAT, 2, 7, 4, 3), "partition 2, offset 7: the index 3 is a repeat, expected 4"),
         (Finding(TIME, 2, 7, 5, 4), "partition 2, offset 7: the time is 4 ms, after 5 ms"),
         (Finding(UNFRAMED, 2, 7), "partition 2, offset 7: the record has no entry metadata"),
         (Finding(MALFORMED, 2, 7), "partition 2, offset 7: the entry metadata is malformed"),

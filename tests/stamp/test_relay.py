@@ -187,7 +187,7 @@ class TestWhatIsRefused:
         source, target = new_topic(), new_topic()
         fill(source, [{"value": b"1"}])
         stamp(config, source, target, until_end=True)
-        with pytest.raises(StampError, match="up to index 0, but the offset to continue from is not known"):
+        with pytest.raises(StampError, match="up to index 0, but the offset to continue from is unknown"):
             stamp(config, source, target, until_end=True, transactional_id=f"other-{source}")
 
     def test_an_index_of_another_writer(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
@@ -211,7 +211,7 @@ class TestWhatIsRefused:
     def test_a_record_that_does_not_fit(self, config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
         source, target = new_topic(), new_topic(1, {"max.message.bytes": "2000"})
         fill(source, [{"value": b"small"}, {"value": os.urandom(3000)}])
-        with pytest.raises(StampError, match="a record does not fit"):
+        with pytest.raises(StampError, match="a record is too large"):
             stamp(config, source, target, until_end=True)
         assert read(config, target) == []
 
@@ -261,7 +261,7 @@ def test_the_command(config: dict[str, Any], new_topic: NewTopic, fill: Fill, tm
     checked = run("--config", file, "--check", target, "--json")
     assert checked.returncode == 1
     assert json.loads(checked.stdout)["counts"] == {"gap": 1, "unframed": 1}
-    assert "the index is 12, 10 was due" in run("--config", file, "--check", target).stdout
+    assert "the index is 12, expected 10" in run("--config", file, "--check", target).stdout
     for wrong in (("--from", source), ("--check", target, "--to", target), ()):
         assert run("--config", file, *wrong).returncode == 2
 

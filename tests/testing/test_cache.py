@@ -76,5 +76,5 @@ cached("one", fill, what="one")
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SERDE_CHAIN_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ServiceError, match="set SERDE_CHAIN_CACHE to a folder that can be written"):
+    with pytest.raises(ServiceError, match="set SERDE_CHAIN_CACHE to a writable folder"):
         cached("one", lambda _: None, what="one")

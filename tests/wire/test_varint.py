@@ -30,7 +30,7 @@ def test_zigzag(number: int, unsigned: int) -> None:
     [(b"", 10), (b"\x80", 10), (b"\xff" * 11, 10), (b"\x80\x80\x01", 2), (b"\x80" * 10 + b"\x01", 10)],
 )
 def test_what_is_cut_off_or_too_long(data: bytes, most_bytes: int) -> None:
-    with pytest.raises(ValueError, match="cut off, or has more than"):
+    with pytest.raises(ValueError, match="truncated, or has more than"):
         varint.read(data, 0, most_bytes)
 
 

@@ -1,16 +1,16 @@
 """Real servers for tests and the demo: Kafka, a schema registry, S3, hop's offload API, Spark.
 
-Nothing has to be installed or running beforehand but Python and a Java runtime; what is needed is
-fetched once into a cache folder, see `cache`. Everything listens on 127.0.0.1 and free ports, is a
-context manager, and ends with the process that started it, however that ends.
+The only prerequisites are Python and a Java runtime; everything else is fetched once into a cache folder, see `cache`.
+Each server listens on 127.0.0.1 and free ports, is a context manager, and ends with the process that started it, even
+if that is killed.
 
     from serde_chain.testing.services import KafkaBroker
 
     with KafkaBroker() as broker:
         broker.create_topic("alerts")
 
-Install with ``pip install 'serde-chain[services]'``. The names are loaded when they are first used,
-so that a test with a broker does not load Spark.
+Install with ``pip install 'serde-chain[services]'``. Names are loaded on first use, so that a test with a broker does
+not load Spark.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""A folder outside any project for what is fetched or built once: jars, archives, programs."""
+"""A cache folder outside any project for files fetched or built once: jars, archives, programs."""
 
 import fcntl
 import os
@@ -19,22 +19,22 @@ def cache_folder() -> Path:
 
 
 def cached(name: str, fill: Callable[[Path], None], *, what: str) -> Path:
-    """A folder of the cache, filled the first time it is asked for.
+    """A folder of the cache, filled on first use.
 
-    It appears under its name only when it is complete, so an interrupted fetch leaves nothing that
-    looks whole; of several processes that ask at once, one fills it and the others wait.
+    It appears under its name only when complete, so an interrupted fetch leaves nothing that looks complete. Of several
+    concurrent processes, one fills it and the others wait.
 
     Args:
-        name: The folder's name. It carries the version of its contents, since a folder that is
-            there is never filled again.
-        fill: Called with an empty folder to put the contents into.
-        what: What is being fetched, for the line of progress on stderr.
+        name: The folder's name. It includes the version of the contents, since an existing folder is never
+            filled again.
+        fill: Fills an empty folder.
+        what: The contents, for the progress line on stderr.
 
     Returns:
         The complete folder.
 
     Raises:
-        ServiceError: The cache folder cannot be written. What `fill` raises is passed on.
+        ServiceError: The cache folder is not writable. Errors of `fill` are passed on.
     """
     folder = cache_folder() / name
     if folder.is_dir():
@@ -47,7 +47,7 @@ def cached(name: str, fill: Callable[[Path], None], *, what: str) -> Path:
 
 def _fill(folder: Path, fill: Callable[[Path], None], what: str) -> None:
     partial = folder.with_name(folder.name + ".partial")
-    # The lock is held, so this can only be what an interrupted process left.
+    # The lock is held, so only an interrupted process can have left this.
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     started = time.monotonic()
@@ -68,7 +68,7 @@ def _locked(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
     except OSError as error:
-        message = f"cannot write to the cache: {error}; set SERDE_CHAIN_CACHE to a folder that can be written"
+        message = f"cannot write to the cache: {error}; set SERDE_CHAIN_CACHE to a writable folder"
         raise ServiceError(message) from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)

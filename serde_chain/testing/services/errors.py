@@ -1,18 +1,18 @@
 """Errors of fetching and starting real servers.
 
 ServiceError
-├── ServiceMissingError     something has to be installed first: Java, Go, a Python package
+├── ServiceMissingError     a prerequisite is not installed: Java, Go, a Python package
 ├── ServiceDownloadError    jars or programs could not be fetched or built
 └── ServiceStartError       a server ended, or was not ready in time
 """
 
 
 class ServiceError(Exception):
-    """A server for tests or the demo is not available; the message says what to do."""
+    """A server for tests or the demo is not available; the message says how to fix it."""
 
 
 class ServiceMissingError(ServiceError):
-    """Something that has to be installed first is not there."""
+    """A prerequisite is not installed."""
 
 
 class ServiceDownloadError(ServiceError):
@@ -20,4 +20,4 @@ class ServiceDownloadError(ServiceError):
 
 
 class ServiceStartError(ServiceError):
-    """A server ended at its start, or was not ready before its deadline."""
+    """A server ended during startup, or was not ready before its deadline."""

@@ -1,6 +1,6 @@
-"""Fetches jars with Ivy, which pyspark ships, so that neither Maven nor an installer is needed.
+"""Fetches jars with the Ivy in pyspark, so that neither Maven nor an installer is needed.
 
-What was fetched is compared with the checksums in ``jars.sha256``, since it is run.
+The jars are compared with the checksums in ``jars.sha256`` before they are run.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from serde_chain.testing.services.tool import run_tool
 _DOWNLOAD_SECONDS = 900
 _HERE = files("serde_chain.testing.services")
 _CHECKSUMS = _HERE / "jars.sha256"
-# A version of each line of pyspark, for the checksums of its jars.
+# A version of each minor release of pyspark, for the checksums of its jars.
 _SPARK_VERSIONS = ("4.0.0", "4.1.0", "4.2.0", "4.3.0")
 _WHAT = {
     "kafka": "the Kafka broker (45 MB)",
@@ -28,20 +28,20 @@ _WHAT = {
 
 
 def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
-    """The folder with the jars of one part, fetched the first time.
+    """The folder with the jars of one part, fetched on first use.
 
     Args:
         part: ``kafka``, ``registry`` or ``spark``: a configuration of ``ivy.xml``.
-        finish: What to do to the folder, once, after its contents were fetched.
+        finish: Processes the folder, once, after the fetch.
 
     Raises:
         ServiceMissingError: pyspark or Java is not installed.
-        MissingDependencyError: No connector has been tried with the version of pyspark.
-        ServiceDownloadError: The jars could not be fetched, or are not the expected ones.
+        MissingDependencyError: No connector was tested with this version of pyspark.
+        ServiceDownloadError: The jars could not be fetched, or differ from the expected ones.
     """
     spark_version, ivy = _pyspark()
     module, sums = _module(spark_version if part == "spark" else None), _CHECKSUMS.read_text()
-    # Named after what is fetched: another version, in this project or of pyspark, is another folder.
+    # Named after its contents: another version, of this project or of pyspark, gets another folder.
     digest = hashlib.sha256((module + sums).encode()).hexdigest()[:12]
 
     def fill(folder: Path) -> None:
@@ -55,7 +55,7 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
 
 
 def _module(spark_version: str | None) -> str:
-    """Instructions to Ivy; only the part ``spark`` needs the version of pyspark."""
+    """Instructions for Ivy; only the part ``spark`` depends on the version of pyspark."""
     text = (_HERE / "ivy.xml").read_text()
     if spark_version is None:
         return text
@@ -69,19 +69,19 @@ def _check(folder: Path, sums: Mapping[str, str]) -> None:
     """Compare the files in a folder with their checksums.
 
     Args:
-        folder: Where they are.
+        folder: The folder.
         sums: SHA-256 in hexadecimal digits, by the file's name.
 
     Raises:
-        ServiceDownloadError: One differs, or is not listed.
+        ServiceDownloadError: A file differs, or is not listed.
     """
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
         digest, expected = _sha256(path), sums.get(path.name)
         if digest != expected:
             message = (
                 f"{path.name} is not the file that the project was tested with: its SHA-256 is {digest}, not "
-                f"{expected or 'one of those in jars.sha256'}; check what is between this machine and the repository "
-                "of jars"
+                f"{expected or 'one of those in jars.sha256'}; check the connection between this machine and the "
+                "jar repository"
             )
             raise ServiceDownloadError(message)
 
@@ -104,11 +104,11 @@ def _lock() -> None:
 
 
 def _pyspark() -> tuple[str, Path]:
-    """The version of pyspark, and the Ivy jar that it ships."""
+    """The version of pyspark, and its Ivy jar."""
     try:
         import pyspark
     except ImportError as error:
-        message = "jars are fetched with the Ivy that pyspark ships: pip install 'serde-chain[services]'"
+        message = "jars are fetched with pyspark's Ivy: pip install 'serde-chain[services]'"
         raise ServiceMissingError(message) from error
     folder = Path(pyspark.__file__).parent / "jars"
     archives = sorted(folder.glob("ivy-*.jar"))
@@ -122,13 +122,13 @@ def _retrieve(ivy: Path, module: str, part: str, folder: Path) -> None:
     work = folder / ".ivy"
     work.mkdir()
     (work / "ivy.xml").write_text(module)
-    # Ivy's own cache lies in the user's home and is not safe for several processes: it gets a new one.
+    # Ivy's default cache is in the user's home and not safe for several processes, so it gets a new one.
     command = [system_java(), "-jar", str(ivy), "-ivy", str(work / "ivy.xml"), "-confs", part]
     command += ["-cache", str(work / "cache"), "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
     run_tool(command, what=f"fetching {_WHAT[part]}", folder=work, seconds=_DOWNLOAD_SECONDS)
     shutil.rmtree(work)
     if not any(folder.iterdir()):
-        message = f"fetching {_WHAT[part]} gave no files; check the network and try again"
+        message = f"fetching {_WHAT[part]} returned no files; check the network and try again"
         raise ServiceDownloadError(message)
 
 

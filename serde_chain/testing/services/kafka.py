@@ -26,9 +26,9 @@ from serde_chain.testing.services.ports import HOST, port_answers
 from serde_chain.testing.services.process import Service
 
 _ADMIN_SECONDS = 30.0
-# A start is mostly class loading and compiling, hence the quick compiler and collector.
+# Startup is mostly class loading and compilation, hence the quick compiler and collector.
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-_NOTICE = 5  # of syslog
+_NOTICE = 5  # syslog level
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _USERS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 
@@ -46,9 +46,9 @@ rootLogger.appenderRef.console.ref = console
 class KafkaBroker(Service):
     """A broker in KRaft mode with a PLAINTEXT and a SASL_PLAINTEXT (SCRAM-SHA-256 and SCRAM-SHA-512) listener.
 
-    Clients without authentication may do everything; of the users only ``admin`` may, the others
-    need an ACL, see `allow`. Topics are not created automatically. Sizes and limits
-    are Kafka's defaults, so a record larger than about a megabyte is refused.
+    Clients without authentication may do everything; of the users, only ``admin`` may, the others need an ACL, see
+    `allow`. Topics are not created automatically. Sizes and limits are Kafka's defaults, so a record larger than about
+    a megabyte is refused.
 
     Example:
         >>> with KafkaBroker() as broker:  # doctest: +SKIP
@@ -70,8 +70,8 @@ class KafkaBroker(Service):
 
         Args:
             users: Passwords by user name; by default ``admin``, ``alice`` and ``bob``.
-            config: Broker settings to add to, or to put in place of, those written here.
-            memory: The most heap that its JVM may use.
+            config: Broker settings that extend or override those written here.
+            memory: Maximum heap of its JVM.
         """
         super().__init__()
         self.users = dict(_USERS if users is None else users)
@@ -91,7 +91,7 @@ class KafkaBroker(Service):
     def client_config(
         self, user: str | None = None, *, mechanism: str = _MECHANISMS[0]
     ) -> dict[str, str | int | float | bool]:
-        """Configuration of a client that connects to this broker, to be added to.
+        """Configuration of a client that connects to this broker; add to it as needed.
 
         Args:
             user: One of `users`, to authenticate; None connects without authentication.
@@ -109,7 +109,7 @@ class KafkaBroker(Service):
 
     def admin(self) -> AdminClient:
         """A client that may do everything."""
-        # librdkafka logs at the level INFO that it drops answers which nothing waits for any more: BGQUEUE.
+        # librdkafka logs at the level INFO that it drops late answers: BGQUEUE.
         return AdminClient({**self.client_config(), "log_level": _NOTICE})
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
@@ -147,7 +147,7 @@ class KafkaBroker(Service):
         topic: str | None = None,
         group: str | None = None,
     ) -> None:
-        """Permit a user operations on a topic or on a consumer group.
+        """Allow a user operations on a topic or on a consumer group.
 
         Args:
             user: One of `users`.
@@ -158,7 +158,7 @@ class KafkaBroker(Service):
         resource = ResourceType.TOPIC if topic is not None else ResourceType.GROUP
         name = topic if topic is not None else group
         if name is None:
-            message = "allow() needs a topic or a group"
+            message = "allow() requires a topic or a group"
             raise ValueError(message)
         bindings = [
             AclBinding(
@@ -172,17 +172,17 @@ class KafkaBroker(Service):
             )
             for operation in operations
         ]
-        admin = self.admin()  # held until the answers are there
+        admin = self.admin()  # held until the answers arrive
         for future in admin.create_acls(bindings, request_timeout=_ADMIN_SECONDS).values():
             future.result()
-        # The controller has them; the broker, which asks for permission, learns of them a moment later.
+        # The controller has the ACLs; the broker, which checks them, learns of them a moment later.
         ours = AclBindingFilter(
             resource, name, ResourcePatternType.LITERAL, f"User:{user}", "*", AclOperation.ANY, AclPermissionType.ALLOW
         )
         wanted, deadline = {binding.operation for binding in bindings}, time.monotonic() + _ADMIN_SECONDS
         while not wanted <= {one.operation for one in admin.describe_acls(ours).result(_ADMIN_SECONDS)}:
             if time.monotonic() > deadline:
-                message = f"the broker has not taken the permissions of {user} within {_ADMIN_SECONDS} s"
+                message = f"the broker did not apply the permissions of {user} within {_ADMIN_SECONDS} s"
                 raise ServiceError(message)
 
     def _prepare(self, folder: Path) -> list[str]:
@@ -217,7 +217,7 @@ class KafkaBroker(Service):
                 "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
             ),
             "sasl.enabled.mechanisms": ",".join(_MECHANISMS),
-            # The broker stops with a JAAS error when these are left out.
+            # Without these, the broker stops with a JAAS error.
             **{
                 f"listener.name.sasl_plaintext.{mechanism.lower()}.sasl.jaas.config": (
                     "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -232,7 +232,7 @@ class KafkaBroker(Service):
             # After a crash the broker waits for its old session to expire, 9 s by default.
             "broker.session.timeout.ms": "4000",
             "broker.heartbeat.interval.ms": "500",
-            # One broker can keep one copy; few partitions make the first group or transaction quick.
+            # One broker can keep one copy; few partitions speed up the first group or transaction.
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.replication.factor": "1",
@@ -245,7 +245,7 @@ class KafkaBroker(Service):
         }
 
     def _ready(self) -> bool:
-        # The client would print each refused connection: it is tried only when the ports are open.
+        # The client would print each refused connection, so it is tried only when the ports are open.
         if not all(port_answers(self._port(number)) for number in (0, 1)):
             return False
         try:
@@ -259,5 +259,5 @@ def _cluster_id() -> str:
     """A cluster id as Kafka writes them: a random UUID in URL-safe base 64, 22 characters."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):  # which would be an option of the command that it is given to
+        if not text.startswith("-"):  # would be parsed as an option of the command
             return text

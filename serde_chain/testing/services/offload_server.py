@@ -1,4 +1,4 @@
-"""A server for hop's offload API: this project's own, as ``serde-chain offload-server run`` starts it."""
+"""A server for hop's offload API: this project's own, as started by ``serde-chain offload-server run``."""
 
 import json
 import sys
@@ -13,9 +13,9 @@ _USERS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 
 
 class OffloadServer(Service):
-    """An offload server in a process of its own, with users of its own.
+    """An offload server in a separate process, with its own users.
 
-    Without a broker's configuration each user may do everything, unless `permissions` says otherwise.
+    Without a broker's configuration, each user may do everything, unless `permissions` restricts it.
 
     Example:
         >>> with KafkaBroker() as broker, OffloadServer(broker=broker.client_config()) as server:  # doctest: +SKIP
@@ -39,9 +39,9 @@ class OffloadServer(Service):
 
         Args:
             users: Passwords by user name; by default those of `KafkaBroker`.
-            store: Payload store, by default a folder of the server's own.
+            store: Payload store; by default a folder of the server.
             store_config: The store's keys.
-            broker: Configuration of a Kafka client that may do everything: its broker's ACLs then decide.
+            broker: Configuration of a Kafka client with all permissions: its broker's ACLs then decide.
             permissions: Content of an ACL file, which decides instead.
             announce: Write the address to the broker's topic ``sys.metadata``.
             arguments: Further arguments of the command.
@@ -57,13 +57,13 @@ class OffloadServer(Service):
 
     @property
     def url(self) -> str:
-        """The endpoint, as clients are to know it."""
+        """The endpoint's address for clients."""
         scheme = "https" if "--tls-cert" in self._arguments else "http"
         return f"{scheme}://{HOST}:{self._port()}"
 
     @property
     def folder(self) -> Path:
-        """Where the server keeps its files: ``index``, ``payloads``, ``users.json``, ``acl.toml``."""
+        """The server's files: ``index``, ``payloads``, ``users.json``, ``acl.toml``."""
         self._port()
         assert self._folder is not None  # noqa: S101 - for mypy: set with the port
         return self._folder
@@ -91,16 +91,16 @@ class OffloadServer(Service):
         super()._launch()
 
     def _ready(self) -> bool:
-        # It is printed when requests are answered, and after the announcement.
+        # Printed once the server answers requests, and after the announcement.
         return self._printed() > self._before
 
     def _printed(self) -> int:
-        """How often the server has announced that it listens: once more after each restart."""
+        """Number of times the server has reported that it listens: one more after each restart."""
         log = self.folder / f"{self.name}.log"
         return log.read_text(errors="replace").count("Listening on") if log.exists() else 0
 
 
 def _toml(path: Path, config: Mapping[str, object]) -> Path:
-    # JSON's strings, numbers and booleans are TOML's as well.
+    # JSON's strings, numbers and booleans are valid TOML.
     path.write_text("".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in config.items()))
     return path

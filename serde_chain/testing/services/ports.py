@@ -1,4 +1,4 @@
-"""Free TCP ports on 127.0.0.1, and whether something answers there."""
+"""Free TCP ports on 127.0.0.1, and checks whether a server answers there."""
 
 import http.client
 import random
@@ -8,13 +8,13 @@ from serde_chain.testing.services.errors import ServiceStartError
 
 HOST = "127.0.0.1"
 
-# Below the range from which Linux (32768) and macOS (49152) take ports for outgoing connections, so
-# that none of those takes a port between the moment it was found free and the server's start.
+# Below the ranges from which Linux (32768) and macOS (49152) take ports for outgoing connections, so that none of these
+# takes a port between the check and the server's start.
 _RANGE = range(20_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports on which nothing listens at this moment.
+    """Distinct ports that are currently free.
 
     Args:
         count: How many ports.

@@ -1,4 +1,4 @@
-"""Starts a server as a child process, waits until it is ready, and never leaves it behind."""
+"""Starts a server as a child process, waits until it is ready, and always ends it."""
 
 import atexit
 import os
@@ -22,10 +22,10 @@ _LOG_TAIL_LINES = 25
 
 
 class ServiceProcess:
-    """One server process with a folder of its own, watched over by `supervise`.
+    """One server process with its own folder, supervised by `supervise`.
 
-    The server ends and its folder is removed when `stop` is called, when the interpreter exits, and
-    also when this process is killed.
+    The server ends and its folder is removed when `stop` is called, when the interpreter exits, and even if this
+    process is killed.
     """
 
     def __init__(
@@ -37,21 +37,21 @@ class ServiceProcess:
         environment: Mapping[str, str] | None = None,
         grace: float = 0,
     ) -> None:
-        """Start the server; it may not be ready yet, see `wait_until`.
+        """Start the server; call `wait_until` to wait for it.
 
         Args:
             name: Its name in messages.
-            command: The program, with its arguments.
-            folder: Its working folder, where its log is written too.
-            environment: Variables to add to those of this process.
-            grace: Seconds between SIGTERM and SIGKILL when it is stopped; 0 is SIGKILL at once, right
-                for a server whose data is thrown away.
+            command: The program and its arguments.
+            folder: Its working folder, which also contains its log.
+            environment: Variables in addition to those of this process.
+            grace: Seconds between SIGTERM and SIGKILL on stopping; 0 means SIGKILL at once, for a server with
+                disposable data.
         """
         self.name = name
         self.log = folder / f"{name}.log"
         self._folder = folder
         self._grace = grace
-        # A child forked from this process has this object too, but not the server.
+        # A child forked from this process inherits this object, but does not own the server.
         self._owner = os.getpid()
         with self.log.open("ab") as log:
             self._supervisor = subprocess.Popen(
@@ -61,7 +61,7 @@ class ServiceProcess:
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env={**os.environ, **(environment or {})},
-                # Ctrl-C in a terminal goes to a whole group: this process stops its servers itself.
+                # Ctrl-C in a terminal goes to the whole process group: this process stops its servers itself.
                 start_new_session=True,
             )
         atexit.register(self.stop)
@@ -70,12 +70,12 @@ class ServiceProcess:
         """Return as soon as the server is ready.
 
         Args:
-            ready: Asked again and again; must return within a few seconds itself.
-            seconds: How long the server may take.
+            ready: Called repeatedly; must return within a few seconds.
+            seconds: Maximum duration of the start.
 
         Raises:
-            ServiceStartError: It ended, or the time is up. The message ends with the tail of its log;
-                the server is stopped.
+            ServiceStartError: The server ended, or did not become ready in time. The message ends with the tail of
+                its log; the server is stopped.
         """
         deadline = time.monotonic() + seconds
         while not (self.running and ready()):
@@ -92,11 +92,11 @@ class ServiceProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the server has not ended."""
+        """Whether the server is still running."""
         return self._supervisor.poll() is None
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
-        """The last lines of what the server printed."""
+        """The last lines of the server's output."""
         try:
             text = self.log.read_text(errors="replace")
         except OSError:
@@ -104,14 +104,14 @@ class ServiceProcess:
         return "\n".join(text.splitlines()[-lines:]) or "(it printed nothing)"
 
     def kill(self) -> None:
-        """Kill the server as a crash would; its folder stays, so that it can be started again."""
+        """Kill the server as a crash would; its folder is kept, so that it can be restarted."""
         self._end(b"k")
 
     def stop(self) -> None:
-        """Stop the server and remove its folder. Does nothing the second time."""
+        """Stop the server and remove its folder. A second call has no effect."""
         self._end(b"")
         if self._owner == os.getpid():
-            # The supervisor has done so, except where the server had ended by itself.
+            # The supervisor has done so, unless the server ended by itself.
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end(self, message: bytes) -> None:
@@ -135,12 +135,12 @@ class Service(ABC):
     name: ClassVar[str]
     """Its name in messages."""
     port_count: ClassVar[int] = 1
-    """How many ports it listens on."""
+    """Number of ports that it listens on."""
     start_seconds: ClassVar[float] = 60
-    """How long its start may take on a slow machine."""
+    """Maximum duration of its start on a slow machine."""
 
     def __init__(self) -> None:
-        """Nothing is started yet: that is what `start`, or entering the context, does."""
+        """Create the service without starting it; `start`, or entering the context, does."""
         self._process: ServiceProcess | None = None
         self._folder: Path | None = None
         self._ports: list[int] = []
@@ -148,23 +148,23 @@ class Service(ABC):
 
     @abstractmethod
     def _prepare(self, folder: Path) -> list[str]:
-        """Write what the server needs into its folder, and return its command."""
+        """Write the server's files into its folder, and return its command."""
 
     @abstractmethod
     def _ready(self) -> bool:
         """Whether the server answers."""
 
     def _environment(self) -> Mapping[str, str]:
-        """Variables that the server needs."""
+        """Environment variables of the server."""
         return {}
 
     def start(self) -> Self:
         """Start the server and wait until it answers.
 
         Raises:
-            ServiceMissingError: Something has to be installed first.
+            ServiceMissingError: A prerequisite is not installed.
             ServiceDownloadError: The server could not be fetched or built.
-            ServiceStartError: It ended, or did not answer in time.
+            ServiceStartError: The server ended, or did not answer in time.
         """
         attempts = 3
         while self._process is None:
@@ -176,7 +176,7 @@ class Service(ABC):
                 self._launch()
             except ServiceStartError as error:
                 shutil.rmtree(self._folder, ignore_errors=True)
-                # Another program may have taken a port since it was found free.
+                # Another program may have taken a port since the check.
                 if attempts == 0 or "in use" not in str(error):
                     raise
             except BaseException:
@@ -200,13 +200,13 @@ class Service(ABC):
             self._process.kill()
 
     def restart(self) -> None:
-        """Start a killed server again, on the same ports and data."""
+        """Restart a killed server with the same ports and data."""
         self.kill()
         self._process = None
         self._launch()
 
     def stop(self) -> None:
-        """Stop the server and remove its data. Does nothing when it is not running."""
+        """Stop the server and remove its data. Does nothing if it is not running."""
         if self._process is not None:
             self._process.stop()
             self._process = None

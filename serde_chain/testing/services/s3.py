@@ -12,10 +12,10 @@ from serde_chain.testing.services.s3_endpoint import S3Endpoint
 
 
 class S3Server(S3Endpoint):
-    """An S3 server that keeps its objects in the memory of this process.
+    """An S3 server that keeps its objects in this process's memory.
 
-    It starts in a moment but is lenient: it accepts wrong credentials and wrong checksums. What
-    depends on those is tested on `VersityGateway`. All servers of one process share their buckets.
+    It starts quickly but is lenient: it accepts wrong credentials and checksums. Tests that depend on those use
+    `VersityGateway`. All servers of one process share their buckets.
 
     Example:
         >>> with S3Server() as s3:  # doctest: +SKIP
@@ -26,7 +26,7 @@ class S3Server(S3Endpoint):
     secret_key = "test-secret-key"  # noqa: S105 - any is accepted
 
     def __init__(self) -> None:
-        """Nothing is started yet: that is what `start`, or entering the context, does."""
+        """Create the server without starting it; `start`, or entering the context, does."""
         self._server: ThreadedMotoServer | None = None
 
     @property
@@ -48,7 +48,7 @@ class S3Server(S3Endpoint):
         return self
 
     def stop(self) -> None:
-        """Stop the server. Does nothing when it is not running."""
+        """Stop the server. Does nothing if it is not running."""
         if self._server is not None:
             self._server.stop()
             self._server = None

@@ -38,7 +38,7 @@ class S3Endpoint(Protocol):
         """Create a bucket.
 
         Args:
-            name: Its name; by default one that no other bucket has.
+            name: Its name; by default a unique one.
 
         Returns:
             The bucket's name.

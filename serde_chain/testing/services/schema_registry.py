@@ -17,7 +17,7 @@ _API = "/apis/ccompat/v7"
 
 
 class SchemaRegistry(Service):
-    """A schema registry that keeps its schemas in memory.
+    """A schema registry with in-memory storage.
 
     Example:
         >>> with SchemaRegistry() as registry:  # doctest: +SKIP
@@ -30,14 +30,14 @@ class SchemaRegistry(Service):
 
     @property
     def url(self) -> str:
-        """Where Confluent's interface is, as ``schema.registry.url`` wants it."""
+        """Address of Confluent's interface, as for ``schema.registry.url``."""
         return f"http://{HOST}:{self._port()}{_API}"
 
     def client(self, *, timeout_s: float = 30) -> "SchemaRegistryClient":
         """Confluent's client for this registry.
 
         Args:
-            timeout_s: How long it waits for an answer, in seconds; by default it waits forever.
+            timeout_s: Maximum wait for an answer, in seconds; Confluent's own default is unlimited.
         """
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
@@ -45,9 +45,9 @@ class SchemaRegistry(Service):
 
     @staticmethod
     def serializer_conf() -> dict[str, Any]:
-        """Settings for Confluent's serializers and deserializers with which they ask for no associations.
+        """Settings that prevent Confluent's serializers and deserializers from requesting associations.
 
-        They do by default, from confluent_kafka 2.16 on, and the registry sometimes never sends its 404.
+        They request them by default since confluent_kafka 2.16, and the registry sometimes never sends its 404.
         """
         from confluent_kafka.schema_registry import topic_subject_name_strategy
 
@@ -63,7 +63,7 @@ class SchemaRegistry(Service):
             f"-Djava.io.tmpdir={folder}",
             f"-Dquarkus.http.host={HOST}",
             f"-Dquarkus.http.port={self._port()}",
-            # Health and metrics, on port 9000 by default: two registries would collide there.
+            # Health and metrics, on port 9000 by default, where two registries would collide.
             f"-Dquarkus.management.host={HOST}",
             f"-Dquarkus.management.port={self._port(1)}",
             "-jar",
@@ -82,7 +82,7 @@ def _unpack(folder: Path) -> None:
     """Replace the archive in a folder by its content."""
     [archive] = folder.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        # Python 3.11.0 to 3.11.3 have no filters yet.
+        # Python 3.11.0 to 3.11.3 have no filters.
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
         tar.extractall(folder)  # noqa: S202 - filtered, see above
     archive.unlink()

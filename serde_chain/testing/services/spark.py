@@ -52,14 +52,14 @@ def spark_session(
     memory: str = "2g",
     log: Path | None = None,
 ) -> Iterator[SparkSession]:
-    """A Spark session in this process; ended with its JVM on leaving.
+    """A Spark session in this process; leaving the context ends it and its JVM.
 
     Args:
         app_name: The application's name.
-        conf: Spark settings to add to, or to put in place of, those chosen here.
-        master: Where its tasks run; two threads of its own JVM by default.
-        memory: The most heap that its JVM may use.
-        log: A file for what Spark's JVM and workers print; by default this process's stderr.
+        conf: Spark settings that extend or override those chosen here.
+        master: The master; by default two threads of its own JVM.
+        memory: Maximum heap of its JVM.
+        log: A file for the output of Spark's JVM and workers; by default this process's stderr.
 
     Yields:
         The session.
@@ -67,10 +67,10 @@ def spark_session(
     Raises:
         ServiceMissingError: Java is not installed.
         ServiceDownloadError: The connector's jars could not be fetched.
-        ServiceStartError: There is a session already, or Spark did not start.
+        ServiceStartError: A session already exists, or Spark did not start.
     """
     if SparkSession.getActiveSession() is not None:
-        message = "this process has a Spark session already, which has other jars and settings: stop it first"
+        message = "this process already has a Spark session, with other jars and settings: stop it first"
         raise ServiceStartError(message)
     system_java()
     with tempfile.TemporaryDirectory(prefix="serde-chain-spark-", ignore_cleanup_errors=True) as name:
@@ -89,7 +89,7 @@ def spark_session(
                 raise KeyboardInterrupt
             yield session
         except CapturedException as error:
-            # Its text is asked of the JVM, which has ended when the traceback is printed.
+            # Its text comes from the JVM, which has ended by the time the traceback is printed.
             error.add_note(str(error))
             raise
         except KeyboardInterrupt:
@@ -102,7 +102,7 @@ def spark_session(
 
 
 def session_settings(folder: Path, memory: str) -> dict[str, str]:
-    """Settings of a local session, with its files in a folder."""
+    """Settings of a local session with its files in a folder."""
     logging = folder / "log4j2.properties"
     logging.write_text(_LOGGING)
     return {
@@ -111,7 +111,7 @@ def session_settings(folder: Path, memory: str) -> dict[str, str]:
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} -Djava.io.tmpdir={folder}",
-        # The workers need the interpreter that has the packages.
+        # The workers need the interpreter with the packages.
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.local.dir": str(folder / "local"),
@@ -126,7 +126,7 @@ def session_settings(folder: Path, memory: str) -> dict[str, str]:
 
 @contextmanager
 def spark_environment(**more: str) -> Iterator[None]:
-    """Set what Spark's launcher takes from the environment only, and put it back afterwards."""
+    """Set variables that Spark's launcher reads only from the environment; restore them afterwards."""
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST, **more}
     before = {key: os.environ.get(key) for key in wanted}
     os.environ.update(wanted)
@@ -142,10 +142,10 @@ def spark_environment(**more: str) -> Iterator[None]:
 
 @contextmanager
 def interrupted_later() -> Iterator[list[int]]:
-    """Let Ctrl-C wait while Spark starts: pyspark would leave behind a JVM that never ends. A second one does not wait.
+    """Defer Ctrl-C while Spark starts: pyspark would leave an orphaned JVM. A second Ctrl-C takes effect at once.
 
     Yields:
-        A list that is not empty afterwards if there was one.
+        A list that is not empty afterwards if Ctrl-C was pressed.
     """
     came: list[int] = []
     before = signal.getsignal(signal.SIGINT)
@@ -161,7 +161,7 @@ def interrupted_later() -> Iterator[list[int]]:
     try:
         yield came
     finally:
-        # pyspark's own, which is there now, asks the JVM to cancel while another answer is awaited, which fails.
+        # pyspark's handler, now installed, asks the JVM to cancel while another answer is pending, which fails.
         signal.signal(signal.SIGINT, before)
 
 
@@ -182,10 +182,10 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
 
 
 def stop_jvm(*, is_asked: bool = True) -> None:
-    """End the JVM, which pyspark keeps until the interpreter exits: to free its memory.
+    """End the JVM to free its memory; pyspark keeps it until the interpreter exits.
 
     Args:
-        is_asked: Whether it is asked for that; not after Ctrl-C, when it still owes the answer to another question.
+        is_asked: Whether to request it from the JVM; not after Ctrl-C, while another answer is pending.
     """
     # pyspark has no public call for this.
     gateway = SparkContext._gateway  # noqa: SLF001
@@ -197,7 +197,7 @@ def stop_jvm(*, is_asked: bool = True) -> None:
         SparkContext._active_spark_context = None  # noqa: SLF001
         SparkSession._instantiatedSession = None  # noqa: SLF001
     process = gateway.proc
-    # The JVM ends with its standard input.
+    # The JVM ends when its standard input is closed.
     process.stdin.close()
     process.wait()
     SparkContext._gateway = None  # noqa: SLF001

@@ -17,14 +17,14 @@ from serde_chain.testing.services.spark import session_settings, spark_environme
 
 @contextmanager
 def spark_connect_session(app_name: str = "serde-chain", *, memory: str = "2g") -> Iterator[SparkSession]:
-    """A Spark Connect session on a server with two worker threads; both end on leaving.
+    """A Spark Connect session on a server with two worker threads; leaving the context ends both.
 
-    pyspark decides once per process whether its functions are those of Spark Connect, so there can be no session of the
-    other kind beside it, or after it.
+    pyspark decides once per process whether its functions are those of Spark Connect, so no session of the other kind
+    can exist beside it, or after it.
 
     Args:
         app_name: The application's name.
-        memory: The most heap that the server may use.
+        memory: Maximum heap of the server.
 
     Yields:
         The session.
@@ -40,10 +40,10 @@ def spark_connect_session(app_name: str = "serde-chain", *, memory: str = "2g") 
         builder = SparkSession.builder.remote("local[2]").appName(app_name)
         for key, value in settings.items():
             builder = builder.config(key, value)
-        # Has the server listen on a free port, which pyspark then finds.
+        # Makes the server listen on a free port, which pyspark then finds.
         with spark_environment(), patch.dict(os.environ, SPARK_TESTING="1"):
             try:
-                # The client tries to set on the session, again, what only the server can take, and warns.
+                # The client tries to set server-only settings on the session again, and warns.
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     session = builder.getOrCreate()

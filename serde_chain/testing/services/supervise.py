@@ -1,13 +1,12 @@
-"""Runs one server and ends it when the process that wanted it is gone; started by `process`.
+"""Runs one server and ends it when its owner process is gone; started by `process`.
 
-A process that is killed outright runs no clean-up of its own. The kernel does close its end of the
-pipe that is this program's standard input, though, and that is what this program waits for. It
-imports nothing of the project, so that it starts in milliseconds.
+A killed process runs no cleanup, but the kernel closes its end of the pipe that is this program's standard input. This
+program waits for that. It imports nothing from the project, so it starts in milliseconds.
 
-Arguments: seconds of grace between SIGTERM and SIGKILL (0: SIGKILL at once), a folder to remove in
-the end, then the server's command. A byte on standard input means: kill the server at once, as a
-crash would, and keep the folder. The end of standard input means: stop it and remove the folder.
-When the server ends by itself, so does this program, with the server's exit code.
+Arguments: seconds between SIGTERM and SIGKILL (0: SIGKILL at once), a folder to remove at the end, then the server's
+command. A byte on standard input means: kill the server at once, as a crash would, and keep the folder. End of input
+means: stop the server and remove the folder. If the server ends by itself, so does this program, with the server's exit
+code.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ _POLL_SECONDS = 0.1
 
 
 def _die_with_supervisor() -> None:
-    """In the child, on Linux: be killed when this program is killed itself."""
+    """In the child, on Linux: get killed when this program is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -34,11 +33,11 @@ def _kill_group(child: subprocess.Popen[bytes], signal_number: int) -> None:
     try:
         os.killpg(child.pid, signal_number)
     except (ProcessLookupError, PermissionError):
-        return  # none of its processes is left (macOS answers EPERM)
+        return  # no process of the group is left (macOS reports EPERM)
 
 
 def main(arguments: list[str]) -> int:
-    """Run the server to its end; the exit code is the server's."""
+    """Run the server to its end; returns the server's exit code."""
     grace, folder, *command = arguments
     asked_to_stop = False
 
@@ -64,7 +63,7 @@ def main(arguments: list[str]) -> int:
         _kill_group(child, signal.SIGTERM if float(grace) > 0 else signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(float(grace) or None)
-    _kill_group(child, signal.SIGKILL)  # the rest of it, its own children included
+    _kill_group(child, signal.SIGKILL)  # the server's remaining children
     code = child.wait()
     if message == b"" or asked_to_stop:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Runs a program that fetches or builds a server: with a time limit, and the end of its output in the error."""
+"""Runs a program that fetches or builds a server, with a time limit and the tail of its output in errors."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ def run_tool(
     """Run a program to its end.
 
     Args:
-        command: The program, with its arguments.
-        what: What it does, for messages: ``fetching the broker``.
+        command: The program and its arguments.
+        what: The activity, for messages: ``fetching the broker``.
         folder: Its working folder.
-        seconds: How long it may take.
-        environment: Its variables; those of this process by default.
+        seconds: Time limit in seconds.
+        environment: Its variables; by default those of this process.
 
     Raises:
-        ServiceDownloadError: It failed, or the time is up.
+        ServiceDownloadError: The program failed, or exceeded the time limit.
     """
     try:
         done = subprocess.run(

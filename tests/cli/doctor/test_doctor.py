@@ -577,7 +577,7 @@ def test_another_path_of_the_registrys_server(cluster: Make, registry: SchemaReg
         looked = cluster(**{"schema.registry.url": url + path, "avro.schema": SCHEMA, "value.serializers": "avro"})
         [found] = [check for check in looked.examined() if check.name == "registry"]
         assert (found.level, found.message) == (
-            Level.ERROR, "the server of schema.registry.url has no schema registry at the address's path",
+            Level.ERROR, "schema.registry.url has no schema registry at its path",
         )  # fmt: skip
         assert "/apis/ccompat/v7" in str(found.change)
 

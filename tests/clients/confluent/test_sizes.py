@@ -72,7 +72,8 @@ def test_a_threshold_above_the_clients_limit_is_refused(threshold: object, limit
         "bootstrap.servers": "127.0.0.1:1",
         **({} if limit is None else {MAX: limit}),
     }
-    message = rf"{THRESHOLD} \({threshold}\) exceeds the largest value that the client sends with {MAX} \({limit or 1_000_000}\)"
+    most = rf"{MAX} \({limit or 1_000_000}\)"
+    message = rf"{THRESHOLD} \({threshold}\) exceeds the largest value that the client sends with {most}"
     with pytest.raises(ConfigError, match=message):
         Producer(config)
 

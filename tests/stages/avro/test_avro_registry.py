@@ -250,7 +250,7 @@ def test_subjects(client: SchemaRegistryClient, writer: Make, topic: str, strate
 
 
 def test_a_subject_needs_a_topic(writer: Make) -> None:
-    with pytest.raises(SchemaRegistryError, match="subject needs the record's topic"):
+    with pytest.raises(SchemaRegistryError, match="subject requires the record's topic"):
         writer(V1)({"id": 1})
     assert writer(V1, subject_name_strategy="RecordNameStrategy")({"id": 1})[0] == 0
 
@@ -282,7 +282,7 @@ def test_an_unknown_guid_is_not_the_records_fault_where_there_is_no_registry(
     with DeserializerChain.from_config(config) as chain, pytest.raises(SchemaRegistryError) as caught:
         chain(b"\x01" + bytes(17), RecordContext(topic, "value", []))
     assert not caught.value.about_record
-    assert "has no schema registry at the address's path" in str(caught.value)
+    assert "has no schema registry at its path" in str(caught.value)
     assert "None" not in str(caught.value)
 
 
@@ -290,7 +290,7 @@ def test_a_schema_of_another_kind_is_said(client: SchemaRegistryClient, reader: 
     number = client.register_schema(
         f"{topic}-json", Schema('{"$schema": "http://json-schema.org/draft-07/schema#"}', "JSON")
     )
-    with pytest.raises(SchemaRegistryError, match=f"schema {number} of the registry is of the type JSON") as caught:
+    with pytest.raises(SchemaRegistryError, match=f"schema {number} of the registry has the type JSON") as caught:
         reader()(b"\x00" + number.to_bytes(4, "big") + b"\x02", RecordContext(topic, "value", []))
     assert caught.value.about_record  # a record of six bytes would stop all readers of the topic
 

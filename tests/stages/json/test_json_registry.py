@@ -85,7 +85,7 @@ def test_misfits_and_foreign_bytes_are_refused(chains: Chains, topic: str) -> No
         write({}, RecordContext(topic, "value"))
     for data, message in (
         (b'{"id": 7}', "instead of a schema id"),
-        (b"\x00\x00", "cut off"),
+        (b"\x00\x00", "truncated"),
         (b"\x00\x00\x00\x00\x01{", "not JSON"),
         (b"\x00\x00\x00\x00\x01{}", "does not match"),
     ):
@@ -107,7 +107,7 @@ def test_a_registry_of_others_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"json.framing": "confluent"}, "needs a schema registry"),
+        ({"json.framing": "confluent"}, "requires a schema registry"),
         ({"json.framing": "confluent", "schema.registry.url": "http://127.0.0.1:1"}, "no schema to register"),
         ({"json.framing": "single-object"}, "expected one of"),
     ],

@@ -174,7 +174,7 @@ def test_a_frame_is_read_without_a_registry() -> None:
         ({"protobuf.message.class": "no.such.Message"}, "cannot be imported"),
         ({"protobuf.message.class": "json.JSONDecoder"}, "is not a message class"),
         ({"protobuf.message.class": ALERT(id=1)}, "is not a message class"),
-        ({"protobuf.message.class": ALERT, "protobuf.framing": "confluent"}, "needs a schema registry"),
+        ({"protobuf.message.class": ALERT, "protobuf.framing": "confluent"}, "requires a schema registry"),
         ({"protobuf.message.class": ALERT, "protobuf.framing": "single-object"}, "expected one of"),
         ({"protobuf.message.name": "survey.Alert"}, "require each other"),
         ({"protobuf.descriptor.set.file": "x"}, "require each other"),

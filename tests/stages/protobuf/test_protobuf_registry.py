@@ -168,7 +168,7 @@ def test_a_schema_of_another_kind_is_the_records_fault(
 ) -> None:
     number = client.register_schema(f"{topic}-value", Schema('"string"', "AVRO"))
     _, read = chains
-    with pytest.raises(SchemaRegistryError, match="of the type AVRO, not PROTOBUF") as caught:
+    with pytest.raises(SchemaRegistryError, match="has the type AVRO, not PROTOBUF") as caught:
         read()(b"\x00" + number.to_bytes(4, "big") + b"\x00", RecordContext(topic, "value"))
     assert caught.value.about_record
 
