@@ -193,7 +193,7 @@ class SchemaRegistry:
         except SchemaRegistryError as error:
             # For unsupported GUIDs, and for numbers that cannot be ids, registries answer like any server asked for an
             # unknown address.
-            if not error.about_record and _is_not_found(error.__cause__):
+            if not error.about_record and self._is_not_found(error.__cause__):
                 self.check()
                 error.about_record = True
             raise
@@ -242,7 +242,7 @@ class SchemaRegistry:
         except SchemaRegistryError as error:
             if error.about_record:
                 return
-            if not _is_not_found(error.__cause__):
+            if not self._is_not_found(error.__cause__):
                 raise
             raise SchemaRegistryError(
                 f"{URL.name} has no schema registry at its path",
@@ -276,11 +276,15 @@ class SchemaRegistry:
                 collected.pop(at)
                 collected[at] = (reference.name, registered.schema.schema_str)
 
+    def _is_not_found(self, error: Any) -> bool:
+        """Whether an error of the registry's client is the status 404; its other errors have no status."""
+        return isinstance(error, self._library.SchemaRegistryError) and error.http_status_code == HTTPStatus.NOT_FOUND
+
     def _ask(self, what: str, method: Callable[..., Any], *arguments: object, **options: object) -> Any:
         try:
             return method(*arguments, **options)
         except self._library.SchemaRegistryError as error:
-            unknown = _is_not_found(error)
+            unknown = self._is_not_found(error)
             said = f"HTTP {error.http_status_code}"
             said = f"{error.error_message} ({said})" if error.error_message else said
             failure = SchemaRegistryError(
@@ -298,13 +302,6 @@ class SchemaRegistry:
             )
             failure.transient = True
             raise failure from error
-
-
-def _is_not_found(error: Any) -> bool:
-    """Whether an error of the registry's client has the status 404; its other errors have no status."""
-    return isinstance(error, require("confluent_kafka.schema_registry", "registry").SchemaRegistryError) and bool(
-        error.http_status_code == HTTPStatus.NOT_FOUND
-    )
 
 
 class SchemaFrame(NamedTuple):

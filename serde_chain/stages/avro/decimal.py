@@ -9,12 +9,12 @@ not affected.
 from __future__ import annotations
 
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from payload_stores.plugins import require
 
-__all__ = ["MAX_DIGITS", "read_decimal", "readable"]
+__all__ = ["MAX_DIGITS", "logical_readers", "read_decimal", "readable"]
 
 # Longer decimals are refused regardless of their precision, since container files bring their own. This many digits
 # (4 KB) take a millisecond.
@@ -23,6 +23,13 @@ MAX_DIGITS: Final = 10_000
 _DECIMAL: Final = "decimal"
 _OURS: Final = "serde-chain-decimal"
 _EXACT: Final = Context(prec=MAX_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
+@cache
+def logical_readers() -> dict[str, Any]:
+    """The functions by which fastavro reads logical types, by kind and name, for the whole process."""
+    readers: dict[str, Any] = require("fastavro.read", "avro").LOGICAL_READERS
+    return readers
 
 
 def readable(parsed: Any) -> Any:
@@ -34,7 +41,7 @@ def readable(parsed: Any) -> Any:
     Returns:
         The same object if it has no decimals.
     """
-    readers = require("fastavro.read", "avro").LOGICAL_READERS
+    readers = logical_readers()
     readers[f"bytes-{_OURS}"] = readers[f"fixed-{_OURS}"] = read_decimal
     return _replaced(parsed, {})
 

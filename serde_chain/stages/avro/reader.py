@@ -50,13 +50,23 @@ class AvroReader:
     budget: Budget = field(default_factory=Budget)
 
     @cached_property
+    def _read(self) -> Callable[..., Any]:
+        read: Callable[..., Any] = require("fastavro", "avro").schemaless_reader
+        return read
+
+    @cached_property
+    def _unresolved(self) -> type[Exception]:
+        error: type[Exception] = require("fastavro.read", "avro").SchemaResolutionError
+        return error
+
+    @cached_property
     def decode(self) -> Callable[..., Any]:
         """A function of a framed record and the start of its body (0 by default).
 
         It raises DecodeError for bytes that are not exactly one record of the schema.
         """
-        new_buffer, read = io.BytesIO, require("fastavro", "avro").schemaless_reader
-        unresolved, problems = require("fastavro.read", "avro").SchemaResolutionError, self.problems
+        new_buffer, read = io.BytesIO, self._read
+        unresolved, problems = self._unresolved, self.problems
         writer, target, check_bounds = self.writer, self.target, self._check_bounds
 
         def decode(data: Buffer, start: int = 0) -> Any:
@@ -87,8 +97,8 @@ class AvroReader:
             DecodeError: The schemas do not resolve; other errors are fastavro's.
         """
         try:
-            return require("fastavro", "avro").schemaless_reader(buffer, self.writer, self.target)
-        except require("fastavro.read", "avro").SchemaResolutionError:
+            return self._read(buffer, self.writer, self.target)
+        except self._unresolved:
             raise _unresolved(self.problems) from None
 
     def is_bounded(self, longest: int) -> bool:

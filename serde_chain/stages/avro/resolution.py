@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
-from serde_chain.stages.avro.decimal import read_decimal
+from serde_chain.stages.avro.decimal import logical_readers, read_decimal
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["Resolution", "bare", "branches", "decimal_of", "kind", "members", "resolved", "rewritten"]
@@ -451,9 +451,7 @@ def _with_logical_type(value: Any, schema: Any) -> Any:
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     if logical == "decimal":
         return read_decimal(value, schema)
-    read = (
-        None if logical is None else require("fastavro.read", "avro").LOGICAL_READERS.get(f"{kind(schema)}-{logical}")
-    )
+    read = None if logical is None else logical_readers().get(f"{kind(schema)}-{logical}")
     return value if read is None else read(value, schema, None)
 
 
@@ -482,7 +480,7 @@ def _copied(value: Any) -> Any:
 
 def _register() -> None:
     """Register our functions with fastavro; the names are process-wide, and no other schema uses them."""
-    readers = require("fastavro.read", "avro").LOGICAL_READERS
+    readers = logical_readers()
     readers |= {f"{which}-{_PROMOTED}": _promoted for which in _PROMOTIONS}
     readers |= {f"record-{_MEMBER}": _of_member, f"record-{_FRESH}": _with_fresh}
 
