@@ -13,8 +13,9 @@ a record between is here, once: the order of key and value, the context that sta
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -101,13 +102,21 @@ class Encoder:
     Args:
         key: The chain of keys; None leaves keys as they are, text as UTF-8.
         value: The chain of values; None leaves values as they are.
+        run: Runs the transfers of a client's call, such as a registry lookup; None runs them on the spot.
     """
 
-    def __init__(self, key: SerializerChain | None, value: SerializerChain | None) -> None:
+    def __init__(
+        self,
+        key: SerializerChain | None,
+        value: SerializerChain | None,
+        run: Callable[[Transfer[Any]], Any] | None = None,
+    ) -> None:
         # A call takes the fast way of stages that work on the data alone; `begin` stops at transfers.
         self._key, self._value = (
-            chain.begin if chain is not None and chain.moves_payloads else chain for chain in (key, value)
+            chain.begin if chain is not None and (chain.moves_payloads or run is not None) else chain
+            for chain in (key, value)
         )
+        self._run: Callable[[Transfer[Any]], Any] = methodcaller("run") if run is None else run
 
     def encode(self, record: Record) -> Any:
         """Encode a record, up to its first transfer.
@@ -145,9 +154,10 @@ class Encoder:
             SerializationError: A stage failed, or a transfer of the key.
         """
         headers = _own(record.headers)
-        key = record.key if self._key is None else finish(self._key_step(record, headers))
+        key = record.key if self._key is None else finish(self._key_step(record, headers), self._run)
         encoded = self._with_key(record, headers, key)
-        return encoded._replace(value=answer(encoded.value)) if isinstance(encoded.value, Transfer) else encoded
+        step = encoded.value
+        return encoded._replace(value=answer(step, self._run)) if isinstance(step, Transfer) else encoded
 
     def _key_step(self, record: Record, headers: list[Any]) -> Any:
         topic, _, key, _, partition, timestamp, _ = record

@@ -179,26 +179,32 @@ class _Then(Transfer[Any]):
         return then(step, self._go_on, self._failed)
 
 
-def finish(step: Any) -> Any:
+def _run(transfer: Transfer[Any]) -> Any:
+    return transfer.run()
+
+
+def finish(step: Any, run: Callable[[Transfer[Any]], Any] = _run) -> Any:
     """Run transfers on the spot until the data is there.
 
     Args:
-        step: What a ``begin`` or a ``resume`` returned.
+        step: The result of a ``begin`` or a ``resume``.
+        run: Runs a transfer and returns its result.
 
     Example:
         >>> finish(b"data")
         b'data'
     """
     while isinstance(step, Transfer):
-        step = step.resume(step.run())
+        step = step.resume(run(step))
     return step
 
 
-def answer(step: Any) -> Any:
+def answer(step: Any, run: Callable[[Transfer[Any]], Any] = _run) -> Any:
     """Run transfers on the spot that belong into a producer's call; the first other one is left to the caller.
 
     Args:
-        step: What a ``begin`` or a ``resume`` returned.
+        step: The result of a ``begin`` or a ``resume``.
+        run: As for :func:`finish`.
 
     Returns:
         The data, or a transfer.
@@ -208,5 +214,5 @@ def answer(step: Any) -> Any:
         b'data'
     """
     while isinstance(step, Transfer) and step.within_call:
-        step = step.resume(step.run())
+        step = step.resume(run(step))
     return step

@@ -22,7 +22,7 @@ from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.client_chains import MAX_BLOCK
 from serde_chain.clients.confluent.outbox import NotSentError
 from serde_chain.clients.confluent.producer import Producer
-from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
+from serde_chain.clients.event_loop import OffLoop, Pace, Turns, WouldBlockError, elsewhere, size_of, tell
 from serde_chain.config import load
 from serde_chain.record import Headers
 
@@ -36,6 +36,14 @@ Delivery: TypeAlias = "asyncio.Future[Message]"
 # Between two looks for room in a full client, and for reports; reports of the client itself come at once.
 _ROOM_SECONDS: Final = 0.02
 _POLL_SECONDS: Final = 0.1
+
+
+class _LoopProducer(Producer):
+    """A producer whose ``produce`` raises WouldBlockError on the event loop, in place of waiting for I/O there."""
+
+    def __init__(self, config: Mapping[str, object], *, automatic_offload: bool | None) -> None:
+        self._run = OffLoop()
+        super().__init__(config, automatic_offload=automatic_offload)
 
 
 class AsyncProducer:
@@ -80,7 +88,7 @@ class AsyncProducer:
         self._loop = asyncio.get_running_loop()
         settings = with_callbacks({**load(config or {}), **kwargs})
         self._block_s = MAX_BLOCK.read(settings) / 1000
-        self._producer = Producer(settings, automatic_offload=automatic_offload)
+        self._producer = _LoopProducer(settings, automatic_offload=automatic_offload)
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
         self._pace = Pace()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -184,8 +192,8 @@ class AsyncProducer:
         if not turns.count and turns.is_quick(size) and self._producer.has_room(size):
             try:
                 turns.do(record)
-            except BufferError:
-                pass  # it waits for room below
+            except (BufferError, WouldBlockError):
+                pass  # it waits in a thread below
             else:
                 # The record has its place by now: a caller that is cancelled here changes nothing.
                 if self._pace.is_over():

@@ -21,7 +21,7 @@ from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
-from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
+from serde_chain.clients.event_loop import OffLoop, Pace, Turns, elsewhere, size_of, tell
 from serde_chain.clients.limits import ClientLimits
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
@@ -89,7 +89,7 @@ class Producer:
         except BaseException:
             setup.close()
             raise
-        self._encoder = Encoder(self._setup.key, self._setup.value)
+        self._encoder = Encoder(self._setup.key, self._setup.value, OffLoop())
         in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
             _Client(self, self._loop, setup.offloading),
@@ -175,7 +175,7 @@ class Producer:
         given = Record(topic, value, key, tuple(headers or ()), partition, timestamp_ms)
         encode = partial(self._encode, delivery, given)
         async with turns.lock:
-            record = turns.do(encode) if turns.is_quick(size) else await elsewhere(turns.do, encode)
+            record = await turns.encode(encode, size)
             if isinstance(record.step, Transfer) or not self._sender.is_clear(topic):
                 await self._put(record)
             else:

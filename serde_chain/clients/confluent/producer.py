@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -89,6 +89,8 @@ class Producer:
         ...     producer.flush(30)
     """
 
+    # How a call runs the transfers of a record's encoding, such as a registry lookup; None runs them on the spot.
+    _run: Callable[[Transfer[Any]], Any] | None = None
     # Of the process in which it was made, at the end of that.
     _pid: int | None = None
 
@@ -133,7 +135,7 @@ class Producer:
         self._setup = setup
         self._is_closed = False
         self._key, self._value = setup.key, setup.value
-        self._encoder = Encoder(setup.key, setup.value)
+        self._encoder = Encoder(setup.key, setup.value, self._run)
         self._topics = topics  # where a stage negotiates
         negotiation = None if topics is None else _negotiation(setup, topics)
         own = setup.client.get("on_delivery")
