@@ -77,6 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark"):
             # pyspark leaves the sockets of results to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
     items.sort(key=_cost, reverse=is_worker(config))
@@ -95,8 +96,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _cost(item: pytest.Item) -> int:
+    if item.get_closest_marker("spark"):
+        # Those of hop wait for one another, in two workers: not both at the beginning.
+        return 5 if item.nodeid.startswith("tests/hop/") else 6
+    if scheduling.unit(item) == scheduling.HOP:
+        return 4
     fixtures = getattr(item, "fixturenames", ())
-    costs = {"s3_server": 1, "broker": 2, "registry": 3, "spark": 4}
+    costs = {"s3_server": 1, "broker": 2, "registry": 3}
     return max((cost for name, cost in costs.items() if name in fixtures), default=0)
 
 
