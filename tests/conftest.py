@@ -29,7 +29,6 @@ class NewTopic(Protocol):
     def __call__(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
 
 
-BOARD = pytest.StashKey[shared_servers.Board]()
 OWNER = pytest.StashKey[shared_servers.Owner]()
 ADDRESS = pytest.StashKey[tuple[str, bytes]]()
 
@@ -40,9 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if is_worker(config):
-        config.stash[BOARD] = shared_servers.connect(*config.workerinput["servers"])  # type: ignore[attr-defined]
+        config.stash[shared_servers.BOARD] = shared_servers.connect(*config.workerinput["servers"])  # type: ignore[attr-defined]
     else:
-        config.stash[BOARD] = config.stash[OWNER] = shared_servers.Owner()
+        config.stash[shared_servers.BOARD] = config.stash[OWNER] = shared_servers.Owner()
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -78,6 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark"):
             # pyspark leaves the sockets of results to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
     items.sort(key=_cost, reverse=is_worker(config))
@@ -89,33 +89,38 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.getoption("collectonly"):
         return
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    board = session.config.stash[BOARD]
+    board = session.config.stash[shared_servers.BOARD]
     board.prepare(sorted(needed & shared_servers.SHARED.keys()))
     # Before pytest-xdist's own hook, after which the units are asked for.
     board.note_units({item.nodeid: scheduling.unit(item) for item in session.items})
 
 
 def _cost(item: pytest.Item) -> int:
+    if item.get_closest_marker("spark"):
+        # Those of hop wait for one another, in two workers: not both at the beginning.
+        return 5 if item.nodeid.startswith("tests/hop/") else 6
+    if scheduling.unit(item) == scheduling.HOP:
+        return 4
     fixtures = getattr(item, "fixturenames", ())
-    costs = {"s3_server": 1, "broker": 2, "registry": 3, "spark": 4}
+    costs = {"s3_server": 1, "broker": 2, "registry": 3}
     return max((cost for name, cost in costs.items() if name in fixtures), default=0)
 
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> KafkaBroker:
-    running: KafkaBroker = shared_servers.attach(pytestconfig.stash[BOARD], "broker")
+    running: KafkaBroker = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "broker")
     return running
 
 
 @pytest.fixture(scope="session")
 def registry(pytestconfig: pytest.Config) -> SchemaRegistry:
-    running: SchemaRegistry = shared_servers.attach(pytestconfig.stash[BOARD], "registry")
+    running: SchemaRegistry = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "registry")
     return running
 
 
 @pytest.fixture(scope="session")
 def s3_server(pytestconfig: pytest.Config) -> S3Server:
-    running: S3Server = shared_servers.attach(pytestconfig.stash[BOARD], "s3_server")
+    running: S3Server = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "s3_server")
     return running
 
 

@@ -18,10 +18,10 @@ SPARK, HOP = "spark", "hop"
 def unit(item: pytest.Item) -> str:
     """The unit of a test: one worker runs all tests of a unit.
 
-    A Spark session costs seconds and 2 GiB, so one worker has it. The tests of hop share the announcements on the broker.
-    Every other unit is a file, whose tests may share fixtures.
+    A Spark session costs seconds and 2 GiB, so one worker has it. The tests of hop share what is announced on the
+    broker. Every other unit is a file, whose tests may share fixtures.
     """
-    if "spark" in getattr(item, "fixturenames", ()):
+    if item.get_closest_marker("spark"):
         return SPARK
     path = item.nodeid.split("::", 1)[0]
     return HOP if path.startswith("tests/hop/") else path

@@ -14,16 +14,20 @@ from datetime import timedelta
 from multiprocessing.managers import BaseManager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
+from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Attributes = dict[str, Any]
 
-__all__ = ["SHARED", "Board", "Owner", "attach", "connect", "serve"]
+__all__ = ["BOARD", "SHARED", "Board", "Owner", "attach", "connect", "serve"]
+
+
+_THREADS = 8
 
 
 class Board(Protocol):
@@ -46,7 +50,7 @@ class Owner:
         self.units: dict[str, str] = {}
         self._lock = threading.Lock()
         self._stack = ExitStack()
-        self._pool = ThreadPoolExecutor(len(SHARED) + 1, "server")
+        self._pool = ThreadPoolExecutor(_THREADS, "server")
         self._started: dict[str, Future[Attributes]] = {}
 
     def prepare(self, names: list[str]) -> None:
@@ -72,7 +76,7 @@ class Owner:
 
     def _enter(self, name: str) -> Attributes:
         make, _ = SHARED[name]
-        server = make()
+        server = make(self)
         self._stack.enter_context(server)
         if isinstance(server, S3Server):
             return {"_address": server.url}
@@ -102,6 +106,10 @@ class _SharedRegistry(_Shared, SchemaRegistry):  # type: ignore[misc]
     pass
 
 
+class _SharedOffloadServer(_Shared, OffloadServer):  # type: ignore[misc]
+    pass
+
+
 class _SharedS3(_Shared, S3Server):  # type: ignore[misc]
     _address: str
 
@@ -110,7 +118,7 @@ class _SharedS3(_Shared, S3Server):  # type: ignore[misc]
         return self._address
 
 
-def _broker() -> KafkaBroker:
+def _broker(_board: Board) -> KafkaBroker:
     # The broker looks 30 s after its start, and every 5 minutes, for segments whose newest record is older than a week,
     # as those of tests with timestamps of their own are.
     hundred_years = timedelta(days=36_500)
@@ -118,7 +126,7 @@ def _broker() -> KafkaBroker:
 
 
 def _make_internal_topics(broker: KafkaBroker) -> None:
-    """The first question for a group's offsets, and the first transaction, take seconds: no test should pay for them."""
+    """Create the topics of offsets and of transactions, which takes seconds when a test is the first to need them."""
     config = {**broker.client_config(), "log_level": 0}
     consumer = Consumer({**config, "group.id": "first"})
     consumer.committed([TopicPartition("first", 0)], timeout=30)
@@ -126,12 +134,20 @@ def _make_internal_topics(broker: KafkaBroker) -> None:
     Producer({**config, "transactional.id": "first"}).init_transactions(30)
 
 
-SHARED: dict[str, tuple[Callable[[], Any], type[Any]]] = {
+def _offload_server_of_hop(board: Board) -> OffloadServer:
+    broker = attach(board, "broker").client_config()
+    return OffloadServer(broker=broker, announce=True, arguments=("--max-bytes", "40000000"))
+
+
+SHARED: dict[str, tuple[Callable[[Board], Any], type[Any]]] = {
     "broker": (_broker, _SharedBroker),
-    "registry": (SchemaRegistry, _SharedRegistry),
-    "s3_server": (S3Server, _SharedS3),
+    "registry": (lambda _board: SchemaRegistry(), _SharedRegistry),
+    "s3_server": (lambda _board: S3Server(), _SharedS3),
+    "offload_server_of_hop": (_offload_server_of_hop, _SharedOffloadServer),
 }
 """How the servers are started, and the classes of the objects that tests get, by the names of their fixtures."""
+BOARD = pytest.StashKey[Board]()
+"""Where the fixtures find the board."""
 
 
 def attach(board: Board, name: str) -> Any:

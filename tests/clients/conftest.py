@@ -13,6 +13,8 @@ from serde_chain import Consumer, Producer
 from serde_chain.testing.services import KafkaBroker
 
 SECONDS = 30.0
+# A question to the broker waits until the fetch in front of it has its answer: half a second by default.
+QUICK = {"fetch.wait.max.ms": 20}
 
 
 class NewProducer(Protocol):
@@ -51,8 +53,8 @@ def new_consumer(broker: KafkaBroker) -> Iterator[NewConsumer]:
     with ExitStack() as stack:
 
         def make(config: Any = None, **more: Any) -> Consumer:
-            group = {"group.id": f"group-{uuid.uuid4()}", "auto.offset.reset": "earliest"}
-            whole = {**broker.client_config(), "log_level": 0, **group, **(config or {}), **more}
+            own = {"group.id": f"group-{uuid.uuid4()}", "auto.offset.reset": "earliest", **QUICK}
+            whole = {**broker.client_config(), "log_level": 0, **own, **(config or {}), **more}
             return stack.enter_context(Consumer(whole))
 
         yield make

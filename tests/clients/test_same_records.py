@@ -32,7 +32,11 @@ STAGES: dict[str, dict[str, Any]] = {
     "keyed": {"value.serializers": "bytes, large-message", "large.message.id": "keyed"},
     "described": {"value.serializers": "bytes, gzip, large-message", "serde.chain.describe": True},
 }
-NAMES = [(stages, client) for stages in STAGES for client in ("Producer", "AsyncProducer", "aiokafka", "Spark")]
+NAMES = [
+    pytest.param(stages, client, marks=[pytest.mark.spark] if client == "Spark" else [])
+    for stages in STAGES
+    for client in ("Producer", "AsyncProducer", "aiokafka", "Spark")
+]
 
 
 def config_of(stages: str, folder: Path, broker: KafkaBroker) -> dict[str, Any]:

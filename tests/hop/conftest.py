@@ -1,5 +1,6 @@
 """A broker with users and permissions, an offload server that asks it, and hop-client as the peer."""
 
+import fcntl
 import json
 import uuid
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from hop.io import StartPosition, Stream
 from payload_stores.hop.endpoint import METADATA_KEY, METADATA_TOPIC
 from serde_chain import Consumer, Producer
 from serde_chain.testing.services import KafkaBroker, OffloadServer
+from tests import shared_servers
 
 METHODS = {"SCRAM-SHA-256": SASLMethod.SCRAM_SHA_256, "SCRAM-SHA-512": SASLMethod.SCRAM_SHA_512}
 USER = "alice"
@@ -87,23 +89,34 @@ def no_settings_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture(scope="session")
-def offload_server(broker: KafkaBroker) -> Iterator[OffloadServer]:
+def offload_server(broker: KafkaBroker, pytestconfig: pytest.Config) -> OffloadServer:
     """Announced on the broker, whose ACLs it asks for; larger uploads than 40 MB are refused."""
-    arguments = ("--max-bytes", "40000000")
-    with OffloadServer(broker=broker.client_config(), announce=True, arguments=arguments) as server:
-        for user in ("alice", "bob"):
-            broker.allow(user, ["READ", "DESCRIBE"], topic="sys.metadata")
-            broker.allow(user, ["READ"], group="*")
-        # By the beginning of names, so that no test waits until the server asks for the ACLs again.
-        own = (ResourceType.TOPIC, "hop-", ResourcePatternType.PREFIXED, f"User:{USER}", "*", AclOperation.ALL)
-        admin = broker.admin()
-        for future in admin.create_acls([AclBinding(*own, AclPermissionType.ALLOW)]).values():
-            future.result(30)
-        yield server
+    server: OffloadServer = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "offload_server_of_hop")
+    for user in ("alice", "bob"):
+        broker.allow(user, ["READ", "DESCRIBE"], topic="sys.metadata")
+        broker.allow(user, ["READ"], group="*")
+    # By the beginning of names, so that no test waits until the server asks for the ACLs again.
+    own = (ResourceType.TOPIC, "hop-", ResourcePatternType.PREFIXED, f"User:{USER}", "*", AclOperation.ALL)
+    admin = broker.admin()
+    for future in admin.create_acls([AclBinding(*own, AclPermissionType.ALLOW)]).values():
+        future.result(30)
+    return server
 
 
 @pytest.fixture
-def announce(broker: KafkaBroker, offload_server: OffloadServer) -> Iterator[Announce]:
+def announcements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps other workers from changing what is announced, and from needing it."""
+    with (tmp_path_factory.getbasetemp().parent / "announcements.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def announce(
+    broker: KafkaBroker,
+    offload_server: OffloadServer,
+    announcements: None,  # noqa: ARG001  kept until the end of the test
+) -> Iterator[Announce]:
     """What is announced is the session's own server again when a test ends."""
     producer = confluent_kafka.Producer(broker.client_config())
 

@@ -16,7 +16,7 @@ from serde_chain.testing.services import KafkaBroker
 CONFIG = {"value.deserializers": "zstd, string", "key.deserializer": "string"}
 
 
-@pytest.fixture(params=["arrow", "native"])
+@pytest.fixture(params=["arrow", pytest.param("native", marks=pytest.mark.full)])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

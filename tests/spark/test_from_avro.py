@@ -179,7 +179,7 @@ def without_nullability(schema: DataType) -> DataType:
     return schema
 
 
-@pytest.fixture(params=["installed", "4.0"])
+@pytest.fixture(params=["installed", pytest.param("4.0", marks=pytest.mark.full)])
 def pyspark_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What this package uses of pyspark, as the installed one has it or as 4.0.
 

@@ -42,7 +42,7 @@ def frame(spark: SparkSession, config: Config, values: list[bytes | None] = VALU
     return spark.createDataFrame(rows, SCHEMA).coalesce(1)
 
 
-@pytest.fixture(params=["arrow", "pandas"])
+@pytest.fixture(params=["arrow", pytest.param("pandas", marks=pytest.mark.full)])
 def udf_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "pandas":
         monkeypatch.delattr(functions, "arrow_udf")

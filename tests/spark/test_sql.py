@@ -25,7 +25,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=["arrow", "pandas"])
+@pytest.fixture(params=["arrow", pytest.param("pandas", marks=pytest.mark.full)])
 def udf_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "pandas":
         monkeypatch.delattr(functions, "arrow_udf")

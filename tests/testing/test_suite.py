@@ -41,6 +41,11 @@ class TestShift(SerializerTests):
     stage = StagePair({stages})
     values = st.text(alphabet="abc<")
 """
+FEW = """
+from hypothesis import settings
+settings.register_profile("few", max_examples=20, derandomize=True, deadline=None)
+settings.load_profile("few")
+"""
 NAMED = """
     misfits = (7,)
     foreign = (b"no brackets",)
@@ -48,6 +53,7 @@ NAMED = """
 
 
 def results(folder: Path, text: str) -> tuple[int, str]:
+    (folder / "conftest.py").write_text(FEW)
     file = folder / "test_stage.py"
     file.write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-rsf", "-p", "no:cacheprovider", f"--rootdir={folder}", str(file)]

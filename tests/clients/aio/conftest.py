@@ -9,6 +9,7 @@ import pytest
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain.testing.services import KafkaBroker
+from tests.clients.conftest import QUICK
 
 
 @pytest.fixture
@@ -29,6 +30,7 @@ def config(broker: KafkaBroker, store: FaultyStore) -> dict[str, Any]:
         "linger.ms": 0,
         "group.id": f"group-{uuid.uuid4()}",
         "auto.offset.reset": "earliest",
+        **QUICK,
         "value.serializers": "bytes, large-message",
         "value.deserializers": "large-message",
         "large.message.threshold.bytes": 1000,

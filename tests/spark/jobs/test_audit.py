@@ -11,7 +11,7 @@ from serde_chain.spark.jobs import audit
 from tests.spark.jobs.conftest import Config, Send, payload, stored
 
 
-@pytest.mark.parametrize("payloads", [True, False])
+@pytest.mark.parametrize("payloads", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_what_is_gone_or_changed_is_reported(
     *, spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore, payloads: bool
 ) -> None:

@@ -130,6 +130,7 @@ def test_keys_are_in_use_whatever_the_configuration_names(
     assert (report.live, report.listed, report.deleted) == (2, 2, 0)
 
 
+@pytest.mark.full
 def test_what_compaction_has_not_removed_yet_is_in_use(
     spark: SparkSession, config: Config, new_topic: "NewTopic", send: Send, store: PayloadStore
 ) -> None:
@@ -281,6 +282,7 @@ def test_a_reference_has_a_few_names() -> None:
     assert len(names_of("s3://b/" + "t/" * 4_000 + "1", {"t"})) == 64
 
 
+@pytest.mark.full
 def test_formats_that_the_configuration_leaves_out_are_in_use(
     spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
 ) -> None:
@@ -318,6 +320,7 @@ def test_all_named_topics_count_for_all_of_them(
     assert stored(store, f"{topic}-other") == {elsewhere}
 
 
+@pytest.mark.full
 def test_a_listing_of_several_pages(
     *,
     spark: SparkSession,
@@ -419,6 +422,7 @@ def test_a_store_that_executors_cannot_list(
     assert not caught.value.transient
 
 
+@pytest.mark.full
 def test_a_producers_configuration_will_do(
     spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
 ) -> None:
@@ -431,6 +435,7 @@ def test_a_producers_configuration_will_do(
     assert (report.live, report.listed, report.deleted) == (1, 2, 1)
 
 
+@pytest.mark.full
 def test_chains_that_describe_themselves(
     spark: SparkSession, config: Config, topic: str, send: Send, store: PayloadStore
 ) -> None:
