@@ -1,6 +1,6 @@
-"""Payload stores: where payloads go that are too large for a record.
+"""Payload stores, for payloads too large for a record.
 
-Public names are loaded when they are first used, so that importing a part costs no more than that part.
+Public names are loaded on first use, so that each import costs only what it uses.
 """
 
 from importlib import import_module
@@ -81,7 +81,7 @@ _MODULES = {name: "errors" for name in __all__ if name.endswith("Error")} | {
 }
 
 
-if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of these
+if not TYPE_CHECKING:  # otherwise type checkers would accept any misspelt name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1 with what it lacks: bounds on header fields, and on clients that neither ask nor read."""
+"""uvicorn's HTTP/1.1 with limits it lacks: on header fields, and on clients that neither send nor read."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from uvicorn.server import ServerState
 
 __all__ = ["BoundedHttp"]
 
-# From the connection, or the first byte after an answer, to the end of a request's header fields.
+# From the connection, or the first byte after an answer, to the end of the request's header fields.
 _HEADER_SECONDS: Final = 15.0
 _HEADER_BYTES: Final = 32 << 10
 _HEADER_FIELDS: Final = 100
-# A client that reads nothing of its answer for this long is cut off; the rest is dropped.
+# A client that reads nothing of its answer for this long is disconnected; the rest is dropped.
 _STALLED_SECONDS: Final = 35.0
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-# No request begins with it; h11 refuses it at once.
+# No request begins with this; h11 refuses it at once.
 _FIRST_PRINTABLE: Final = 0x21
 
 
@@ -32,10 +32,10 @@ class BoundedHttp(H11Protocol):
         config: uvicorn's.
         server_state: uvicorn's.
         app_state: uvicorn's.
-        on_lost: Called when the connection has ended; None for nothing.
+        on_lost: Called when the connection has ended; optional.
     """
 
-    cycle: Any  # None before the first request, which uvicorn's annotation leaves out
+    cycle: Any  # None before the first request, unlike uvicorn's annotation
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class BoundedHttp(H11Protocol):
         if data:
             super().data_received(data)
             if self.cycle is not None and self.conn.their_state is h11.DONE and self.conn.trailing_data[0]:
-                # Requests that come before the answer to the last one would escape the bounds; no client sends them.
+                # Pipelined requests would escape the limits; no client sends them.
                 self.cycle.keep_alive = False
         self._watch()
 
@@ -89,23 +89,23 @@ class BoundedHttp(H11Protocol):
             self._stalled = None
 
     def _should_upgrade(self) -> bool:
-        """No: the request is answered as it is. uvicorn would warn of it each time, and recommend packages."""
+        """Never: the request is answered as plain HTTP. uvicorn would log a warning each time."""
         return False
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP; called by uvicorn."""
+        """Refuse anything but HTTP; called by uvicorn."""
         if self.cycle is None or self.cycle.response_complete:
             super().send_400_response(msg)
             return
-        # The request's body is broken, and its answer is the application's: it learns that the client has gone.
+        # The request's body is broken, and the application answers it: tell it that the client disconnected.
         self.cycle.disconnected = True
         self.cycle.message_event.set()
         self.transport.close()
 
     def _whole_head(self, data: bytes) -> bytes:
-        """A request's header fields when all of them are there, with what follows; nothing before that.
+        """A request's header fields once complete, with the bytes after them; nothing before that.
 
-        h11 bounds incomplete fields, but accepts any number of complete ones, each of which costs work.
+        h11 limits incomplete fields, but accepts any number of complete ones, and each costs work.
         """
         searched = max(0, len(self._head) - 3)
         self._head += data
@@ -127,7 +127,7 @@ class BoundedHttp(H11Protocol):
         return whole
 
     def _watch(self) -> None:
-        """Begin to count when a request begins, stop when its header fields are there."""
+        """Start the timer at the start of a request, stop it when its header fields are complete."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._unwatch()
         elif self._deadline is None:

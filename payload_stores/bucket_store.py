@@ -1,4 +1,4 @@
-"""The base of stores of objects in buckets: downloads by ranges, several at once."""
+"""Base of the bucket stores: parallel range downloads."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["BucketStore"]
 
 
 class BucketStore(RootedStore):
-    """Keeps payloads as objects; subclasses say how one is asked for, and make ``_downloads`` in ``configure``."""
+    """Stores payloads as objects; subclasses define the requests, and set ``_downloads`` in ``configure``."""
 
     _downloads: Downloads
 
     @abstractmethod
     def _source(self, reference: str) -> Source:
-        """The object of a reference, which is not asked for yet.
+        """The object of a reference; no request is sent yet.
 
         Raises:
-            UntrustedReferenceError: It is not to be followed.
+            UntrustedReferenceError: The reference must not be followed.
         """
 
     def download(self, reference: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Payloads in memory: their type, and ranges of them."""
+"""Payloads in memory: their type, and ranges."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 def checked_range(start: int, length: int) -> slice:
-    """The slice that a range is.
+    """Convert a range to a slice.
 
     Args:
-        start: Where it begins, in bytes.
-        length: How many bytes.
+        start: Start in bytes.
+        length: Number of bytes.
 
     Raises:
-        ValueError: One of them is negative.
+        ValueError: A number is negative.
     """
     if start < 0 or length < 0:
         raise ValueError(f"a range of {length} bytes from {start} on: both are at least 0")

@@ -1,8 +1,8 @@
-"""Callbacks of confluent_kafka's clients, which call them while an exception is set already.
+"""Callbacks for confluent_kafka clients, which may call them with an exception already set.
 
-A client that meets a fatal error, such as a producer that is fenced, sets its KafkaException, and still reports records
-after that. Any call in such a callback ends in ``SystemError: … returned a result with an exception set``, and the rest
-of the callback does not run. So the exception is taken away before any other call, and raised again at the end.
+On a fatal error, such as fencing, a producer sets its KafkaException and keeps reporting records. Any call in such a
+callback fails with ``SystemError: … returned a result with an exception set``, and the rest of the callback does not
+run. So the exception is cleared before any other call, and raised again at the end.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = ["shielded", "take_exception"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# The interpreter has faster ways to call functions of C, which do not look whether an exception is set; none for this.
+# The interpreter calls most C functions without checking for a set exception, but not this one.
 _look: Final = partial(bool)
 
 
 def take_exception() -> BaseException | None:
-    """Take the exception that the client has set. To be called first: before it, no other call works.
+    """Clear and return the exception set by the client. Must be the first call: no other works before it.
 
     Returns:
-        The exception, to be raised by the callback at its end; None where there is none.
+        The exception, for the callback to raise at its end; None if none is set.
 
     Example:
         >>> take_exception() is None
@@ -38,10 +38,10 @@ def take_exception() -> BaseException | None:
 
 
 def shielded(callback: Callable[P, T]) -> Callable[P, T]:
-    """A callback that runs as if no exception were set.
+    """Wrap a callback so that it runs as if no exception were set.
 
     Args:
-        callback: The callback. What it raises comes before what the client had set, which its next call raises again.
+        callback: The callback. Its own exception takes precedence; the next call raises the client's again.
 
     Example:
         >>> shielded(print)("delivered")

@@ -1,4 +1,4 @@
-"""The settings with which a Kafka client reaches its broker and logs in, out of a client's whole configuration."""
+"""Connection and login settings of a Kafka client, selected from its whole configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PREFIXES: Final = ("sasl.", "security.", "ssl.", "enable.ssl.", "socket.", "htt
 
 
 def can_connect(config: Mapping[str, object]) -> bool:
-    """Whether a configuration says how to reach a broker.
+    """Whether a configuration names a broker.
 
     Example:
         >>> can_connect({"bootstrap.servers": "localhost:9092"}), can_connect({"sasl.username": "alice"})
@@ -22,7 +22,7 @@ def can_connect(config: Mapping[str, object]) -> bool:
 
 
 def connection_settings(config: Mapping[str, object]) -> dict[str, object]:
-    """What a further client needs to connect as the configured one does; secrets are among it.
+    """The settings a second client needs to connect like the configured one, including secrets.
 
     Example:
         >>> connection_settings({"bootstrap.servers": "localhost:9092", "acks": "all"})

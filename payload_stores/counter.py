@@ -8,10 +8,10 @@ __all__ = ["Counter"]
 
 
 class Counter:
-    """Counts, from any thread.
+    """A thread-safe counter.
 
     Attributes:
-        count: How often it was added to.
+        count: The count.
 
     Example:
         >>> counter = Counter()
@@ -25,7 +25,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def add(self) -> None:
-        """Count one more."""
+        """Add one."""
         with self._lock:
             self.count += 1
 

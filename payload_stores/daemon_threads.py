@@ -12,21 +12,21 @@ from payload_stores.errors import PayloadStoreUnavailableError
 
 __all__ = ["run_elsewhere"]
 
-# Inboxes of threads that have nothing to do. Starting a thread for every call would take longer than a small publish.
+# Inboxes of idle threads. Starting a thread takes longer than a small publish.
 _idle: Final[list[SimpleQueue[Callable[[], None]]]] = []
 _IDLE_SECONDS: Final = 10
-# The threads are not in a forked process (multiprocessing, Spark's workers).
+# Threads do not survive a fork (multiprocessing, Spark's workers).
 os.register_at_fork(after_in_child=_idle.clear)
 
 
 def run_elsewhere(job: Callable[[], None]) -> None:
-    """Run a job in a daemon thread that waits for one, or in a new one; never queue it behind one that may hang.
+    """Run a job in an idle or new daemon thread; never queue it behind a job that may hang.
 
-    Not a :class:`~concurrent.futures.ThreadPoolExecutor`: the interpreter joins its threads when it ends, so that a
-    program whose store hangs would never end; and its jobs wait for a thread, behind those that hang.
+    Not a :class:`~concurrent.futures.ThreadPoolExecutor`: the interpreter joins its threads at exit, so a hanging store
+    would keep the program alive; and its jobs queue behind hanging ones.
 
     Raises:
-        PayloadStoreUnavailableError: The system starts no more threads.
+        PayloadStoreUnavailableError: The system refuses to start another thread.
 
     Example:
         >>> results = SimpleQueue()
@@ -40,7 +40,7 @@ def run_elsewhere(job: Callable[[], None]) -> None:
         inbox = SimpleQueue()
         try:
             threading.Thread(target=_work, args=(inbox,), name="payload-deadline", daemon=True).start()
-        except RuntimeError as error:  # Python's own for EAGAIN
+        except RuntimeError as error:  # how Python reports EAGAIN
             raise PayloadStoreUnavailableError(
                 "no thread can be started for the payload store's call",
                 hint="Calls that hang keep their threads: check the store, and the limit (pids.max, ulimit -u)",
@@ -55,9 +55,9 @@ def _work(inbox: SimpleQueue[Callable[[], None]]) -> None:
         except Empty:
             try:
                 _idle.remove(inbox)
-            except ValueError:  # another thread took it just now and is about to put a job in
+            except ValueError:  # another thread just took it and is about to add a job
                 continue
             return
         job()
-        del job  # it holds the payload
+        del job  # the job holds the payload
         _idle.append(inbox)

@@ -1,4 +1,4 @@
-"""Errors of payload stores, and the base that all errors of both packages share.
+"""Errors of payload stores, and the base class of all errors of both packages.
 
 The tree::
 
@@ -13,11 +13,10 @@ The tree::
         ├── PayloadTooLargeError             larger than the configured or the store's own limit
         └── UntrustedReferenceError          outside the configured store, bucket, prefix or folder
 
-``error.transient`` separates what may work when it is tried again from what will not. ``error.about_record`` separates
-faults of one record from faults of the world around it: only the first are ever passed over, skipped or made null.
-``error.about_topic`` says that no payload of the reference's topic can be read, and those of others can: a reader whose
-record is of another topic takes that for the record's fault. All are facts about one error, not about its class alone,
-and survive copies and pickling.
+``error.transient``: the same call may succeed later. ``error.about_record``: the fault is in one record, not in its
+environment; only such records are ever skipped or set to null. ``error.about_topic``: no payload of the reference's
+topic is readable, while those of other topics are; a reader of another topic treats it as a fault of the record. All
+are attributes of each error, not only of its class, and survive copies and pickling.
 """
 
 from __future__ import annotations
@@ -43,18 +42,17 @@ __all__ = [
 
 
 class ContextualError(Exception):
-    """An error that knows where it happened and what to do about it.
+    """An error with its location and a hint.
 
-    Each name in ``context_fields`` becomes an attribute, ``None`` where unknown. The error and its cause survive
-    pickling, because Spark and process pools send errors between processes.
+    Each name in ``context_fields`` becomes an attribute, ``None`` if unknown. The error and its cause survive pickling,
+    because Spark and process pools send errors between processes.
 
     Attributes:
-        transient: Whether the same call may work later.
-        about_record: Whether the fault is the record's own (its bytes, size, digest, reference or payload), so that
-            another record may well be read. Errors of a store, a registry or a key provider that is down, refuses or
-            does not exist are not.
-        about_topic: Whether the fault is one of all payloads of the topic in a reference: a record of another topic
-            may have named any.
+        transient: Whether the same call may succeed later.
+        about_record: Whether the fault is in the record (its bytes, size, digest, reference or payload), so that other
+            records may be readable. False if a store, registry or key provider is down, refuses or does not exist.
+        about_topic: Whether the fault concerns all payloads of the topic in a reference; a record of another topic may
+            have named any topic.
 
     Args:
         message: What happened, one sentence without a full stop.
@@ -68,7 +66,7 @@ class ContextualError(Exception):
     """
 
     context_fields: ClassVar[tuple[str, ...]] = ()
-    # The default of a class; one error differs by an attribute of its own.
+    # Class defaults; a single error may override them.
     transient: bool = False
     about_record: bool = False
     about_topic: bool = False
@@ -89,11 +87,11 @@ class ContextualError(Exception):
         return {name: value for name in self.context_fields if (value := getattr(self, name)) is not None}
 
     def add_context(self, **context: object) -> Self:
-        """Fill in context that the place of the error did not know; what is known already stays.
+        """Fill in context unknown where the error was raised; known context stays.
 
         Args:
-            **context: Values for some of ``context_fields``; others are ignored, since callers add what they have
-                without knowing the kind of error.
+            **context: Values for some of ``context_fields``; others are ignored, since callers do not know the kind of
+                error.
 
         Returns:
             The error itself.
@@ -107,7 +105,7 @@ class ContextualError(Exception):
         where = ", ".join(f"{name}={value}" for name, value in self.context.items())
         text = f"{self.message} [{where}]" if where else self.message
         said = f"{text}. {self.hint}" if self.hint else text
-        # A record may name what is no Unicode text, such as half of a surrogate pair; its error can still be printed.
+        # Names in a record may be invalid Unicode, such as half a surrogate pair; the error must still be printable.
         return said.encode(errors="backslashreplace").decode()
 
     def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...], dict[str, object]]:
@@ -132,11 +130,11 @@ def _rebuild(
 
 
 def _picklable(cause: BaseException | None) -> BaseException | None:
-    """The cause itself if pickling keeps it, otherwise its text: a foreign cause must not lose the error around it."""
+    """The cause itself if it survives pickling, otherwise its text, so that a foreign cause cannot break the error."""
     if cause is None or isinstance(cause, ContextualError):
         return cause
     try:
-        import pickle  # errors are rarely sent anywhere
+        import pickle  # rarely needed
 
         pickle.loads(pickle.dumps(cause))  # noqa: S301, our own bytes
     except Exception:  # noqa: BLE001, a foreign exception may fail in its own __reduce__ or __init__ in any way it likes
@@ -156,7 +154,7 @@ class MissingDependencyError(ContextualError, ImportError):
 
 
 class PayloadStoreError(ContextualError):
-    """A payload store failed for good (KIP-1159: ``PayloadStoreException``)."""
+    """A payload store failed permanently (KIP-1159: ``PayloadStoreException``)."""
 
     context_fields: ClassVar[tuple[str, ...]] = ("store", "topic", "reference")
     store: str | None
@@ -165,7 +163,7 @@ class PayloadStoreError(ContextualError):
 
 
 class PayloadStoreUnavailableError(PayloadStoreError):
-    """The store is down, throttles or is too slow: the same call may work later."""
+    """The store is down, throttles or is too slow: the same call may succeed later."""
 
     transient = True
 
@@ -181,28 +179,28 @@ class PayloadAccessDeniedError(PayloadStoreError):
 
 
 class PayloadIntegrityError(PayloadStoreError):
-    """The payload's size or digest is not what was published."""
+    """The payload's size or digest differs from the published one."""
 
     about_record = True
 
 
 class PayloadTooLargeError(PayloadStoreError):
-    """The payload is larger than the configured limit or than the store accepts."""
+    """The payload exceeds the configured limit or the store's own."""
 
     about_record = True
 
 
 class UntrustedReferenceError(PayloadStoreError):
-    """The reference lies outside what this store is configured for, so it is not followed."""
+    """The reference is outside the store's configured prefixes, so it is not followed."""
 
     about_record = True
 
 
 def drop_data(error: BaseException) -> None:
-    """Drop the data that an error of Python's own decoders holds; its message stays.
+    """Drop the data held by an error of Python's own decoders; its message stays.
 
     Args:
-        error: What becomes the cause of an error of ours. Errors are kept, logged and sent between processes.
+        error: The cause of one of our errors, which are kept, logged and sent between processes.
     """
     if isinstance(error, (UnicodeDecodeError, UnicodeEncodeError)):
         error.object = error.object[:0]
@@ -212,10 +210,10 @@ def drop_data(error: BaseException) -> None:
 
 
 def release(error: BaseException) -> None:
-    """Drop all data that an error and its causes hold, for errors that are kept, as those of a batch.
+    """Drop all data held by an error and its causes, for errors that are kept, such as those of a batch.
 
-    That is the traceback above all: its frames, and those that called them, have the payload that was refused among
-    their local variables. Clearing them is not enough, since those that still run cannot be cleared.
+    Mainly the traceback: its frames and their callers hold the refused payload in local variables. Clearing frames is
+    not enough, since running ones cannot be cleared.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

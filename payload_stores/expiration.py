@@ -1,4 +1,4 @@
-"""How long payloads have to be kept for the records that refer to them."""
+"""How long payloads must outlive the records that refer to them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _DAY_MS: Final = 86_400_000
 
 
 def propose_expiration(retention_ms: int) -> timedelta | None:
-    """The age at which a server may delete the payloads of a topic: its retention and a fifth more, in whole days.
+    """The age at which a server may delete a topic's payloads: its retention plus a fifth, in whole days.
 
-    The fifth is for records that outlive the retention: Kafka deletes whole segments, which end with their last record
-    (``segment.ms``), and readers may lag. A topic that is compacted, or limited by bytes alone, keeps records for
-    longer than any time; its payloads are not to expire.
+    The fifth covers records that outlive the retention: Kafka deletes whole segments, whose age is that of their last
+    record (``segment.ms``), and readers may lag. A topic that is compacted, or limited by bytes alone, may keep records
+    forever; its payloads must not expire.
 
     Args:
-        retention_ms: The topic's ``retention.ms``; below 0 is unlimited.
+        retention_ms: The topic's ``retention.ms``; negative means unlimited.
 
     Returns:
-        The age; None if payloads are to be kept.
+        The age; None if payloads must be kept.
 
     Example:
         >>> propose_expiration(7 * 86_400_000)
@@ -31,5 +31,5 @@ def propose_expiration(retention_ms: int) -> timedelta | None:
     """
     if retention_ms < 0:
         return None
-    # In whole numbers, since a fraction of a millisecond must not make a day of its own.
+    # Integer arithmetic: rounding must not add a day.
     return timedelta(days=max(1, -(-retention_ms * 6 // (5 * _DAY_MS))))

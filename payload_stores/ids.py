@@ -23,7 +23,7 @@ DIGEST_PREFIX: Final = "sha256:"
 
 
 def sha256_digest(data: Buffer) -> str:
-    """Digest of a payload as it travels in headers: ``sha256:`` and 64 lower-case hexadecimal digits.
+    """Digest of a payload as used in headers: ``sha256:`` and 64 lower-case hexadecimal digits.
 
     Example:
         >>> sha256_digest(b"payload")
@@ -41,7 +41,7 @@ def payload_id(
         data: The payload.
         strategy: Source of the id.
         key: The record's encoded key, for ``keyed``.
-        digest: The payload's digest if it is known already; then the payload is not read.
+        digest: The payload's digest if known; the payload is then not read.
 
     Returns:
         ``<uuid4>``, ``<sha256 of the payload>`` or ``<sha256 of the key>/<sha256 of the payload>``.

@@ -1,4 +1,4 @@
-"""A payload store in this process's memory, for tests and for trying things out."""
+"""A payload store in this process's memory, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _READ_BYTES: Final = 1 << 20
 
 
 class MemoryStore(references.RootedStore):
-    """Keeps payloads in a dict that all instances of the process share, so that a reader finds what a writer stored.
+    """Stores payloads in a dict shared by all instances in the process, so that readers find what writers stored.
 
-    References are ``memory:///<topic>/<id>``. It is not for production: payloads are gone with the process, and no
-    other process sees them.
+    References are ``memory:///<topic>/<id>``. Not for production: payloads end with the process, and other processes
+    cannot read them.
 
     Example:
         >>> store = MemoryStore()
@@ -38,7 +38,7 @@ class MemoryStore(references.RootedStore):
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
-        # Everything in the dict is the store's own, so that nothing else can be trusted.
+        # The dict contains only the store's own payloads, so there are no other prefixes to trust.
         self.roots = references.Roots(self)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
@@ -74,7 +74,7 @@ class MemoryStore(references.RootedStore):
         return PayloadInfo(reference, len(data), modified)
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
-        """List the payloads of a topic as they are now. See :class:`~payload_stores.SupportsList`."""
+        """List the current payloads of a topic. See :class:`~payload_stores.SupportsList`."""
         self.check_topic(topic)
         with self._lock:
             listed = [(path, stored) for path, stored in self._payloads.items() if path[0] == topic]
@@ -84,8 +84,8 @@ class MemoryStore(references.RootedStore):
                 yield PayloadInfo(reference, len(data), modified)
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Store what a reader returns; it ends up in memory like any other payload."""
-        # In blocks, as a deadline expects it, which looks for progress.
+        """Store the contents of a reader, in memory like any other payload."""
+        # In blocks: a deadline watches for progress.
         data = b"".join(iter(lambda: reader.read(_READ_BYTES), b""))
         if context is not None and context.deterministic and context.digest is None:
             context = replace(context, digest=sha256_digest(data))
@@ -97,7 +97,7 @@ class MemoryStore(references.RootedStore):
 
     @classmethod
     def clear(cls) -> None:
-        """Forget all payloads of the process: a test's clean start."""
+        """Delete all payloads of the process, for a clean start of a test."""
         with cls._lock:
             cls._payloads.clear()
 

@@ -1,7 +1,7 @@
-"""Headers of confluent_kafka's messages, also where a name is not UTF-8, as any writer of a topic can make one.
+"""Headers of confluent_kafka messages, including names that are not UTF-8, which any writer of a topic can produce.
 
-The client raises SystemError at the first look at such headers. At the second, it returns pairs of which one lacks its
-name: Python code that takes the name ends the process (segmentation fault).
+The client raises SystemError when such headers are first read. The second time, it returns pairs with one name
+missing: Python code that uses the name crashes the process (segmentation fault).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 __all__ = ["NO_NAME", "headers_of"]
 
-# For a name of which the client does not say the bytes.
+# For a name whose bytes the client does not expose.
 NO_NAME: Final = "\ufffd"
 
 
@@ -22,7 +22,7 @@ def headers_of(message: Any) -> Any:
         message: A ``confluent_kafka.Message``.
 
     Returns:
-        As its own ``headers()``: a list of pairs, or None.
+        Like ``message.headers()``: a list of pairs, or None.
 
     Example:
         >>> from confluent_kafka import Message
@@ -35,7 +35,7 @@ def headers_of(message: Any) -> Any:
         if not _is_about_text(error):
             raise
         headers = message.headers()
-    # A pair without a name refers to its value alone. Nothing else may touch it.
+    # A pair without a name holds a reference to its value only. Nothing else may touch it.
     if headers and len(get_referents(*headers)) < 2 * len(headers):
         headers = [pair if len(get_referents(pair)) == len(pair) else (NO_NAME, pair[1]) for pair in headers]
         message.set_headers(headers)
@@ -43,7 +43,7 @@ def headers_of(message: Any) -> Any:
 
 
 def _is_about_text(error: BaseException | None) -> bool:
-    """Whether it began with a name; the next name makes another SystemError of the first one's."""
+    """Whether it began with a name; the next name replaces the SystemError of the first by another."""
     while isinstance(error, SystemError):
         error = error.__cause__
     return isinstance(error, UnicodeDecodeError)

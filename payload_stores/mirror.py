@@ -1,4 +1,4 @@
-"""The store ``mirror``: every payload in two stores, both named by the configuration."""
+"""The store ``mirror``: every payload in two stores, both named in the configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MirrorStore"]
 
 
 class MirrorStore(Middleware):
-    """:class:`~payload_stores.middleware.Mirror` by configuration.
+    """:class:`~payload_stores.middleware.Mirror`, made from a configuration.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -43,10 +43,10 @@ class MirrorStore(Middleware):
     options = (PRIMARY, SECONDARY)
 
     def __init__(self) -> None:
-        """There are no stores before :meth:`configure`."""
+        """:meth:`configure` opens the stores."""
 
     def supports(self, capability: type) -> bool:
-        """Whether both stores implement a capability; no before :meth:`configure`."""
+        """Whether both stores implement a capability; False before :meth:`configure`."""
         return hasattr(self, "store") and super().supports(capability)
 
     def configure(self, config: Mapping[str, object]) -> None:

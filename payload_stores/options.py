@@ -1,7 +1,7 @@
-"""Configuration keys, declared once: how each is parsed, its default, and whether it is a secret.
+"""Configuration keys, declared once: parser, default, and whether the value is secret.
 
 Stores and stages list their :class:`Option` objects. Reading, misspelling checks, ``check-config`` and the masking of
-secrets all follow from these lists.
+secrets all use these lists.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ class Option(Generic[T]):
     """One configuration key.
 
     Attributes:
-        name: Dotted key. A trailing ``*`` stands for any rest, for keys handed on to a library
+        name: Dotted key. A trailing ``*`` matches any suffix, for keys passed on to a library
             (``schema.registry.*``); such options are not read but selected with :meth:`select`.
-        parse: Turns the configured value into the option's type; raises ValueError with what was expected.
-        default: Used when the key is absent.
-        required: Absent is an error.
-        secret: Never shown.
-        file: The value is the path of a file on the machine that configures, which is read there. Where the work is
-            done elsewhere, as in Spark, the file's content travels in place of its path: :func:`path_or_content` parses
-            both.
-        of_client: Of the client around both chains, so that it cannot be set for its keys or values alone.
+        parse: Converts the configured value to the option's type; raises ValueError naming the expected form.
+        default: Used if the key is absent.
+        required: Whether an absent key is an error.
+        secret: Whether to mask the value everywhere.
+        file: Whether the value is the path of a file, read on the configuring machine. If the work runs elsewhere, as
+            in Spark, the file's content is sent instead of its path: :func:`path_or_content` parses both.
+        of_client: Whether it belongs to the client, so that it cannot be set for keys or values alone.
         doc: One line for ``check-config`` and the documentation.
 
     Example:
@@ -60,7 +59,7 @@ class Option(Generic[T]):
     doc: str = ""
 
     def read(self, config: Mapping[str, object]) -> T:
-        """Read the option out of a configuration.
+        """Read the option from a configuration.
 
         Args:
             config: Flat mapping of dotted keys.
@@ -87,7 +86,7 @@ class Option(Generic[T]):
             raise ConfigError(f"{self.name}{shown}: {error}", key=self.name) from (None if self.secret else error)
 
     def _what_it_is(self) -> str | None:
-        """A hint for a key that is missing; a line that begins with a capital says by itself what to do."""
+        """A hint for a missing key; a ``doc`` beginning with a capital letter is already an instruction."""
         return f"Set it: {self.doc}" if self.doc[:1].islower() else self.doc or None
 
     def matches(self, key: str) -> bool:
@@ -100,7 +99,7 @@ class Option(Generic[T]):
         return key == self.name or (self.name.endswith("*") and key.startswith(self.name[:-1]))
 
     def select(self, config: Mapping[str, object]) -> dict[str, object]:
-        """For a ``prefix.*`` option: the matching keys with the prefix cut off.
+        """For a ``prefix.*`` option: the matching keys without the prefix.
 
         Example:
             >>> Option("schema.registry.*", text, None).select({"schema.registry.url": "http://localhost:8081"})
@@ -111,24 +110,24 @@ class Option(Generic[T]):
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value may be shown: a mapping may hold secrets that are declared elsewhere."""
+    """Whether a value may be shown: a mapping may contain secrets declared elsewhere."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return isinstance(value, (str, int, float)) or value is None
 
 
 def without_login(address: str, key: str) -> str:
-    """Refuse an address with a user or a password in it, which libraries repeat in the text of their errors.
+    """Refuse an address that contains a user or password: libraries repeat it in their error messages.
 
     Args:
-        address: The address of a server; it may be empty.
-        key: The option that it is from.
+        address: The address of a server; may be empty.
+        key: The option it comes from.
 
     Returns:
         The address.
 
     Raises:
-        ConfigError: There is a user in it; the error does not show the address.
+        ConfigError: The address contains a user; the error does not show the address.
 
     Example:
         >>> without_login("https://s3.example.org", "s3.endpoint.url")
@@ -158,7 +157,7 @@ def text(value: object) -> str:
 
 
 def path_or_content(value: object) -> str | bytes:
-    """Parse the path of a file, or the file's content as bytes: the two forms of an option with ``file``.
+    """Parse a file's path, or its content as bytes: the two forms of an option with ``file``.
 
     Example:
         >>> path_or_content("alert.avsc"), path_or_content(b"{}")
@@ -168,7 +167,7 @@ def path_or_content(value: object) -> str | bytes:
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Callable[[object], int]:
-    """Make a parser for whole numbers, given as a number or as text, within bounds (both inclusive).
+    """Make a parser for whole numbers, given as numbers or text, within inclusive bounds.
 
     Example:
         >>> integer(minimum=1)("30")
@@ -210,7 +209,7 @@ def boolean(value: object) -> bool:
 
 
 def choice(*allowed: str) -> Callable[[object], str]:
-    """Make a parser for one of several words, compared without regard to case.
+    """Make a parser for one of several words, case-insensitive.
 
     Example:
         >>> choice("gcm", "siv")("SIV")
@@ -240,7 +239,7 @@ def listing(value: object) -> tuple[str, ...]:
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known word most like a misspelt one, or None if none is as close as the cutoff (0 to 1).
+    """The known word closest to a misspelt one, or None if none reaches the cutoff (0 to 1).
 
     Example:
         >>> nearest("compresion.type", ["compression.type", "compression.level"])

@@ -1,6 +1,6 @@
-"""Find the object that a configuration names: a short name, a Java class name, a dotted path, or the object itself.
+"""Find objects named in a configuration: by short name, Java class name, dotted path, or the object itself.
 
-Stages and stores are looked up by the same rules. Only the requested object is imported.
+The same rules apply to stages and stores. Only the requested object is imported.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _NAMESPACES: Final = frozenset({"google"})
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The names known for one kind of plug-in.
+    """The known names of one kind of plug-in.
 
     Attributes:
-        kind: What is looked up, for messages: ``stage``, ``payload store``.
-        group: Entry point group in which third parties register.
+        kind: Kind of plug-in, for messages: ``stage``, ``payload store``.
+        group: Entry point group for third-party plug-ins.
         builtins: Short name to ``module:attribute``.
         aliases: Other names (Java class names) to short names.
     """
@@ -42,7 +42,7 @@ class Catalogue:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> object:
-        """Import what a name stands for.
+        """Import the object behind a name.
 
         Args:
             name: Short name, alias, or dotted path (``package.module.Name`` or ``package.module:Name``).
@@ -94,14 +94,14 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Item:
-    """A plug-in as a configuration names it.
+    """A plug-in named in a configuration.
 
     Attributes:
         target: Short name, Java class name, dotted path, class or instance.
-        options: Options of this one only; they come before those of the whole configuration.
-        key: The configuration key that names it, for messages; None where it is named elsewhere.
-        kind: What it is to be, for messages.
-        example: One of its kind.
+        options: Options of this plug-in only; they override those of the configuration.
+        key: The configuration key that names it, for messages; None if it is named elsewhere.
+        kind: Expected kind, for messages.
+        example: A name of this kind.
     """
 
     kind: ClassVar[str] = "plug-in"
@@ -113,11 +113,11 @@ class Item:
 
     @classmethod
     def of(cls, item: object, key: str | None = None) -> Self:
-        """Read an item as the configuration has it; a mapping names the plug-in under ``class``.
+        """Read an item of the configuration; a mapping names the plug-in under ``class``.
 
         Args:
             item: The item.
-            key: The configuration key that it stands under.
+            key: The configuration key of the item.
 
         Raises:
             ConfigError: A mapping without ``class``.
@@ -125,7 +125,7 @@ class Item:
         if not isinstance(item, Mapping):
             return cls(item.strip() if isinstance(item, str) else item, {}, key)
         if "class" not in item:
-            # Only the keys: among the values may be an encryption key.
+            # Keys only: a value may be an encryption key.
             names = [str(name) for name in item]
             near = nearest("class", names)
             raise ConfigError(
@@ -143,13 +143,13 @@ class Item:
         return str(getattr(self.target, "__name__", type(self.target).__name__))
 
     def check(self, options: Iterable[Option[Any]]) -> None:
-        """Refuse options of the item's own that the plug-in does not have.
+        """Refuse options in the item that the plug-in does not know.
 
         Args:
-            options: Those that it has.
+            options: The plug-in's options.
 
         Raises:
-            ConfigError: The first one; the error names the nearest option there is.
+            ConfigError: An option is unknown; the error names the nearest known one.
         """
         options = tuple(options)
         for key in self.options:
@@ -163,10 +163,10 @@ class Item:
 
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> Iterable[EntryPoint]:
-    """The entry points of a group; looking through all installed packages takes some milliseconds, so once a path."""
+    """The entry points of a group, cached per path: scanning all installed packages takes milliseconds."""
     if not any(_may_register(group, folder or ".") for folder in path):
         return ()
-    from importlib.metadata import entry_points  # takes longer to import than everything else that a chain needs
+    from importlib.metadata import entry_points  # the slowest import of a chain
 
     return entry_points(group=group)
 
@@ -197,17 +197,17 @@ def import_object(path: str, kind: str = "object") -> object:
 
     Args:
         path: ``package.module.Name`` or ``package.module:Name``.
-        kind: What it is to be, for messages.
+        kind: Expected kind, for messages.
 
     Raises:
-        ConfigError: The module does not exist, or does not have the name.
+        ConfigError: The module does not exist or lacks the name.
     """
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     try:
         target: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             target = getattr(target, part)
-    except Exception as error:  # a foreign module may fail in any way while it is imported
+    except Exception as error:  # importing a third-party module may raise anything
         raise ConfigError(
             f"the {kind} {path!r} cannot be imported: {error}",
             hint="Check the spelling, and that it is installed in this interpreter, or its folder is in PYTHONPATH",
@@ -216,30 +216,30 @@ def import_object(path: str, kind: str = "object") -> object:
 
 
 def _package(missing: str, module: str) -> str:
-    """The package of a missing module; of a namespace that many packages share, what was looked for in it."""
+    """The package of a missing module; the module itself if it is in a shared namespace package."""
     name = missing.partition(".")[0]
     shared = name in _NAMESPACES and module.startswith(f"{name}.")
     return ".".join(module.split(".")[:2]) if shared else name
 
 
 def require(module: str, extra: str) -> Any:
-    """Import a third-party module that an extra brings.
+    """Import a third-party module installed by an extra.
 
     Args:
         module: Dotted module name.
-        extra: The extra of the ``serde-chain`` distribution that installs it; with commas, all that are needed.
+        extra: The ``serde-chain`` extra that installs it; several are separated by commas.
 
     Returns:
         The module.
 
     Raises:
-        MissingDependencyError: It is not installed; the message says how to install it.
+        MissingDependencyError: Not installed; the message shows the install command.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingDependencyError(
-            # The module may exist, and lack one that the same extra installs.
+            # The module may be installed without another one of the same extra.
             f"{_package(error.name or module, module)} is not installed",
             hint=f"pip install 'serde-chain[{extra}]'",
         ) from error

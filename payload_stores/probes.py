@@ -1,4 +1,4 @@
-"""Whether payloads are there, without reading them."""
+"""Checks whether payloads exist, without reading them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _MOST_OTHERS: Final = 3
 
 
 def see(store: PayloadStore, reference: str, size: int | None = None) -> bool:
-    """See that a payload is there, and as large as its record says, by the byte at its end.
+    """Check that a payload exists and has the size in its record, by reading its last byte.
 
     Args:
-        store: The store to which the reference belongs.
+        store: The store that owns the reference.
         reference: The reference.
-        size: The payload's size in bytes; None if it is not known.
+        size: The payload's size in bytes; None if unknown.
 
     Returns:
-        Whether it was seen; False for a store that could only be asked by a download.
+        Whether the payload was checked; False for a store that needs a whole download for it.
 
     Raises:
         PayloadNotFoundError: The payload is gone.
-        PayloadIntegrityError: It is of another size.
-        PayloadStoreError: The store does not follow the reference, or does not answer.
+        PayloadIntegrityError: The size differs.
+        PayloadStoreError: The store does not follow the reference, or did not answer.
 
     Example:
         >>> from payload_stores import open_store
@@ -53,19 +53,19 @@ def see(store: PayloadStore, reference: str, size: int | None = None) -> bool:
 
 
 def see_others(store: PayloadStore, topic: str, reference: str, known: Iterable[str] = ()) -> bool:
-    """See that other payloads of a topic can be read: then what one is refused for is about that one alone.
+    """Check that other payloads of a topic are readable: then the refusal of one concerns that one only.
 
-    Any writer of a store can put an object there that readers may not read: archived, encrypted with a key of its own,
-    with its own permissions.
+    Any writer can store an object unreadable for readers: archived, encrypted with another key, or with other
+    permissions.
 
     Args:
         store: The store.
-        topic: The topic whose payloads are tried, a few of them.
-        reference: The one that was refused.
-        known: Others that could be read before, which are tried first.
+        topic: The topic; a few of its payloads are tried.
+        reference: The refused reference.
+        known: References that were readable before; tried first.
 
     Returns:
-        Whether one was seen; False also where the store cannot be listed, and none is known.
+        Whether one was readable; also False if the store cannot list and none is known.
 
     Example:
         >>> from payload_stores import open_store
@@ -85,7 +85,7 @@ def see_others(store: PayloadStore, topic: str, reference: str, known: Iterable[
 
 
 def is_refused(store: PayloadStore, reference: str) -> bool:
-    """Whether a payload that was refused is refused again: a moment ago, all may have been, say for credentials.
+    """Whether a refused payload is refused again: before, all may have been, for instance because of credentials.
 
     Args:
         store: The store.
@@ -108,8 +108,8 @@ def is_refused(store: PayloadStore, reference: str) -> bool:
 
 
 def _others(store: PayloadStore, topic: str) -> Iterator[str]:
-    """Some payloads of a topic: from a random place on, as there may be many refused ones at the beginning."""
+    """Some payloads of a topic, from a random position on, since many at the beginning may be refused."""
     if isinstance(store, SupportsList):
         for prefix in (random.choice("0123456789abcdef"), ""):  # noqa: S311  no secret
-            with suppress(PayloadStoreError):  # the listing is refused as well
+            with suppress(PayloadStoreError):  # the listing is refused too
                 yield from [info.reference for info in islice(store.list(topic, prefix=prefix), _MOST_OTHERS)]

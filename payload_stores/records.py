@@ -1,4 +1,4 @@
-"""Whole records, as some stores keep them; apart from the stores, since every client looks whether it has one."""
+"""Whole records, as some stores keep them; in a separate module, since every client checks for one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["StoredRecord"]
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A whole record, as stores keep it that keep more than payloads.
+    """A whole record, for stores that keep more than payloads.
 
     Attributes:
         value: The payload, in bytes.
         headers: The record's headers, in order.
         key: The record's encoded key.
-        timestamp: When the record was made, in ms since the epoch; stores may set it by themselves.
+        timestamp: The record's creation time, in ms since the epoch; stores may set it themselves.
 
     Example:
         >>> record = StoredRecord(b"payload", headers=(("telescope", b"blanco"),), key=b"M 51")

@@ -1,8 +1,7 @@
-"""References parsed and built, by the same rules in every store.
+"""Parses and builds references, by the same rules for every store.
 
-A reference comes from the wire, so it is not to be trusted. What is not exactly
-``scheme://host/segment/…/segment`` is refused here, before a store looks at it; whether a store follows the rest is
-the store's own decision.
+A reference comes from the wire and must not be trusted. Anything but ``scheme://host/segment/…/segment`` is refused
+here, before a store sees it; the store decides whether to follow the rest.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ __all__ = [
     "to_url",
 ]
 
-# Not urllib's urlsplit: that drops tabs, line ends and leading blanks, so that two readers see two references.
+# Not urllib's urlsplit, which drops tabs, line ends and leading blanks: readers would disagree about the reference.
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)/([^?#]*)")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 # RFC 3986's unreserved characters need no encoding anywhere. A leading dot is kept for temporary files.
 _ID_SEGMENT: Final = re.compile(r"(?!\.)[A-Za-z0-9._~-]{1,200}")
 FIRST_CHARACTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_~-"
-"""What ids can begin with; hexadecimal digits come first, since all ids that are made here begin with one."""
+"""First characters of ids; hexadecimal digits come first, since all ids made here begin with one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The place to which a reference points.
+    """The target of a reference.
 
     Attributes:
         scheme: URL scheme, lower case.
-        host: What stands between ``//`` and the first ``/``: a bucket, or nothing.
+        host: The part between ``//`` and the first ``/``: a bucket, or empty.
         segments: The path, percent-decoded, without empty segments, ``.`` or ``..``.
 
     Example:
@@ -66,11 +65,11 @@ class Location:
 
 
 class Roots:
-    """The prefixes below which a store follows references: its own, and those that its user trusts.
+    """The prefixes below which a store follows references: its own, and those trusted by its user.
 
     Args:
-        store: The store, which has its ``scheme`` and its ``trusted_references``.
-        host: Host of the store's own prefix: a bucket, or nothing.
+        store: The store, with its ``scheme`` and ``trusted_references``.
+        host: Host of the store's own prefix: a bucket, or empty.
         segments: Path of the store's own prefix.
 
     Attributes:
@@ -94,17 +93,17 @@ class Roots:
         )
 
     def locate(self, reference: str, *, own_only: bool = False) -> tuple[Location, tuple[str, ...]]:
-        """Find the prefix below which a reference lies.
+        """Find the prefix that contains a reference.
 
         Args:
-            reference: The reference as it came from the wire.
-            own_only: For what is done to the store's own payloads alone, such as deleting them.
+            reference: The reference from the wire.
+            own_only: Whether to accept only the store's own prefix, as for deleting.
 
         Returns:
             The prefix, and the path below it: topic and id.
 
         Raises:
-            UntrustedReferenceError: It is not a reference of the store's scheme, or lies elsewhere.
+            UntrustedReferenceError: The reference has another scheme, or is outside all prefixes.
         """
         location = parse(self._store, reference)
         for root in (self.own,) if own_only else (self.own, *self._trusted):
@@ -113,11 +112,11 @@ class Roots:
         raise self._store.untrusted(reference, f"it lies outside {self.url(('',))}")
 
     def owns(self, reference: str) -> bool:
-        """Whether a reference lies below one of the prefixes. See :meth:`PayloadStore.owns`."""
+        """Whether a reference is below one of the prefixes. See :meth:`PayloadStore.owns`."""
         return self.claim(reference) > 0
 
     def claim(self, reference: str) -> int:
-        """The segments of the longest prefix below which a reference lies. See :meth:`PayloadStore.claim`."""
+        """Number of segments of the longest prefix that contains a reference. See :meth:`PayloadStore.claim`."""
         try:
             location = parse(self._store, reference)
         except UntrustedReferenceError:
@@ -126,18 +125,18 @@ class Roots:
         return max((1 + len(root.segments) for root in covering), default=0)
 
     def listed(self, path: Sequence[str]) -> str | None:
-        """The reference of a path that a listing has found below the store's own prefix.
+        """The reference of a path listed below the store's own prefix.
 
-        Others may write there too, under names to which no reference leads: what is listed can be deleted.
+        Others may write there too, under names that no reference can have; only listed references can be deleted.
 
         Returns:
-            The reference; None if there is none.
+            The reference; None if the path cannot have one.
         """
         try:
             reference = self.url(path)
-            if not all(map(_ID_SEGMENT.fullmatch, path)):  # ids by far
+            if not all(map(_ID_SEGMENT.fullmatch, path)):  # mostly ids
                 self.locate(reference, own_only=True)
-        except (UntrustedReferenceError, UnicodeEncodeError):  # names of files may be no text
+        except (UntrustedReferenceError, UnicodeEncodeError):  # file names may be invalid Unicode
             return None
         return reference
 
@@ -147,10 +146,10 @@ class Roots:
 
 
 class RootedStore(PayloadStore):
-    """A store whose references are ``<prefix><topic>/<id>``: its prefixes say what is its own.
+    """A store whose references are ``<prefix><topic>/<id>``; its prefixes decide what it owns.
 
     Attributes:
-        roots: The prefixes; subclasses make them, once they are configured.
+        roots: The prefixes; subclasses set them in ``configure``.
 
     Example:
         >>> class Shelf(RootedStore):
@@ -190,12 +189,12 @@ def parse(store: PayloadStore, reference: str) -> Location:
     """Parse a reference.
 
     Args:
-        store: The store that was asked to follow it, for its scheme and for errors.
-        reference: The reference as it came from the wire.
+        store: The store asked to follow it, for its scheme and for errors.
+        reference: The reference from the wire.
 
     Raises:
-        UntrustedReferenceError: It is not such a URL, has another scheme than the store, a query or a fragment, or
-            segments that could lead elsewhere, percent-encoded ones included.
+        UntrustedReferenceError: Not such a URL, another scheme than the store's, a query or fragment, or segments that
+            could escape the prefix, percent-encoded ones included.
 
     Example:
         >>> from payload_stores import open_store
@@ -218,14 +217,14 @@ def _segments(store: PayloadStore, reference: str, path: str) -> tuple[str, ...]
     except UnicodeError:
         raise store.untrusted(reference, "its path is not UTF-8") from None
     for segment in segments:
-        # An encoded slash would make one segment here and two in the store; so would a backslash on some systems.
+        # An encoded slash would be one segment here and two in the store; so would a backslash on some systems.
         if segment in {"", ".", ".."} or _CONTROL.search(segment) or "/" in segment or "\\" in segment:
             raise store.untrusted(reference, f"its path has the segment {segment!r}")
     return segments
 
 
 def to_url(scheme: str, host: str, segments: Iterable[str]) -> str:
-    """Build a reference, percent-encoded; the reverse of :func:`parse`.
+    """Build a percent-encoded reference; the inverse of :func:`parse`.
 
     Example:
         >>> to_url("s3", "bucket", ("alerts", "a b"))
@@ -243,7 +242,7 @@ def object_path(
         store: The store; its ``id`` makes the id, so that a subclass may choose another kind.
         topic: Topic of the record.
         data: The payload.
-        context: Given to ``id``.
+        context: Passed to ``id``.
 
     Raises:
         PayloadStoreError: The topic is not a Kafka topic name, or the id not a relative path of unreserved characters.
@@ -267,7 +266,7 @@ def object_path(
 
 
 def begins_id(prefix: str) -> bool:
-    """Whether an id can begin so; listings of anything else are empty.
+    """Whether an id can begin with this text; other listings are empty.
 
     Example:
         >>> begins_id("2026/1"), begins_id("2026/"), begins_id("/"), begins_id("../x")
@@ -281,12 +280,12 @@ def parse_prefix(store: PayloadStore, prefix: str, key: str | None = None) -> Lo
     """Parse a configured prefix of references.
 
     Args:
-        store: The store that will follow them.
-        prefix: A URL like a reference's; its path may be empty and may end in a slash.
-        key: The key that it is configured under; by default ``large.message.trusted.references``.
+        store: The store that will follow references below it.
+        prefix: A URL like a reference; its path may be empty and may end with a slash.
+        key: Its configuration key; by default ``large.message.trusted.references``.
 
     Raises:
-        ConfigError: It is not such a URL.
+        ConfigError: Not such a URL.
 
     Example:
         >>> from payload_stores import open_store

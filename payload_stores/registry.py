@@ -1,4 +1,4 @@
-"""The payload stores by their names, and opening one from a configuration."""
+"""Payload stores by name, and opening one from a configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STORES: Final = Catalogue(
 
 
 class StoreItem(Item):
-    """A payload store as a configuration names it, by itself or in a list."""
+    """A payload store named in a configuration, alone or in a list."""
 
     kind = "payload store"
     example = "s3"
@@ -42,11 +42,11 @@ def store_class(spec: object) -> type[PayloadStore]:
     """Find the class of a payload store.
 
     Args:
-        spec: Short name, entry point name, Java class name, dotted path, the class, or a mapping that has one of these
+        spec: Short name, entry point name, Java class name, dotted path, the class, or a mapping with one of these
             under ``class``.
 
     Raises:
-        ConfigError: It is not known or not a payload store.
+        ConfigError: The name is unknown, or not a payload store.
     """
     return _class(StoreItem.of(spec).target)
 
@@ -62,13 +62,13 @@ def _class(target: object) -> type[PayloadStore]:
 
 
 def store_options(spec: object) -> tuple[Option[Any], ...]:
-    """The options of a payload store, those that all stores share among them.
+    """The options of a payload store, including those shared by all stores.
 
     Args:
-        spec: Anything that :func:`open_store` takes. What a mapping has by itself is not required of the configuration.
+        spec: Anything :func:`open_store` accepts. Options in a mapping are no longer required in the configuration.
 
     Raises:
-        ConfigError: It is not a payload store, or is given an option that it does not have.
+        ConfigError: Not a payload store, or a mapping with an unknown option.
     """
     item = StoreItem.of(spec)
     options = (*_store_or_class(item).options, *PayloadStore.options)
@@ -82,17 +82,16 @@ def open_store(
     """Open a payload store.
 
     Args:
-        name_or_class: Anything that :func:`store_class` takes, or an instance, which is returned as it is: its maker
-            configured it. A mapping holds options beside ``class``, which come before those of the configuration:
-            ``{"class": "s3", "s3.bucket": "archive"}``.
+        name_or_class: Anything :func:`store_class` accepts, or a configured instance, which is returned unchanged.
+            Options in a mapping override those of the configuration: ``{"class": "s3", "s3.bucket": "archive"}``.
         config: Flat mapping of dotted keys.
 
     Returns:
         A configured store; the caller closes it.
 
     Raises:
-        ConfigError: The name is unknown, a required key is missing, a value is wrong, or a mapping has a key that is
-            not an option of the store.
+        ConfigError: The name is unknown, a required key is missing, a value is wrong, or a mapping contains a key that
+            is not an option of the store.
         MissingDependencyError: The store's extra is not installed.
 
     Example:
@@ -114,5 +113,5 @@ def _store_or_class(item: StoreItem) -> PayloadStore | type[PayloadStore]:
     if not isinstance(item.target, PayloadStore):
         return _class(item.target)
     if item.options:
-        raise ConfigError(f"{item.label} is made already, so it takes no options", hint="Pass its class instead")
+        raise ConfigError(f"{item.label} is an instance, so options are not allowed", hint="Pass its class instead")
     return item.target

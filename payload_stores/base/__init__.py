@@ -1,25 +1,25 @@
 """The payload store contract (KIP-1159, "PayloadStore").
 
-A store's author needs ``store.py``. A capability beyond it is a Protocol, in a file of its own: a store has it by
-having the methods, and ``isinstance(store, SupportsDelete)`` asks for it.
+A store's author needs ``store.py``. Each optional capability is a Protocol in a separate file: a store implements its
+methods, and callers check for it with ``isinstance(store, SupportsDelete)``.
 
 ===================  =======================================================================================
-``store.py``         what every store has
-``checks.py``        methods of every store, to be called: topic, size, digest, age, untrusted references
+``store.py``         required and default methods of every store
+``checks.py``        helpers for every store: topic, size, digest, age, untrusted references
 ``delete.py``        deletes payloads
 ``listing.py``       lists the payloads of a topic
-``info.py``          size and time of one payload, for less than a listing
+``info.py``          reads size and time of one payload, cheaper than a listing
 ``streaming.py``     publishes and opens files
 ``ranges.py``        reads a part of a payload
-``topics.py``        tells the topic in a reference
-``records.py``       keeps headers and keys too
+``topics.py``        extracts the topic from a reference
+``records.py``       stores headers and keys too
 ``transactions.py``  joins the client's transactions
 ``expiration.py``    has the server delete old payloads
-``leftovers.py``     removes what killed writers leave behind
-``retry_count.py``   counts its repeated requests
-``opt_out.py``       may be switched off
-``preparation.py``   creates something beside the payloads
-``capability.py``    how ``isinstance`` asks, which matters to a store around another
+``leftovers.py``     removes leftovers of killed writers
+``retry_count.py``   counts retried requests
+``opt_out.py``       can be switched off
+``preparation.py``   creates resources besides the payloads
+``capability.py``    how ``isinstance`` decides; only middleware needs it
 ===================  =======================================================================================
 """
 
@@ -47,7 +47,7 @@ CAPABILITIES: Final[tuple[type, ...]] = (
     SupportsOptOut, SupportsPreparation, SupportsRanges, SupportsRecords, SupportsRetryCount, SupportsStreaming,
     SupportsTopics, SupportsTransactions,
 )  # fmt: skip
-"""All that a store may have beyond :class:`PayloadStore`; a store around another has what the inner one has."""
+"""All optional capabilities of a :class:`PayloadStore`; a middleware has those of its inner store."""
 
 __all__ = [
     "CAPABILITIES", "Buffer", "PayloadInfo", "PayloadStore", "PublishContext", "RecordWriter", "StoredRecord",

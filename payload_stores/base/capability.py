@@ -1,4 +1,4 @@
-"""What a store can do beyond the contract: how one asks, and how a store answers."""
+"""How ``isinstance`` checks a store for an optional capability."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Capability(_ProtocolMeta):
 
 
 class HasCapabilities:
-    """What answers for itself which Protocols it implements."""
+    """A base for objects that decide themselves which Protocols they implement."""
 
     def supports(self, capability: type) -> bool:
         """Whether the store implements a capability: by default, whether it has the methods.
 
-        A store around another answers for that one. ``isinstance(store, capability)`` gives the same answer.
+        A middleware answers for its inner store. ``isinstance(store, capability)`` gives the same answer.
 
         Args:
             capability: One of the Protocols ``Supports…``.

@@ -1,4 +1,4 @@
-"""Checks that stores share: of topics, sizes, digests, ages and references."""
+"""Checks shared by all stores: topics, sizes, digests, ages and references."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from payload_stores.options import Option
 
 __all__ = ["Checks"]
 
-# Kafka's own rule for topic names; it leaves no room for separators or for leaving a folder, save "." and "..".
+# Kafka's rule for topic names. It excludes path separators; only "." and ".." could leave a folder.
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Checks:
-    """Methods that a store calls, and need not override. The attributes are those of ``PayloadStore``."""
+    """Methods for a store to call, not to override. The attributes are those of ``PayloadStore``."""
 
     TRUSTED: ClassVar[Option[tuple[str, ...]]]
     MAX_PAYLOAD: ClassVar[Option[int]]
@@ -36,7 +36,7 @@ class Checks:
         """Return the topic if it is a legal Kafka topic name, which makes it a safe path segment too.
 
         Raises:
-            PayloadStoreError: It is not.
+            PayloadStoreError: The name is not legal.
 
         Example:
             >>> from payload_stores import open_store
@@ -71,7 +71,7 @@ class Checks:
         """Compare a payload with what was published.
 
         Raises:
-            PayloadIntegrityError: Its size or digest is another one.
+            PayloadIntegrityError: Size or digest differ.
 
         Example:
             >>> from payload_stores import open_store
@@ -89,11 +89,11 @@ class Checks:
             )
 
     def is_stale(self, modified: datetime) -> bool:
-        """Whether an object is too old for a new record to rely on, since a sweep may be about to delete it.
+        """Whether an object is too old to reuse for a new record, because a sweep may be about to delete it.
 
-        A store that can be listed asks this when a payload of a deterministic id is there already, and then renews the
-        object: afterwards it counts as written just now. Half of the grace period is left for a sweep that has listed
-        it before.
+        A store that can list calls this when a payload with the same deterministic id exists, and renews a stale
+        object, which then counts as just written. A sweep that listed the object before still has half of the grace
+        period.
 
         Args:
             modified: When the object was written or last renewed, with time zone.
@@ -109,7 +109,7 @@ class Checks:
         return datetime.now(UTC) - modified >= timedelta(milliseconds=self.grace_ms / 2)
 
     def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
-        """Make the error for a reference that is not followed.
+        """Make the error for a reference that must not be followed.
 
         Args:
             reference: The reference, as it came from the wire.

@@ -1,4 +1,4 @@
-"""Stores that can delete."""
+"""Stores that can delete payloads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SupportsDelete(Protocol, metaclass=Capability):
     """
 
     def delete(self, reference: str) -> None:
-        """Delete a payload; deleting one that is gone already succeeds.
+        """Delete a payload; succeeds if it is already gone.
 
         Raises:
             UntrustedReferenceError: The reference is not this store's.

@@ -12,7 +12,7 @@ __all__ = ["SupportsExpiration"]
 
 @runtime_checkable
 class SupportsExpiration(Protocol, metaclass=Capability):
-    """A store whose server deletes payloads by itself when they are old enough.
+    """A store whose server deletes payloads at a configured age.
 
     Example:
         >>> from datetime import timedelta
@@ -24,7 +24,7 @@ class SupportsExpiration(Protocol, metaclass=Capability):
     """
 
     def expiration(self, topic: str) -> timedelta | None:
-        """The age at which payloads of a topic are deleted by the server, the earliest where several rules apply.
+        """The age at which the server deletes payloads of a topic; the lowest, if several rules apply.
 
         Returns:
             The age; None if they are kept.
@@ -34,11 +34,11 @@ class SupportsExpiration(Protocol, metaclass=Capability):
         """
 
     def set_expiration(self, topic: str, age: timedelta | None) -> None:
-        """Have the server delete payloads of a topic at an age; other rules stay as they are.
+        """Configure the server to delete payloads of a topic at an age; other rules do not change.
 
         Args:
             topic: The topic.
-            age: The age, rounded up to what the server can do (S3: whole days); None removes the topic's rule.
+            age: The age, rounded up to the server's resolution (S3: whole days); None removes the topic's rule.
 
         Raises:
             PayloadStoreError: The rule cannot be set.

@@ -1,4 +1,4 @@
-"""Stores that look at one payload without reading it."""
+"""Stores that stat a single payload."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["SupportsInfo"]
 
 @runtime_checkable
 class SupportsInfo(Protocol, metaclass=Capability):
-    """A store that looks at one payload without reading it, for less than a listing costs.
+    """A store that returns size and time of one payload, cheaper than by a listing.
 
-    Where a listing by the first characters of an id is one request, a store does not need it.
+    A store that can list by an id's first characters in one request does not need it.
 
     Example:
         >>> from payload_stores import open_store
@@ -24,10 +24,10 @@ class SupportsInfo(Protocol, metaclass=Capability):
     """
 
     def info(self, reference: str) -> PayloadInfo:
-        """Size and time of a payload, as a listing has them.
+        """Size and time of a payload, as in a listing.
 
         Raises:
-            PayloadNotFoundError: It is gone.
+            PayloadNotFoundError: The payload is gone.
             UntrustedReferenceError: The reference is not this store's.
-            PayloadStoreError: The store does not say.
+            PayloadStoreError: The store did not answer.
         """

@@ -1,4 +1,4 @@
-"""Stores in which killed writers leave something behind."""
+"""Stores in which killed writers leave files or uploads behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["SupportsLeftoverCount", "SupportsLeftovers"]
 
 @runtime_checkable
 class SupportsLeftovers(Protocol, metaclass=Capability):
-    """A store in which writers that are killed leave something behind that no listing shows.
+    """A store in which killed writers leave files or uploads behind; listings do not show them.
 
     Example:
         >>> from payload_stores import open_store
@@ -21,22 +21,22 @@ class SupportsLeftovers(Protocol, metaclass=Capability):
     """
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
-        """Remove what writers have left behind: temporary files, parts of uploads that were never completed.
+        """Remove leftovers of killed writers: temporary files, parts of incomplete uploads.
 
         Args:
-            older_than_ms: What is more recent may belong to a writer that is alive, and stays; in ms.
+            older_than_ms: Minimum age in ms; newer ones stay, since they may belong to a live writer.
 
         Returns:
-            How many uploads were removed.
+            Number of uploads removed.
 
         Raises:
-            PayloadStoreError: They could not be listed or removed.
+            PayloadStoreError: Leftovers could not be listed or removed.
         """
 
 
 @runtime_checkable
 class SupportsLeftoverCount(Protocol, metaclass=Capability):
-    """A store that counts what :class:`SupportsLeftovers` would remove, and leaves it.
+    """A store that counts the leftovers :class:`SupportsLeftovers` would remove, without removing them.
 
     Example:
         >>> from payload_stores import open_store
@@ -46,11 +46,11 @@ class SupportsLeftoverCount(Protocol, metaclass=Capability):
     """
 
     def count_leftovers(self, older_than_ms: int = 86_400_000) -> int:
-        """Count what writers have left behind.
+        """Count the leftovers of killed writers.
 
         Args:
-            older_than_ms: What is more recent may belong to a writer that is alive, and does not count; in ms.
+            older_than_ms: Minimum age in ms; newer ones do not count, since they may belong to a live writer.
 
         Raises:
-            PayloadStoreError: It could not be listed.
+            PayloadStoreError: Leftovers could not be listed.
         """

@@ -1,4 +1,4 @@
-"""Stores that can say what they hold."""
+"""Stores that can list their payloads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PayloadInfo", "SupportsList"]
 
 @dataclass(frozen=True, slots=True)
 class PayloadInfo:
-    """One stored payload, as listings return it.
+    """One stored payload, as returned by listings.
 
     Attributes:
         reference: Full reference.
@@ -50,10 +50,10 @@ class SupportsList(Protocol, metaclass=Capability):
 
         Args:
             topic: The topic.
-            prefix: The first characters of the ids that are wanted, so that several readers can share a large topic;
-                it may contain ``/``.
-            before: Only what was written or renewed earlier than this, with time zone.
+            prefix: First characters of the ids to list, so that several readers can share a large topic; may contain
+                ``/``.
+            before: List only payloads written or renewed before this time, with time zone.
 
         Raises:
-            PayloadStoreError: The listing is not complete.
+            PayloadStoreError: The listing is incomplete.
         """

@@ -1,4 +1,4 @@
-"""Stores that may be switched off."""
+"""Stores that can be switched off."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["SupportsOptOut"]
 
 @runtime_checkable
 class SupportsOptOut(Protocol, metaclass=Capability):
-    """A store that may be switched off, by its user or by what its broker says.
+    """A store that can be switched off, by its user or its broker.
 
     Attributes:
-        sender: Name of the user as which the store publishes, for formats that write it down; None if it has none.
-        offloads: Whether payloads are to be published; if not, records stay as they are.
-        fetches: Whether references are to be followed; if not, readers get the references themselves.
+        sender: User name the store publishes as, for formats that record it; None if it has none.
+        offloads: Whether to publish payloads; otherwise records stay unchanged.
+        fetches: Whether to follow references; otherwise readers get the references themselves.
 
     Example:
         >>> from payload_stores import open_store
@@ -31,9 +31,9 @@ class SupportsOptOut(Protocol, metaclass=Capability):
     fetches: bool
 
     def why_not(self) -> str | None:
-        """Say why nothing can be published here at all; None if it can.
+        """Why the store can publish nothing at all; None if it can publish.
 
-        Asked before a payload is published. Records then stay as they are, and the client refuses what is too large.
-        May take as long as a request, within time limits of the store's own. A reason that is not the user's own wish
-        is logged, once, as a warning.
+        Called before a payload is published. If there is a reason, records stay unchanged, and the client refuses
+        those that are too large. May take as long as a request, within the store's own time limits. A reason other
+        than the user's choice is logged as a warning, once.
         """

@@ -1,4 +1,4 @@
-"""Stores that create something beside the payloads."""
+"""Stores that create resources besides the payloads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["SupportsPreparation"]
 
 @runtime_checkable
 class SupportsPreparation(Protocol, metaclass=Capability):
-    """A store that makes something beside a topic's payloads, with the first of them.
+    """A store that creates a further resource with the first payload of a topic.
 
     Example:
         >>> from payload_stores import open_store
@@ -21,11 +21,11 @@ class SupportsPreparation(Protocol, metaclass=Capability):
     """
 
     def unprepared(self, topic: str) -> str | None:
-        """Say what is missing yet for a topic's payloads, and would be made; None if nothing is.
+        """The missing resource that the first payload of a topic would create; None if nothing is missing.
 
         Args:
             topic: The topic.
 
         Raises:
-            PayloadStoreError: The store does not answer, or not to this user.
+            PayloadStoreError: The store did not answer, or denied access.
         """

@@ -1,4 +1,4 @@
-"""Stores that read a part of a payload."""
+"""Stores that read parts of payloads."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class SupportsRanges(Protocol, metaclass=Capability):
     """
 
     def read_range(self, reference: str, start: int, length: int) -> bytes:
-        """Fetch a part of a payload. In all else as :meth:`PayloadStore.download`.
+        """Fetch a part of a payload. Otherwise like :meth:`PayloadStore.download`.
 
         Args:
             reference: The reference.
-            start: Where the part begins, in bytes.
-            length: How many bytes; fewer are returned where the payload ends before, none at or behind its end.
+            start: Start of the part, in bytes.
+            length: Number of bytes. Fewer are returned if the payload ends earlier, none at or after its end.
 
         Raises:
-            ValueError: One of the numbers is negative.
+            ValueError: A number is negative.
         """

@@ -1,4 +1,4 @@
-"""Stores that keep headers and keys too."""
+"""Stores that store headers and keys too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["SupportsRecords"]
 
 @runtime_checkable
 class SupportsRecords(Protocol, metaclass=Capability):
-    """A store that keeps whole records: headers and key beside the payload.
+    """A store for whole records: payload, headers and key.
 
     Example:
         >>> from payload_stores import open_store
@@ -23,7 +23,7 @@ class SupportsRecords(Protocol, metaclass=Capability):
     """
 
     def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
-        """Store a record. In all else as :meth:`PayloadStore.publish`."""
+        """Store a record. Otherwise like :meth:`PayloadStore.publish`."""
 
     def download_record(self, reference: str) -> StoredRecord:
-        """Fetch a record. In all else as :meth:`PayloadStore.download`."""
+        """Fetch a record. Otherwise like :meth:`PayloadStore.download`."""

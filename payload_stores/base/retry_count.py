@@ -1,4 +1,4 @@
-"""Stores that repeat requests."""
+"""Stores that count their retries."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["SupportsRetryCount"]
 
 @runtime_checkable
 class SupportsRetryCount(Protocol, metaclass=Capability):
-    """A store that repeats requests, and counts them.
+    """A store that retries requests and counts the retries.
 
     Attributes:
-        retries: How many requests it has repeated since it was opened.
+        retries: Number of retried requests since the store was opened.
 
     Example:
         >>> from payload_stores import open_store

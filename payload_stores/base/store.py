@@ -1,4 +1,4 @@
-"""The payload store contract (KIP-1159, "PayloadStore"): what every store has."""
+"""The payload store contract (KIP-1159, "PayloadStore"): required and default methods of every store."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["PayloadStore", "PublishContext"]
 
 @dataclass(frozen=True, slots=True)
 class PublishContext:
-    """What a store may need to know of a payload beyond its topic.
+    """Facts about a payload, beyond its topic, that a store may need.
 
     Attributes:
-        id_strategy: How ids are made; ``content`` and ``keyed`` are deterministic.
-        key: The record's encoded key, needed for ``keyed``.
-        digest: ``sha256:<hex>`` of the payload, if it is known already.
+        id_strategy: How to make ids; ``content`` and ``keyed`` are deterministic.
+        key: The record's encoded key, required for ``keyed``.
+        digest: ``sha256:<hex>`` of the payload, if known.
         is_key: Whether the payload is a record's key rather than its value.
-        payload_id: The id itself, where the reference's format makes it.
+        payload_id: The id itself, if the reference format sets it.
 
     Example:
         >>> PublishContext("content").deterministic
@@ -46,22 +46,22 @@ class PublishContext:
 
 
 class PayloadStore(Checks, HasCapabilities, ABC):
-    """Keeps payloads that are too large for a record, and returns a reference for each.
+    """Stores payloads too large for a record, and returns a reference to each.
 
     References are URLs ``<scheme>://…/<topic>/<id>`` and never change. A store reads only below its own prefix; other
-    references are an :class:`~payload_stores.errors.UntrustedReferenceError`. Stores are thread-safe. Every error is a
+    references raise :class:`~payload_stores.errors.UntrustedReferenceError`. Stores are thread-safe. Every error is a
     :class:`~payload_stores.errors.PayloadStoreError`. ``publish`` and ``download`` are required.
 
     Attributes:
         scheme: URL scheme of the references.
-        options: The configuration keys of the store, beside those that all stores share.
-        trusted_references: Further reference prefixes that may be read (``large.message.trusted.references``).
-        max_payload_bytes: Largest payload that is downloaded, in bytes (``large.message.max.payload.bytes``).
+        options: Configuration keys of the store, besides those shared by all stores.
+        trusted_references: Further reference prefixes it may read (``large.message.trusted.references``).
+        max_payload_bytes: Largest payload it downloads, in bytes (``large.message.max.payload.bytes``).
         grace_ms: Age in ms from which a sweep may delete payloads without a record (``large.message.grace.ms``).
-        stable_references: Whether a payload published again with the same id gets the same reference. If not, each
+        stable_references: Whether publishing a payload again with the same id returns the same reference. If not, each
             payload belongs to one record, and keys cannot be offloaded: equal keys must stay equal.
-        shares_listing: Whether a listing by a prefix of ids costs as much as what it lists, not as the whole topic, so
-            that several readers gain by sharing it.
+        shares_listing: Whether listing a prefix of ids costs no more than the payloads listed, rather than the whole
+            topic, so that sharing a listing makes it faster.
 
     Example:
         >>> from payload_stores import open_store
@@ -74,7 +74,7 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         "large.message.trusted.references",
         listing,
         (),
-        doc="reference prefixes that may be read beside the store's own",
+        doc="reference prefixes that may be read besides the store's own",
     )
     MAX_PAYLOAD: ClassVar[Option[int]] = Option(
         "large.message.max.payload.bytes", integer(1), 1 << 30, doc="largest payload that is downloaded"
@@ -83,9 +83,9 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         "large.message.grace.ms",
         integer(0),
         86_400_000,
-        doc="how old payloads are before a sweep may delete them; ids of the content renew what is half as old",
+        doc="age at which a sweep may delete payloads; content ids renew payloads at half of it",
     )
-    # Kept by the stage around its stores; one that asks several stores shares it among them.
+    # The stage enforces it; a store made of several stores divides it among them.
     TIMEOUT: ClassVar[Option[int]] = Option(
         "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
     )
@@ -99,7 +99,7 @@ class PayloadStore(Checks, HasCapabilities, ABC):
     shares_listing: bool = False
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Read the configuration: dotted keys, those of other stores and of the client included.
+        """Read the configuration: dotted keys, including those of other stores and the client.
 
         Raises:
             ConfigError: A required key is missing or a value is wrong.
@@ -115,18 +115,18 @@ class PayloadStore(Checks, HasCapabilities, ABC):
 
     @abstractmethod
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Store a payload. An existing object of a deterministic id is used as it is, or renewed (``is_stale``).
+        """Store a payload. With a deterministic id, reuse an existing object, or renew it (``is_stale``).
 
         Args:
-            topic: Topic of the record, a part of the reference.
+            topic: Topic of the record, part of the reference.
             data: The payload.
-            context: How to make the id, and what is known about the payload.
+            context: How to make the id, and known facts about the payload.
 
         Returns:
-            The full reference; the payload can be read from now on.
+            The full reference; from now on, the payload is readable.
 
         Raises:
-            PayloadStoreError: It could not be stored; nothing half-written can be read.
+            PayloadStoreError: Storing failed; no partial payload is readable.
 
         Example:
             >>> from payload_stores import open_store
@@ -136,13 +136,13 @@ class PayloadStore(Checks, HasCapabilities, ABC):
 
     @abstractmethod
     def download(self, reference: str) -> bytes:
-        """Fetch a payload, by what :meth:`publish` returned.
+        """Fetch a payload by the reference returned by :meth:`publish`.
 
         Raises:
             UntrustedReferenceError: The reference is not this store's.
             PayloadNotFoundError: The payload is gone.
-            PayloadTooLargeError: It is larger than ``max_payload_bytes``.
-            PayloadStoreError: It could not be fetched.
+            PayloadTooLargeError: The payload is larger than ``max_payload_bytes``.
+            PayloadStoreError: Fetching failed.
 
         Example:
             >>> from payload_stores import open_store
@@ -152,16 +152,16 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         """
 
     def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
-        """Fetch a payload and verify it; nothing else computes the digest. Override it where a library does so.
+        """Fetch a payload and verify it. Override it if a library already computes the digest.
 
         Args:
-            reference: What :meth:`publish` returned.
-            size: Size in bytes as published; None if unknown.
-            digest: ``sha256:<hex>``, likewise.
+            reference: The reference returned by :meth:`publish`.
+            size: Published size in bytes; None if unknown.
+            digest: Published ``sha256:<hex>``; None if unknown.
 
         Raises:
             PayloadIntegrityError: Size or digest differ.
-            PayloadStoreError: As in :meth:`download`.
+            PayloadStoreError: As :meth:`download`.
 
         Example:
             >>> from payload_stores import open_store
@@ -174,7 +174,7 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         return payload
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
-        """Make the id of a payload, a relative URL path; override for ids of another kind (KIP-1159).
+        """Make the id of a payload, a relative URL path; override it for other kinds of ids (KIP-1159).
 
         Example:
             >>> from payload_stores import open_store
@@ -187,10 +187,10 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         return ids.payload_id(data, context.id_strategy, key=context.key, digest=context.digest)
 
     def reference(self, topic: str, payload_id: str) -> str | None:
-        """The reference that ``publish`` will return for an id; None where only ``publish`` knows it.
+        """The reference that ``publish`` will return for an id; None if only ``publish`` can know it.
 
         Raises:
-            PayloadStoreError: Not a Kafka topic name, or not an id that the store can use.
+            PayloadStoreError: Not a Kafka topic name, or an id unusable for this store.
 
         Example:
             >>> from payload_stores import open_store
@@ -200,7 +200,7 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         return None
 
     def worst_case_ms(self) -> int | None:
-        """Longest time of one request in ms by the store's own timeouts and retries; None if unbounded.
+        """Maximum duration of one request in ms, from the store's own timeouts and retries; None if unbounded.
 
         Compared with ``max.block.ms`` and ``max.poll.interval.ms`` when a client is configured (KIP-1159).
 
@@ -212,10 +212,10 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         return None
 
     def owns(self, reference: str) -> bool:
-        """Whether a reference is the store's to follow: below its own prefix or a trusted one.
+        """Whether the store may follow a reference: whether it is below its own prefix or a trusted one.
 
-        No I/O, no error: :meth:`download` raises what is wrong with a reference that the store owns. By default the
-        scheme decides; stores with a prefix derive from :class:`payload_stores.references.RootedStore`.
+        Performs no I/O and raises nothing: for a bad reference below the prefix, :meth:`download` raises. By default
+        the scheme decides; stores with a prefix derive from :class:`payload_stores.references.RootedStore`.
 
         Example:
             >>> from payload_stores import open_store
@@ -225,10 +225,10 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         return reference.startswith(f"{self.scheme}://")
 
     def claim(self, reference: str) -> int:
-        """The number of segments of the longest prefix that owns a reference, host included; 0 if the store does not.
+        """Number of segments, host included, of the longest prefix that owns a reference; 0 if none does.
 
-        Of a reader's stores, the one with the largest claim follows the reference, so that prefixes may nest, and the
-        order of the stores does not count. No I/O, no error; ``RootedStore`` implements it.
+        Of a reader's stores, the one with the largest claim follows the reference: prefixes may nest, and the order of
+        the stores does not matter. Performs no I/O and raises nothing; ``RootedStore`` implements it.
 
         Example:
             >>> from payload_stores import open_store
@@ -238,4 +238,4 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         return int(self.owns(reference))
 
     def close(self) -> None:
-        """Release connections and threads. Calling it again does nothing."""
+        """Release connections and threads. Further calls do nothing."""

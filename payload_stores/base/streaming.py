@@ -1,4 +1,4 @@
-"""Stores that need not hold a payload in memory."""
+"""Stores that stream payloads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SupportsStreaming"]
 
 @runtime_checkable
 class SupportsStreaming(Protocol, metaclass=Capability):
-    """A store that stores and returns payloads piece by piece, in constant memory.
+    """A store that streams payloads in constant memory.
 
     Example:
         >>> from payload_stores import open_store
@@ -22,7 +22,7 @@ class SupportsStreaming(Protocol, metaclass=Capability):
     """
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Store all that a binary reader returns. In all else as :meth:`PayloadStore.publish`."""
+        """Store the contents of a binary reader. Otherwise like :meth:`PayloadStore.publish`."""
 
     def open(self, reference: str) -> BinaryIO:
-        """Open a payload for reading; the caller closes it. Errors as in :meth:`PayloadStore.download`."""
+        """Open a payload for reading; the caller closes it. Same errors as :meth:`PayloadStore.download`."""

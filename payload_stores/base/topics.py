@@ -1,4 +1,4 @@
-"""Stores whose references tell the topic."""
+"""Stores whose references contain the topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["SupportsTopics"]
 
 @runtime_checkable
 class SupportsTopics(Protocol, metaclass=Capability):
-    """A store whose references contain the topic for which a payload was published.
+    """A store whose references contain the topic of the payload.
 
     Example:
         >>> from payload_stores import open_store
@@ -21,7 +21,7 @@ class SupportsTopics(Protocol, metaclass=Capability):
     """
 
     def topic_of(self, reference: str) -> str:
-        """The topic in a reference; below a trusted prefix, it is the first segment.
+        """The topic in a reference; below a trusted prefix, the first segment.
 
         Raises:
             UntrustedReferenceError: The reference is not this store's.

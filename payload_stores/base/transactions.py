@@ -1,4 +1,4 @@
-"""Stores that write into a client's transaction."""
+"""Stores that write within a client's transaction."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["RecordWriter", "SupportsTransactions"]
 
 
 class RecordWriter(Protocol):
-    """A client's producer, for a store that writes into the same transaction.
+    """A client's producer, for a store that writes within its transaction.
 
     Attributes:
-        max_record_bytes: Largest record that it sends, key, headers and their frame included.
+        max_record_bytes: Largest record it sends, including key, headers and framing.
 
     Example:
         >>> writer.write("alerts.payloads", 0, [(b"id/0", b"first", ()), (b"id/1", b"second", ())])  # doctest: +SKIP
@@ -36,22 +36,22 @@ class RecordWriter(Protocol):
         Args:
             topic: The topic.
             partition: The partition.
-            records: Key, value and headers of each; a value of None makes a tombstone.
+            records: Key, value and headers of each; None as the value makes a tombstone.
 
         Returns:
             The records' offsets, in order.
 
         Raises:
-            PayloadStoreError: One of them was not written.
+            PayloadStoreError: A record was not written.
         """
 
 
 @runtime_checkable
 class SupportsTransactions(Protocol, metaclass=Capability):
-    """A store that can make payloads visible together with the record that refers to them.
+    """A store that can make payloads visible together with the record referring to them.
 
     Attributes:
-        joins_transactions: Whether it writes to the client's own cluster, where the transactions are.
+        joins_transactions: Whether it writes to the client's own cluster, as transactions require.
 
     Example:
         >>> from payload_stores import open_store
@@ -63,9 +63,9 @@ class SupportsTransactions(Protocol, metaclass=Capability):
     joins_transactions: bool
 
     def within(self, writer: RecordWriter) -> PayloadStore:
-        """The store, writing by a client's transactional producer; it shares all else with this one.
+        """The same store, writing through a client's transactional producer; everything else is shared.
 
-        What it publishes for a transaction that is aborted is never seen, and need not be deleted.
+        Payloads published for an aborted transaction never become visible and need no deletion.
 
         Args:
             writer: The client's producer.
