@@ -1,7 +1,7 @@
 """Valid stage orders. Others are refused before a stage is made; the error names both stages and their positions.
 
-The rules name no stage. Neighbours must agree on the kind of data. Between a stage that moves payloads and the broker, only
-stages that wrap or unwrap placeholders are allowed.
+The rules name no stage. Neighbours must agree on the kind of data. Between a stage that moves payloads and the broker,
+only stages that wrap or unwrap placeholders are allowed.
 """
 
 from __future__ import annotations

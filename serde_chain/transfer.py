@@ -55,9 +55,10 @@ class Transfer(Generic[T]):  # no ABC: isinstance() takes four times as long, fo
         return self.run()
 
     def place(self) -> str | None:
-        """Choose the reference of the object that :meth:`run` will make for this record alone; called first, in any thread.
+        """Choose the reference of the object that :meth:`run` will make for this record alone.
 
-        A driver that records it first can delete the object later, even after a crash.
+        Called before it, in any thread. A driver that records the reference first can delete the object later, even
+        after a crash.
 
         Returns:
             The reference; None if no object is made, if records may share it, or if it is not known in advance.
