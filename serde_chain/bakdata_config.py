@@ -1,8 +1,8 @@
 """Configurations of bakdata's Java library ``kafka-large-message-serde``, in its own keys.
 
 Its keys and class names are those of ``AbstractLargeMessageConfig``, ``AmazonS3Config`` and ``LargeMessageSerdeConfig``
-up to release 4.0.0. They are translated into ours when a configuration is loaded, so that no other module knows them. A
-configuration that has one of them has the library's defaults too: flags instead of headers, 1,000,000 bytes.
+up to release 4.0.0. They are translated when a configuration is loaded, so that no other module needs to know them. A
+configuration with one of these keys also gets the library's defaults: flags instead of headers, 1,000,000 bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _USE_HEADERS: Final = "large.message.use.headers"
 _ACCEPT_NO_HEADERS: Final = "large.message.accept.no.headers"
 _ID_GENERATOR: Final = "large.message.id.generator"
 
-# Keys that mean the same under another name.
+# Keys with the same meaning under another name.
 _RENAMED: Final = {
     "large.message.max.byte.size": "large.message.threshold.bytes",
     "large.message.compression.type": "large.message.compression",
@@ -81,7 +81,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "large.message.format": _USE_HEADERS,
     "large.message.accept": _ACCEPT_NO_HEADERS,
 }
-"""By our key, the one of bakdata's that it may have been translated from."""
+"""By our key, the key of bakdata's from which it may be translated."""
 _WORDS: Final = {
     *(_BASE_PATH, _USE_HEADERS, _ACCEPT_NO_HEADERS, _ID_GENERATOR),
     *(*_RENAMED, *_REFUSED),
@@ -90,19 +90,19 @@ _WORDS: Final = {
 
 
 def translated(config: Mapping[str, object]) -> dict[str, object]:
-    """Translate a configuration into our own keys.
+    """Translate a configuration into the keys of this project.
 
     Args:
         config: Flat configuration.
 
     Returns:
-        A new dictionary; an equal one where there are no keys of bakdata's.
+        A new dictionary; equal if it has no keys of bakdata's.
 
     Raises:
         ConfigError: A setting has no counterpart here, or is given under both names.
     """
     ours = {key: value for key, value in config.items() if key not in _WORDS}
-    # In Java, empty is the default of most.
+    # In Java, most default to an empty string.
     given = {key: value for key, value in config.items() if key in _WORDS and value not in (None, "")}
     forms = [form for form in _FORMS if _is_class(ours.get(form), form)]
     lists = [form for form in _FORMS if _has_class(ours.get(f"{form}s"), form)]
@@ -141,7 +141,7 @@ def _has_class(value: object, form: str) -> bool:
 
 
 def _chain(form: str, given: Mapping[str, object]) -> list[object]:
-    """The stages for an entry that names the library's class: the inner serde's, and large-message."""
+    """The stages for an entry with the library's class: that of the inner serde, and large-message."""
     serde, word = _FORMS[form]
     inner = given.get(serde, f"{_KAFKA}Serdes$ByteArraySerde")
     if isinstance(inner, str):
@@ -165,7 +165,7 @@ def _check_serdes(given: Mapping[str, object], forms: Iterable[str]) -> None:
 
 
 def _settings(given: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """Translate each key into this project's own."""
+    """Translate each key into those of this project."""
     settings: dict[str, dict[str, object]] = {key: {name: given[key]} for key, name in _RENAMED.items() if key in given}
     if _BASE_PATH in given:
         settings[_BASE_PATH] = _store(given[_BASE_PATH])
@@ -182,7 +182,7 @@ def _settings(given: Mapping[str, object]) -> dict[str, dict[str, object]]:
 
 
 def _store(base_path: object) -> dict[str, object]:
-    """The store that a base path names, ``s3://bucket/some/prefix/``."""
+    """The store of a base path, ``s3://bucket/some/prefix/``."""
     from urllib.parse import urlsplit  # few configurations need it
 
     url = urlsplit(base_path) if isinstance(base_path, str) else None

@@ -1,4 +1,4 @@
-"""Chains as builders, for the clients of confluent_kafka 2.16 that make and close their own serializers.
+"""Builders of chains, for the clients of confluent_kafka 2.16 that make and close their own serializers.
 
 ::
 
@@ -26,23 +26,24 @@ ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
 
 class SerializerChainBuilder:
-    """Builds the chain of ``key.serializers`` or ``value.serializers`` out of a client's configuration."""
+    """Builds the chain of ``key.serializers`` or ``value.serializers`` from a client's configuration."""
 
     def build(self, conf: Mapping[str, object], is_key: bool) -> tuple[SerializerChain, dict[str, Any]]:
-        """Build the chain, which offloads what the client would refuse to send.
+        """Build the chain, which offloads payloads that the client would refuse to send.
 
-        A value is not told how large its key is: for keys, 4 KiB are kept free. The topic's own limit is not asked for.
+        The size of a key is unknown while its value is serialized: 4 KiB are kept free for it. The topic's own limit is
+        not considered.
 
         Args:
             conf: The client's configuration.
-            is_key: Whether for keys.
+            is_key: Whether the chain is for keys.
 
         Returns:
-            The chain, and what is left for the client.
+            The chain, and the remaining settings for the client.
 
         Raises:
-            ConfigError: The configuration of chains, stages or stores is wrong, or a threshold is above what the client
-                sends.
+            ConfigError: The configuration of chains, stages or stores is wrong, or a threshold is above the client's
+                limit.
             MissingDependencyError: An extra is not installed.
         """
         chain, rest = _build(SerializerChain, conf, is_key=is_key)
@@ -60,10 +61,10 @@ class SerializerChainBuilder:
 
 
 class DeserializerChainBuilder:
-    """Builds the chain of ``key.deserializers`` or ``value.deserializers`` out of a client's configuration."""
+    """Builds the chain of ``key.deserializers`` or ``value.deserializers`` from a client's configuration."""
 
     def build(self, conf: Mapping[str, object], is_key: bool) -> tuple[DeserializerChain, dict[str, Any]]:
-        """Build the chain; as :meth:`SerializerChainBuilder.build`."""
+        """Build the chain; see :meth:`SerializerChainBuilder.build`."""
         return _build(DeserializerChain, conf, is_key=is_key)
 
 

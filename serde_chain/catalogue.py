@@ -1,4 +1,4 @@
-"""The names of stages and of reference formats, and how a stage is made from an item of a configuration.
+"""The names of stages and reference formats, and how a configured item becomes a stage.
 
 Third parties register a :class:`~serde_chain.base.StagePair` under the entry point group ``serde_chain.stages``, and a
 :class:`~serde_chain.wire.reference_format.ReferenceFormat` under ``serde_chain.formats``.
@@ -84,7 +84,7 @@ _JAVA_CLASSES: Final = {
 }
 
 
-# Of self-describing chains, in one direction each.
+# Of self-describing chains; one direction each.
 _WRITES_CHAINS: Final = {"describe": "serde_chain.self_describing:DescribeSerializer"}
 _READS_CHAINS: Final = {"auto": "serde_chain.self_describing:AutoDeserializer"}
 
@@ -132,10 +132,10 @@ DESERIALIZE: Final = Side("deserializer", Deserializer, Serializer, DESERIALIZER
 
 
 _SIDES: Final = (f"{KEY}.", f"{VALUE}.")
-# What follows the side here names its chain, and is no key of a stage.
+# After a side, these name its chain and are no keys of a stage.
 _CHAINS: Final = frozenset(word + plural for word in (SERIALIZE.word, DESERIALIZE.word) for plural in ("", "s"))
 
-# Keys that exclude each other: one that is more specific takes the place of the others.
+# Mutually exclusive keys: a more specific one replaces the others.
 _ALTERNATIVES: Final = (
     frozenset({"avro.schema", "avro.schema.file"}),
     frozenset({"protobuf.message.class", "protobuf.descriptor.set.file", "protobuf.message.name"}),
@@ -143,7 +143,7 @@ _ALTERNATIVES: Final = (
 
 
 def bare_key(key: str) -> str:
-    """A key without the side for which alone it counts.
+    """A key without its side.
 
     Example:
         >>> bare_key("key.avro.schema"), bare_key("avro.schema"), bare_key("key.serializers")
@@ -164,10 +164,10 @@ class StageItem(Item):
     example = "avro"
 
     def settings(self, config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
-        """The configuration as the stage sees it: its own options first, then keys of its side, then all others.
+        """The stage's view of the configuration: its own options first, then keys of its side, then all others.
 
         Args:
-            config: Flat configuration, with keys of a side behind ``key.`` and ``value.``.
+            config: Flat configuration; keys of one side begin with ``key.`` or ``value.``.
             is_key: Whether the chain is for keys.
 
         Example:
@@ -181,13 +181,13 @@ class StageItem(Item):
         return {**{key: value for key, value in rest.items() if key not in replaced}, **own}
 
     def own_settings(self, config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
-        """Those of :meth:`settings` that are of the stage or its side alone."""
+        """Those of :meth:`settings` that belong to the stage or its side only."""
         of_side = {bare_key(key): value for key, value in config.items() if _is_of_side(key, is_key=is_key)}
         return {**of_side, **self.options}
 
     @contextmanager
     def named_as_written(self, config: Mapping[str, object], *, is_key: bool) -> Iterator[None]:
-        """Let errors of :meth:`settings` name the key of the side where that is the one that counts."""
+        """Let errors of :meth:`settings` name the key with its side, if that key is in effect."""
         try:
             yield
         except ConfigError as error:
@@ -198,7 +198,7 @@ class StageItem(Item):
 
 
 def stage_type(item: StageItem, side: Side) -> object:
-    """Find the target of an item, without making it.
+    """Find the target of an item, without making a stage of it.
 
     Args:
         item: The item.
@@ -232,7 +232,7 @@ def _wrong_side(item: StageItem, side: Side) -> ConfigError:
 
 
 def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, side: Side) -> Callable[..., Any]:
-    """Make and configure one stage. Instances and functions are used as they are: their maker configured them.
+    """Make and configure one stage. Instances and functions are used unchanged.
 
     Args:
         item: The item of the list.
@@ -262,7 +262,7 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
             with item.named_as_written(config, is_key=is_key):
                 stage.configure(merged, is_key)
     elif item.options:
-        raise ConfigError(f"{item.label} is made already, so it takes no options", hint="Pass its class instead")
+        raise ConfigError(f"{item.label} is an instance; options not allowed", hint="Pass its class instead")
     if not callable(stage):
         hint = "Give a name, a class, or a callable that takes (data, ctx)"
         if isinstance(stage, SupportsBuild):
@@ -288,24 +288,24 @@ FORMATS: Final = Catalogue(
 
 
 def find_format(name: str) -> ReferenceFormat:
-    """The format of a name; raises ConfigError if there is none."""
+    """Find a format by its name; raises ConfigError if there is none."""
     return cast("ReferenceFormat", FORMATS.find(name))
 
 
 def marker_headers(*, is_key: bool) -> frozenset[str]:
-    """Headers of which a record has at least one if :func:`tell_placeholder` changes its error."""
+    """Headers at least one of which a record has if :func:`tell_placeholder` changes its error."""
     return frozenset(header for name in FORMATS.builtins for header in find_format(name).headers(is_key=is_key))
 
 
 def tell_placeholder(error: SerializationError, ctx: Context | None) -> SerializationError:
-    """Replace the error for unreadable bytes where a header marks them as a placeholder.
+    """Replace the error for undecodable bytes if a header marks them as a placeholder.
 
     Args:
-        error: What a chain without ``large-message`` raised.
+        error: The error of a chain without ``large-message``.
         ctx: The record around the bytes.
 
     Returns:
-        The same error if no header does; otherwise one that says which stage to add.
+        The same error if no header does; otherwise one that names the missing stage.
     """
     if not isinstance(error, DecodeError) or error.hint == _ADD_STAGE or ctx is None or not ctx.headers:
         return error
@@ -314,7 +314,7 @@ def tell_placeholder(error: SerializationError, ctx: Context | None) -> Serializ
     if mark is None:
         return error
     text = (
-        f"the record is a reference to a payload, as its header {mark} says, and no stage of this chain fetches that: "
+        f"the record is a reference to a payload, as its header {mark} says, and no stage of this chain resolves it: "
         f"{error.message}"
     )
     told = DecodeError(text, hint=_ADD_STAGE, **error.context)

@@ -1,8 +1,8 @@
 """Chains: an ordered list of stages that acts as one serializer or deserializer (KIP-1159, "Serializer chain").
 
-Calling a chain is one loop over its stages, :meth:`_Chain._go_on`. Where all of them work on the data alone, their
-functions run straight first, and the loop only if one of these raises. Everything else here is about building a chain
-that cannot be in a wrong order, and about errors that say which stage failed for which record.
+Calling a chain is one loop over its stages, :meth:`_Chain._go_on`. If all stages work on the data alone, their plain
+functions run first, and the loop only if one of these raises. The rest builds chains in a valid order, and errors that
+name the stage and the record.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ __all__ = ["DeserializerChain", "SerializerChain", "close_all"]
 
 
 def _as_bytes(data: Any, _ctx: Context | None) -> bytes:
-    """The client accepts nothing but bytes; a view costs one copy here."""
+    """Clients accept only bytes; a view costs one copy here."""
     if type(data) is bytes:
         return data
     if isinstance(data, (bytes, bytearray, memoryview)):
@@ -90,21 +90,21 @@ class _Chain(Stage):
     _failure: ClassVar[type[SerializationError]]
     _ending: ClassVar[tuple[Callable[..., Any], ...]] = ()
     plain: Callable[[Any], Any] | None
-    """The stages' work on the data alone, if all of them can do it (:class:`~serde_chain.base.SupportsPlainCalls`).
+    """The stages' plain functions as one, if all of them have one (:class:`~serde_chain.base.SupportsPlainCalls`).
 
-    A serializer's may return another buffer than ``bytes``.
+    A serializer's may return a buffer other than ``bytes``.
     """
 
     def __init__(self, stages: Iterable[Callable[..., Any]], *, labels: Iterable[str] | None = None) -> None:
-        """Build a chain of stages that are configured already.
+        """Build a chain of configured stages.
 
         Args:
             stages: Stages in the order of application.
-            labels: Their names in messages; by default their class or function names. More of them than stages where
-                these are the first ones of a longer chain.
+            labels: Their names in messages; class or function names by default. More labels than stages are accepted
+                for the first stages of a longer chain.
 
         Raises:
-            ConfigError: The order cannot work.
+            ConfigError: The order is invalid.
         """
         stages = list(stages)
         for stage in stages:
@@ -126,7 +126,7 @@ class _Chain(Stage):
         self._steps = (*map(stage_call, stages), *self._ending)
         self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
         self.plain = composed(list(map(plain_call, stages)))
-        # A header, which any writer can add, must not bypass these.
+        # Any writer can add a header; it must not bypass these stages.
         self.authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
         if stages and isinstance(stages[0], Stage):
@@ -139,12 +139,12 @@ class _Chain(Stage):
         """Build the chain that a configuration describes.
 
         Args:
-            config: A mapping, or the path of a TOML or Java ``.properties`` file; or
-                the result of :func:`serde_chain.config.resolve`, which counts as checked.
+            config: A mapping, or the path of a TOML or Java ``.properties`` file; or the result of
+                :func:`serde_chain.config.resolve`, whose keys are not checked again.
             is_key: Build the chain for record keys (``key.serializers``) instead of values.
 
         Returns:
-            The chain; empty, so that it passes data through, when the configuration names no stages.
+            The chain; empty if the configuration names no stages: it returns data unchanged.
 
         Raises:
             ConfigError: A stage is unknown, the order is wrong, a key is missing, misspelt or has a wrong value.
@@ -167,7 +167,7 @@ class _Chain(Stage):
             if is_key:
                 chain._check_key()
         except BaseException:
-            with contextlib.suppress(Exception):  # it must not hide what is wrong with the configuration
+            with contextlib.suppress(Exception):  # must not hide the original error
                 close_all(stages)
             raise
         chain._source = (loaded, is_key)
@@ -175,7 +175,7 @@ class _Chain(Stage):
 
     @classmethod
     def check_order(cls, items: Iterable[StageItem]) -> None:
-        """Refuse an order that cannot work, before a stage is made and looks for its settings, files and stores.
+        """Refuse an invalid order before any stage is made and looks for its settings, files and stores.
 
         Args:
             items: The items of a configuration's list.
@@ -192,16 +192,16 @@ class _Chain(Stage):
             raise
 
     def _flat(self, stages: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
-        """The stages, with those of chains among them in their place: so all rules hold for them as well."""
+        """The stages, with nested chains replaced by their stages, so that all rules apply to these as well."""
         flat: list[tuple[Any, str]] = []
         for stage, name in zip(stages, names, strict=False):
             is_chain = isinstance(stage, _Chain) and stage.side is self.side
-            # A subclass that does more when it is called is one stage.
+            # A subclass that overrides the call counts as one stage.
             if is_chain and type(stage).__call__ is _Chain.__call__:
                 flat += zip(stage.stages, stage._names, strict=False)  # noqa: SLF001, of this class
             else:
                 flat.append((stage, name))
-        # For the first stages of a longer chain, there are more names than stages.
+        # The first stages of a longer chain have more names than stages.
         return [stage for stage, _ in flat], [*(name for _, name in flat), *names[len(stages) :]]
 
     @property
@@ -216,11 +216,11 @@ class _Chain(Stage):
 
     @property
     def retries(self) -> int:
-        """How many requests its stages have repeated. See :class:`~payload_stores.SupportsRetryCount`."""
+        """Number of requests that its stages have repeated. See :class:`~payload_stores.SupportsRetryCount`."""
         return sum(stage.retries for stage in self._stages if isinstance(stage, SupportsRetryCount))
 
     def close(self) -> None:
-        """Close all stages, also when one of them fails; the first error is raised at the end."""
+        """Close all stages, even if one of them fails; the first error is raised at the end."""
         close_all(self._stages)
 
     async def aclose(self) -> None:
@@ -238,7 +238,7 @@ class _Chain(Stage):
             raise first
 
     def set_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
-        """Pass a resolver of the cluster id to the stages that need one (confluent_kafka duck-types this)."""
+        """Pass a resolver of the cluster id to the stages that need one; confluent_kafka calls this by duck typing."""
         for stage in self._stages:
             if isinstance(stage, SupportsClusterId):
                 stage.set_cluster_id_resolver(resolver)
@@ -259,23 +259,23 @@ class _Chain(Stage):
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         if self._source is not None:
-            # Rebuilt on unpickling, so that no connection or native object has to travel.
+            # Rebuilt on unpickling: connections and native objects cannot be pickled.
             return _from_config, (type(self), *self._source)
         return type(self), (self._stages,)
 
     def __repr__(self) -> str:
-        # Never the configuration: it holds secrets.
+        # Never the configuration, which contains secrets.
         return f"{type(self).__name__}([{', '.join(self._labels)}])"
 
     def _check_key(self) -> None:
-        """Refuse what is not for keys."""
+        """Refuse stages that are unsuitable for keys."""
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
-        """Run one key or value through the stages: all that happens per record.
+        """Run one key or value through the stages.
 
         Args:
-            data: Input of the first stage; None (a tombstone) stays None and touches no stage and no header.
-            ctx: The record around it. Stages add headers to it, and deserializers remove transport headers.
+            data: Input of the first stage; None (a tombstone) stays None and reaches no stage and no header.
+            ctx: The record around it. Stages add headers to it; deserializers remove transport headers.
 
         Returns:
             The last stage's result.
@@ -286,11 +286,11 @@ class _Chain(Stage):
         if data is None:
             return None
         plain = self.plain
-        # Without a context, stages that move payloads say at once that they need one, not at the first large record.
+        # Without a context, stages that move payloads fail at the first record, not at the first large one.
         if plain is not None and (not ctx.headers if ctx is not None else not self.moves_payloads):
             try:
                 result = plain(data)
-            except Exception as error:  # noqa: BLE001  raised again below if it is an error, with its place
+            except Exception as error:  # noqa: BLE001  raised again below, with its place
                 let_through(error)
             else:
                 if type(result) is bytes or not self._ending:
@@ -318,7 +318,7 @@ class _Chain(Stage):
         return self._go_on(data, ctx, 0)
 
     def _go_on(self, data: Any, ctx: Context | None, start: int) -> Any:
-        """The stages from one on: all that happens per record."""
+        """Run the stages from one on."""
         at = start
         try:
             for at, step in enumerate(self._steps[start:] if start else self._steps, start):
@@ -332,8 +332,8 @@ class _Chain(Stage):
         return data
 
     def _fail(self, at: int, error: Exception, ctx: Context | None, data: Any = None) -> Any:
-        """Raise the error of a stage with its place; return the data where they are only of another format."""
-        # Without data, a chain within this one has refused to hand them over.
+        """Raise a stage's error with its place; return the data if they are merely in another format."""
+        # Without data, a nested chain has refused to return them.
         if isinstance(error, ForeignFormatError) and error.data is not None:
             if not self.authenticates:
                 return error.data
@@ -344,7 +344,7 @@ class _Chain(Stage):
         raise failure from failure.__cause__
 
     def _advice(self, at: int, data: Any) -> str | None:
-        """What to do where a serializer was given data of another kind than it takes."""
+        """Advice for a serializer that received the wrong kind of data."""
         if is_stream(data):
             return "Files are streamed by large-message alone, or after bytes; otherwise pass the content as bytes"
         stage = self._stages[at] if at < len(self._stages) else None
@@ -354,10 +354,10 @@ class _Chain(Stage):
         return None
 
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
-        """The error to raise for a stage's exception, with the place filled in.
+        """The error to raise for a stage's exception, with its place.
 
         Raises:
-            Exception: What a signal handler has raised meanwhile.
+            Exception: A signal handler raised it.
         """
         let_through(error)
         if isinstance(error, PayloadStoreError) and not isinstance(error, SerializationError):
@@ -376,7 +376,7 @@ class _Chain(Stage):
                 partition=ctx.partition if isinstance(ctx, RecordContext) else None,
                 offset=ctx.offset if isinstance(ctx, RecordContext) else None,
             )
-        # The check of the result stands behind the last stage, which returned it.
+        # The check of the result follows the last stage, and is about its output.
         return failure.add_context(stage=self._labels[min(at, len(self._labels) - 1)] if self._labels else None)
 
 
@@ -402,7 +402,7 @@ class SerializerChain(_Chain, Serializer[Any]):
         return next((stage.varies for stage in self._stages if isinstance(stage, Serializer) and stage.varies), None)
 
     def with_limits(self, limits: RecordLimits) -> Self:
-        """The chain under a client's size limits; it shares the stages that do not depend on them.
+        """The chain with a client's size limits; it shares the stages that do not depend on them.
 
         Args:
             limits: The client's limits.
@@ -410,7 +410,7 @@ class SerializerChain(_Chain, Serializer[Any]):
         return self._with_offload(lambda stage: stage.with_limits(limits))
 
     def within(self, writer: RecordWriter) -> Self:
-        """The chain, whose payloads belong to a client's transactions; it shares the stages without payloads.
+        """The chain with payloads in a client's transactions; it shares the stages without payloads.
 
         Args:
             writer: The client's transactional producer.
@@ -436,7 +436,7 @@ class SerializerChain(_Chain, Serializer[Any]):
 
 
 class DeserializerChain(_Chain, Deserializer[Any]):
-    """Deserializers that run one after the other, in the order as applied to what came from the broker.
+    """Deserializers that run one after the other; the first one reads the bytes from the broker.
 
     Safe for concurrent calls. Picklable: a chain built from a configuration is rebuilt from it.
 
@@ -454,20 +454,20 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         """Deserialize a batch into an Arrow array, with no Python object per record where the stages allow.
 
         Args:
-            values: The data as it came from the broker: a ``pyarrow`` array of bytes, chunked or not, or a sequence of
-                bytes and None.
+            values: The data from the broker: a ``pyarrow`` array of bytes, chunked or not, or a sequence of bytes and
+                None.
             headers: A list of ``(name, bytes)`` pairs or None for each record, or the Arrow column of Spark's Kafka
                 source, ``list<struct<key: string, value: binary>>``. Not changed.
             topic: The topic.
-            keys: The records' encoded keys, as ``values``, where a stage needs them.
+            keys: The records' encoded keys, in the form of ``values``, if a stage needs them.
 
         Returns:
-            ``pyarrow.Array`` with as many rows, null where the value is null: of structs for records of Avro, of bytes
-            where the last stage returns bytes, otherwise of the type that it declares or pyarrow infers.
+            ``pyarrow.Array`` with a row per record, null where the value is null: structs for Avro records, bytes if
+            the last stage returns bytes, otherwise the type that the stage declares or pyarrow infers.
 
         Raises:
-            SerializationError: A record cannot be read; ``row`` is its position in the batch. :meth:`read_batch` goes
-                on without it.
+            SerializationError: A record is undecodable; ``row`` is its position in the batch. :meth:`read_batch`
+                continues without it.
             MissingDependencyError: The extra ``arrow`` is not installed.
 
         Example:
@@ -480,7 +480,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         return self.read_batch(Batch(values, headers, topic=topic, field=self._field, keys=keys)).checked()
 
     def read_batch(self, batch: Batch) -> BatchResult:
-        """Deserialize a batch; what cannot be read is null, and its error stands beside the others.
+        """Deserialize a batch; undecodable records are null, and their errors are in the result.
 
         Args:
             batch: The records.
@@ -496,15 +496,15 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         return whole.result()
 
     def read_parts(self, batch: Batch, most_bytes: int | None = None) -> Iterator[Batch]:
-        """Deserialize a batch in parts, for results that are too large to be held together.
+        """Deserialize a batch in parts, for results that do not fit into memory together.
 
         Args:
             batch: The records.
-            most_bytes: About how many bytes are held at once between two stages, save that one record always is; None
-                for one part.
+            most_bytes: Approximate limit of the bytes held between two stages, though one record is always accepted;
+                None for one part.
 
         Yields:
-            The batch's parts, in order, with the last stage's results as their column, and their errors.
+            The batch's parts in order, each with the last stage's results as its column, and its errors.
 
         Example:
             >>> from serde_chain.arrow import Batch
@@ -528,12 +528,12 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         return tuple(store for stage in self._stages if isinstance(stage, SupportsReferences) for store in stage.stores)
 
     def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
-        """What a placeholder refers to, without a download. See :class:`~serde_chain.base.SupportsReferences`.
+        """The reference in a placeholder, without a download. See :class:`~serde_chain.base.SupportsReferences`.
 
         Runs the stages before the one that follows references.
 
         Raises:
-            SerializationError: One of these cannot read the data, or the placeholder is malformed.
+            SerializationError: One of these stages failed, or the placeholder is malformed.
         """
         given: Any = data
         for at, stage in enumerate(self._stages):
@@ -563,7 +563,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
 
 def _bound(stages: list[Any]) -> tuple[Any, ...]:
-    """The stages, each as it is between its neighbours."""
+    """The stages, each bound to its neighbours."""
     padded = [None, *stages, None]
     around = zip(padded[:-2], stages, padded[2:], strict=True)
     return tuple(stage.bind(before, after) if isinstance(stage, Stage) else stage for before, stage, after in around)
@@ -580,7 +580,7 @@ def _name(stage: object) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """The message of an error, or where it has none, of its cause: Confluent's rules raise such errors."""
+    """The message of an error, or of its cause if it has none, as errors of Confluent's rules."""
     said = error if str(error) else error.__cause__ or error
     return f"{type(said).__name__}: {said}"
 

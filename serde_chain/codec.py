@@ -1,11 +1,11 @@
 """One record, key and value, encoded or decoded by the chains of a configuration.
 
-Clients, Spark's workers and commands differ in where records come from and in who runs their transfers. What happens to
-a record between is here, once: the order of key and value, the context that stages get, the headers, frozen buffers.
+Clients, Spark's workers and commands differ in the source of records and in how they run transfers. Everything
+between is implemented here, once: the order of key and value, the context for stages, headers, frozen buffers.
 
 ====================  ==================================================================================
-:class:`RecordCodec`  both directions of a configuration; a chain is opened when it is first needed
-:class:`Encoder`      serializer chains of a key and a value, for clients that have adapted theirs
+:class:`RecordCodec`  both directions of a configuration; chains are opened on first use
+:class:`Encoder`      serializer chains of key and value, for clients that adapt their chains
 :class:`Decoder`      deserializer chains, likewise
 ====================  ==================================================================================
 """
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
     Attributes:
         topic: Topic.
-        value: An object for the value chain; bytes, as they came from the broker, to decode.
+        value: An object for the value chain; when decoding, bytes from the broker.
         key: Likewise, for the key chain.
         headers: Headers; never changed.
         partition: Partition, when known.
@@ -57,9 +57,9 @@ class Encoded(NamedTuple):
     """An encoded record.
 
     Attributes:
-        key: The key: bytes, or None. Without a chain, what the caller gave.
+        key: The key: bytes, or None. Without a chain, the caller's object.
         value: The value, likewise.
-        headers: The record's headers and those of its stages, in a list of the record's own.
+        headers: The record's headers and those of its stages, in a new list.
     """
 
     key: Any
@@ -73,8 +73,8 @@ class Decoded(NamedTuple):
     Attributes:
         key: The key.
         value: The value.
-        headers: The headers, without transport headers, in a list of the record's own.
-        timestamp: The timestamp in ms, which a stored record may have replaced.
+        headers: The headers, without transport headers, in a new list.
+        timestamp: The timestamp in ms; that of the stored record, if a whole record was offloaded.
     """
 
     key: Any
@@ -84,7 +84,7 @@ class Decoded(NamedTuple):
 
 
 def frozen(data: Any) -> Any:
-    """A copy of a buffer that its owner can still change; all other data as they are.
+    """A copy of a mutable buffer; all other data unchanged.
 
     Example:
         >>> frozen(bytearray(b"M 51"))
@@ -95,7 +95,7 @@ def frozen(data: Any) -> Any:
 
 
 class Encoder:
-    """Encodes records: the key first, since stages of the value may need it.
+    """Encodes records: the key first, because stages of the value may need it.
 
     Thread-safe.
 
@@ -111,7 +111,7 @@ class Encoder:
         value: SerializerChain | None,
         run: Callable[[Transfer[Any]], Any] | None = None,
     ) -> None:
-        # A call takes the fast way of stages that work on the data alone; `begin` stops at transfers.
+        # A call uses the fast path of plain stages; `begin` stops at transfers.
         self._key, self._value = (
             chain.begin if chain is not None and (chain.moves_payloads or run is not None) else chain
             for chain in (key, value)
@@ -122,7 +122,7 @@ class Encoder:
         """Encode a record, up to its first transfer.
 
         Args:
-            record: The record. Buffers that its owner may change are copied where they are kept.
+            record: The record. Mutable buffers are copied if they are kept.
 
         Returns:
             :class:`Encoded`, or a :class:`~serde_chain.transfer.Transfer` that leads to it.
@@ -142,10 +142,10 @@ class Encoder:
         return then(self._key_step(record, headers), lambda key: _awaited(self._with_key(record, headers, key)))
 
     def encode_key_now(self, record: Record) -> Encoded:
-        """As :meth:`encode`, but the key's transfers run on the spot, and the value may still be one of a payload.
+        """Like :meth:`encode`, but run the key's transfers now; the value may still be the transfer of a payload.
 
-        For clients that raise what is wrong with a configuration, and report a failed upload with the record's key
-        and headers.
+        For clients that raise configuration errors at once, and report failed uploads with the record's key and
+        headers.
 
         Args:
             record: The record.
@@ -165,7 +165,7 @@ class Encoder:
         return encode(key, RecordContext(topic, KEY, headers, None, partition, timestamp))
 
     def _with_key(self, record: Record, headers: list[Any], key: Any) -> Encoded:
-        """The record, whose value may still be a transfer."""
+        """The record; its value may still be a transfer."""
         topic, value, _, _, partition, timestamp, _ = record
         if not (key is None or type(key) is bytes):
             key = key.encode() if isinstance(key, str) else frozen(key)
@@ -177,7 +177,7 @@ class Encoder:
 
 
 class Decoder:
-    """Decodes records: the value first, since a reference to a whole record brings its key and timestamp.
+    """Decodes records: the value first, because an offloaded whole record brings its own key and timestamp.
 
     Thread-safe.
 
@@ -193,13 +193,13 @@ class Decoder:
         """Decode a record, up to its first transfer.
 
         Args:
-            record: The record as it came; not changed.
+            record: The record from the broker; not changed.
 
         Returns:
             :class:`Decoded`, or a :class:`~serde_chain.transfer.Transfer` that leads to it.
 
         Raises:
-            SerializationError: It cannot be read.
+            SerializationError: The record is undecodable, or its surroundings failed.
 
         Example:
             >>> Decoder(None, DeserializerChain.from_config({"value.deserializers": "json"})).decode(
@@ -225,13 +225,13 @@ class Decoder:
 class RecordCodec:
     """Encodes and decodes whole records by one configuration.
 
-    A chain is built when a record of its direction comes first. Thread-safe; a context manager.
+    A direction's chains are built on first use. Thread-safe; a context manager.
 
     Args:
         config: A mapping, or the path of a TOML or Java ``.properties`` file.
 
     Raises:
-        ConfigError: The configuration is wrong; chains are checked when they are built.
+        ConfigError: The configuration is wrong. Chains are checked when they are built.
 
     Example:
         >>> with RecordCodec({"value.serializers": "json, gzip", "value.deserializers": "gzip, json"}) as codec:
@@ -287,13 +287,13 @@ class RecordCodec:
 
 
 def _own(headers: Headers | Sequence[Header] | None) -> list[Any]:
-    """A list of the record's own: stages change it, and the caller may use theirs again."""
+    """A new list: stages change it, and the caller may reuse the original."""
     if not headers:
         return []
     return list(headers.items() if isinstance(headers, dict) else headers)
 
 
 def _awaited(encoded: Encoded) -> Any:
-    """An encoded record, once the transfers of its value are done."""
+    """An encoded record, or a transfer that leads to it."""
     key, value, headers = encoded
     return then(value, lambda data: Encoded(key, data, headers)) if isinstance(value, Transfer) else encoded

@@ -1,20 +1,20 @@
-"""Compression codecs: each a thin, bounded use of its library, told apart by the magic number of its own format.
+"""Compression codecs: thin, bounded wrappers of their libraries, recognized by the magic numbers of their formats.
 
-Every format frames itself and detects truncation. Decompression never returns more than a limit, however much a frame
-claims or expands to; trailing bytes are refused.
+Every format frames itself and detects truncation. Decompression never returns more than a limit, regardless of the
+declared or actual size of a frame; trailing bytes are refused.
 
 ========  ====================  ===============================================================================
 codec     magic number          format
 ========  ====================  ===============================================================================
 zstd      28 B5 2F FD           RFC 8878, content size in the frame
 lz4       04 22 4D 18           LZ4 frame format, independent blocks, content size and checksum
-gzip      1F 8B                 RFC 1952, timestamp 0, so that equal payloads become equal bytes
-snappy    FF 06 00 00 sNaPpY    Snappy framing format; a skippable chunk 0x80 has the length (see below)
+gzip      1F 8B                 RFC 1952, timestamp 0, so that equal payloads give equal bytes
+snappy    FF 06 00 00 sNaPpY    Snappy framing format; a skippable chunk 0x80 contains the length (see below)
 ========  ====================  ===============================================================================
 
 Snappy's framing has no end mark, so a stream cut between two chunks would read as a shorter payload. We write the
-payload's length (8 bytes, little-endian) into a skippable chunk of type 0x80 behind the stream identifier, which other
-readers pass over, and check it when it is there.
+payload's length (8 bytes, little-endian) into a skippable chunk of type 0x80 after the stream identifier, and check it
+if it is present. Other readers skip it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Codec(ABC):
 
     Attributes:
         name: Its value of ``compression.type``.
-        magic: The bytes with which every frame begins.
+        magic: The first bytes of every frame.
         levels: Lowest and highest level; None if the format has none.
         default_level: The library's default.
     """
@@ -61,27 +61,27 @@ class Codec(ABC):
 
     @abstractmethod
     def compressor(self, level: int) -> Callable[[Buffer], bytes]:
-        """Make a function that compresses a payload into one frame, safe for concurrent calls."""
+        """Make a thread-safe function that compresses a payload into one frame."""
 
     @abstractmethod
     def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
-        """Make a function that decompresses one frame, safe for concurrent calls.
+        """Make a thread-safe function that decompresses one frame.
 
-        The function raises DecodeError for anything but one whole frame of at most ``limit`` bytes, decompressed.
+        It raises DecodeError unless the data is one complete frame of at most ``limit`` decompressed bytes.
         """
 
     def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
-        """Decompress the frame with which the data begins.
+        """Decompress the first frame of the data.
 
         Args:
-            data: The frame, and what follows it.
-            limit: The most bytes that it may decompress to.
+            data: The frame, and any bytes after it.
+            limit: Most decompressed bytes.
 
         Returns:
-            The payload, and what follows the frame; of a format whose frames have no end, nothing.
+            The payload, and the bytes after the frame; none for a format without an end mark.
 
         Raises:
-            DecodeError: It is not a whole frame, or decompresses to more.
+            DecodeError: The frame is incomplete or corrupt, or exceeds the limit.
         """
         return self.decompressor(limit)(data), memoryview(b"")
 
@@ -97,29 +97,29 @@ class Codec(ABC):
         return level
 
     def _whole(self, first: tuple[bytes, memoryview]) -> bytes:
-        """The payload of a frame that nothing follows."""
+        """The payload of a frame without bytes after it."""
         payload, rest = first
         if rest:
             raise self.corrupt("it does not end where the data ends")
         return payload
 
     def too_large(self, limit: int) -> DecodeError:
-        """The error for a frame that decompresses to more than it may."""
+        """The error for a frame above the limit."""
         return DecodeError(
             f"the {self.name} frame decompresses to more than {limit} bytes",
             hint="Raise compression.max.output.bytes if this is expected",
         )
 
     def corrupt(self, why: object) -> DecodeError:
-        """The error for a frame that is not whole."""
+        """The error for an incomplete or corrupt frame."""
         return DecodeError(f"the {self.name} frame is truncated or corrupt: {why}")
 
 
 class _Output:
-    """A payload that comes in pieces, in one buffer: joining pieces at the end would take its memory twice.
+    """A payload collected piece by piece in one buffer: joining pieces at the end would need twice the memory.
 
     Args:
-        limit: The most bytes that it may have.
+        limit: Most bytes of the payload.
     """
 
     def __init__(self, limit: int) -> None:
@@ -145,12 +145,12 @@ class _Output:
         return True
 
     def value(self) -> bytes:
-        """The whole, without a copy."""
+        """The whole payload, without a copy."""
         return self._only if self._buffer is None else self._buffer.getvalue()
 
 
 class _PerThread(threading.local):
-    """Attributes that each thread makes for itself: contexts are costly to make and not safe to share."""
+    """Per-thread attributes: contexts are expensive to make and not thread-safe."""
 
     def __init__(self, **factories: Callable[[], Any]) -> None:
         for name, factory in factories.items():
@@ -167,7 +167,7 @@ class Zstd(Codec):
 
     def compressor(self, level: int) -> Callable[[Buffer], bytes]:
         local = _PerThread(compress=lambda: self._library.ZstdCompressor(level).compress)
-        # Looked up at each call, in the thread that calls.
+        # Looked up per call, in the calling thread.
         return lambda data: local.compress(data)  # noqa: PLW0108
 
     def decompressor(self, limit: int) -> Callable[[Buffer], bytes]:
@@ -178,12 +178,12 @@ class Zstd(Codec):
             try:
                 size = content_size(data)
                 if 0 < size <= limit:
-                    # By position, as keywords double the cost of a small record: no limit of the library's own,
-                    # one frame, nothing after it.
+                    # Positional, since keywords double the cost of a small record: no limit by the library, one frame,
+                    # no bytes after it.
                     return local.decompress(data, 0, False, False)  # type: ignore[no-any-return]
                 if size > limit:
                     raise self.too_large(limit)
-                # Unknown; or empty, where the library does not read the rest.
+                # Unknown; or empty, in which case the library ignores the rest.
                 return self._whole(self.decompress_first(data, limit))
             except failure as error:
                 raise self.corrupt(error) from error
@@ -191,8 +191,8 @@ class Zstd(Codec):
         return decompress
 
     def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
-        """Piece by piece, also for frames of streaming writers, which do not say what they hold."""
-        step = 1024  # of input; bounds what one step may return, as a block of 4 bytes can stand for 128 KiB
+        """Piece by piece, also for frames of streaming writers, which do not declare their size."""
+        step = 1024  # of input; bounds the output of a step, since a block of 4 bytes can expand to 128 KiB
         view = memoryview(data)
         if view[: len(self.magic)] != self.magic:  # the library reads skippable frames as an empty payload
             raise self.corrupt("it does not begin with a frame")
@@ -325,7 +325,7 @@ class Snappy(Codec):
         return payload
 
     def _decompress_pieces(self, stream: memoryview, ends: list[tuple[int, int]], limit: int) -> bytes:
-        """Some chunks at a time, since the library's result is copied."""
+        """A few chunks at a time, because the library's result is copied."""
         output = _Output(limit)
         start = size = 0
         for end, given in ends:
@@ -338,7 +338,7 @@ class Snappy(Codec):
 
 
 def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:
-    """Where the chunks of a Snappy stream end, and the sizes that they declare; ValueError if a chunk is cut."""
+    """The ends of the chunks of a Snappy stream, and their declared sizes; ValueError if a chunk is cut off."""
     at = 0
     while at < len(stream):
         kind, length = stream[at], int.from_bytes(stream[at + 1 : at + 4], "little")
@@ -356,6 +356,6 @@ CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (Zstd(), Lz4()
 
 
 def codec_of(data: Buffer) -> Codec | None:
-    """The codec whose magic number the data begins with, or None."""
+    """The codec whose magic number begins the data, or None."""
     head = bytes(memoryview(data)[:10])
     return next((codec for codec in CODECS.values() if head.startswith(codec.magic)), None)

@@ -1,8 +1,8 @@
 """Configurations: a mapping, a Java ``.properties`` file or TOML, and the owners of its keys.
 
-A client's configuration holds keys of the chains (``value.serializers``), of stages (``avro.schema``), of stores
-(``s3.bucket``), and of the Kafka client. The first three are declared as options; the rest goes to the client
-untouched.
+A client's configuration contains keys of chains (``value.serializers``), stages (``avro.schema``), stores
+(``s3.bucket``), and of the Kafka client. The first three are declared as options; the rest is passed to the client
+unchanged.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ __all__ = [
 
 Config: TypeAlias = Mapping[str, object]
 
-# First segments of librdkafka's keys. A key under one of these may be the client's, so only near misses of a stage's
-# option are refused there; under any other prefix that an option owns, every unknown key is.
+# First segments of librdkafka's keys. A key with such a prefix may be the client's, so only near misses of a stage's
+# option are refused. With any other prefix that an option owns, every unknown key is refused.
 _CLIENT_PREFIXES: Final = frozenset({
     "acks", "allow", "api", "auto", "batch", "bootstrap", "broker", "check", "client", "compression", "connections",
     "coordinator", "debug", "default", "delivery", "enable", "enabled", "error", "error_cb", "fetch", "group",
@@ -68,7 +68,7 @@ _CLIENT_PREFIXES: Final = frozenset({
     "ssl_ca", "ssl_certificate", "ssl_engine_callback_data", "ssl_key", "statistics", "stats", "stats_cb", "sticky",
     "throttle", "throttle_cb", "topic", "transaction", "transactional",
 })  # fmt: skip
-# librdkafka's and the Java client's keys whose values are secret, or hold a secret among others.
+# Keys of librdkafka and the Java client whose values are or contain secrets.
 _CLIENT_SECRETS: Final = frozenset({
     "sasl.jaas.config", "sasl.oauthbearer.assertion.private.key.passphrase",
     "sasl.oauthbearer.assertion.private.key.pem", "sasl.oauthbearer.client.credentials.client.secret",
@@ -91,7 +91,7 @@ ERROR_POLICY: Final = Option(
     choice(RAISE, SKIP, DEAD_LETTER),
     RAISE,
     of_client=True,
-    doc="what becomes of a record that cannot be read through its own fault: raise, skip, dead-letter",
+    doc="what happens to an undecodable record: raise, skip, dead-letter",
 )
 DEAD_LETTER_TOPIC: Final[Option[str | None]] = Option(
     "serde.dead.letter.topic",
@@ -100,7 +100,7 @@ DEAD_LETTER_TOPIC: Final[Option[str | None]] = Option(
     of_client=True,
     doc="the topic that gets such records, with serde.error.policy = dead-letter",
 )
-# Options of clients, under a prefix that stages own too.
+# Client options with a prefix that stages own too.
 CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPIC)
 
 _NEAR: Final = 0.9
@@ -108,7 +108,7 @@ _MOST_BYTES: Final = 16 << 20
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _BUILDER: Final = "serializer.builder"
 _SINGLE_FORMS: Final = tuple(f"{field}.{side.word}" for field in ("key", "value") for side in (SERIALIZE, DESERIALIZE))
-# Keys whose value is one stage or store, which may be a mapping with its own options.
+# Keys of one stage or store; the value may be a mapping with its options.
 _ROUTES: Final = "large.message.route."
 _PLURAL_ROUTES: Final = "large.message.routes."
 _ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class", "mirror.primary", "mirror.secondary")
@@ -116,12 +116,12 @@ _ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class", "mirror.pr
 
 @dataclass(frozen=True)
 class Resolved:
-    """A configuration and the chains in it, resolved once for all callers.
+    """A configuration and its chains, resolved once for all callers.
 
     Attributes:
         settings: Flat mapping of dotted keys.
         items: The stages of each chain, by its single key (``value.serializer``), in the order of application.
-        options: The options of all these stages, their stores included, and those of clients.
+        options: The options of all these stages and their stores, and of clients.
     """
 
     settings: dict[str, object] = field(repr=False)
@@ -134,13 +134,13 @@ class Resolved:
 
 
 def resolve(source: Config | Resolved | str | Path) -> Resolved:
-    """Load a configuration, and find out which stages and options it has.
+    """Load a configuration and determine its stages and options.
 
     Args:
-        source: As for :func:`load`; what is resolved is returned as it is.
+        source: As for :func:`load`; a resolved configuration is returned unchanged.
 
     Raises:
-        ConfigError: As in :func:`load` and :func:`stage_items`; or a stage is not known.
+        ConfigError: As in :func:`load` and :func:`stage_items`; or a stage is unknown.
     """
     if isinstance(source, Resolved):
         return source
@@ -161,9 +161,9 @@ def load(source: Config | str | Path) -> dict[str, object]:
     """Load a configuration into a flat mapping of dotted keys.
 
     Args:
-        source: A mapping, which is copied; the path of a ``.toml`` file; or the path of a Java ``.properties`` file; in
-            UTF-8, of up to 16 MiB.
-            Nested TOML tables become dotted keys, save for stages (``value.serializer = {class = "zstd", …}``) and
+        source: A mapping, which is copied; or the path of a ``.toml`` or Java ``.properties`` file in UTF-8, of up to
+            16 MiB.
+            Nested TOML tables become dotted keys, except for stages (``value.serializer = {class = "zstd", …}``) and
             stores (``large.message.payload.store.class = {class = "s3", …}``).
             Keys and class names of bakdata's Java library are translated.
 
@@ -179,7 +179,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     elif not isinstance(source, (str, os.PathLike)):
         raise ConfigError(f"a configuration is a mapping or the path of a file, not {type(source).__name__}")
     else:
-        from pathlib import Path  # files alone need it
+        from pathlib import Path  # needed only for files
 
         path = Path(source)
         config = parse(path, read(path))
@@ -190,7 +190,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
 
 
 def read(path: Path) -> str:
-    """Read the text of a configuration's file; of a pipe, that can be done once.
+    """Read the text of a configuration file; a pipe can be read only once.
 
     Args:
         path: The file: UTF-8, with or without a byte order mark, of up to 16 MiB.
@@ -213,18 +213,18 @@ def read(path: Path) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(
             f"the configuration {path} cannot be read: line {line} is not UTF-8", hint="Save the file as UTF-8"
-        ) from None  # that error has the content
+        ) from None  # the original error contains the file's content
 
 
 def parse(path: Path, text: str) -> dict[str, object]:
-    """Parse the text of a configuration's file into dotted keys, as they stand there.
+    """Parse the text of a configuration file into dotted keys, without translation.
 
     Args:
-        path: The file, by whose suffix its format is known.
-        text: What :func:`read` returned.
+        path: The file; its suffix determines the format.
+        text: Result of :func:`read`.
 
     Raises:
-        ConfigError: It is wrong.
+        ConfigError: The text is malformed.
         MissingDependencyError: The reader for ``.properties`` files is not installed.
     """
     try:
@@ -273,11 +273,11 @@ def _flat_item(item: object) -> object:
 
 
 def with_settings(config: Config, settings: Config) -> dict[str, object]:
-    """A configuration with settings for keys and values alike, whatever it says for one of them.
+    """A configuration with settings that replace those of both sides.
 
     Args:
         config: Flat configuration.
-        settings: By their keys, without a side.
+        settings: Settings by key, without a side.
 
     Example:
         >>> with_settings({"value.json.validate": True}, {"json.validate": False})
@@ -287,7 +287,7 @@ def with_settings(config: Config, settings: Config) -> dict[str, object]:
 
 
 def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
-    """Read the serializer list of one chain, in the order in which the stages are applied.
+    """Read the stage list of one chain, in the order of application.
 
     Args:
         config: Flat configuration.
@@ -295,8 +295,8 @@ def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
         is_key: Whether the chain is for keys.
 
     Returns:
-        The items; empty when neither the list nor the single form is set, so that the client's default holds. With
-        ``serde.chain.describe``, the stage that does it comes first.
+        The items; empty if neither the list nor the single form is set, so that the client's default applies. With
+        ``serde.chain.describe``, the describing stage comes first.
 
     Raises:
         ConfigError: Both forms are set (KIP-1159), or the list is empty or not a list.
@@ -347,13 +347,13 @@ def check_keys(config: Config | Resolved) -> None:
 
 
 def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
-    """Find misspelt keys: those under a prefix that a stage or store owns, and not one of theirs.
+    """Find misspelt keys: unknown keys with a prefix that a stage or store owns.
 
     Args:
         config: The configuration.
 
     Yields:
-        An error for each, which names the nearest key there is.
+        An error for each, which names the nearest known key.
     """
     resolved = resolve(config)
     used, keys = resolved.options, resolved.settings
@@ -390,7 +390,7 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
 
 
 def _nearest(bare: str, side: str, names: Iterable[str]) -> str | None:
-    """The nearest key, behind the same side if there is one."""
+    """The nearest key, with the same side if there is one."""
     if bare.startswith(_PLURAL_ROUTES):
         return side + _ROUTES + bare.removeprefix(_PLURAL_ROUTES)
     if bare.startswith(_ROUTES):
@@ -401,7 +401,7 @@ def _nearest(bare: str, side: str, names: Iterable[str]) -> str | None:
 
 
 def _nearest_in_route(key: str, names: Iterable[str]) -> str | None:
-    """The nearest key of the same route; what all of its keys begin with says nothing of their likeness."""
+    """The nearest key of the same route, without the common prefix, which would distort the comparison."""
     start = key[: key.find(".", len(_ROUTES)) + 1]
     near = nearest(key.removeprefix(start), [name.removeprefix(start) for name in names if name.startswith(start)])
     return near and start + near
@@ -414,7 +414,7 @@ def _known(key: str, prefix: str, names: set[str]) -> str:
 
 
 def _of_other_store(key: str) -> str | None:
-    """What to do about a key under a route that only a store has which the route does not have; None for others."""
+    """Advice for a key under a route that belongs to another store than the route's; None for other keys."""
     route, _, setting = key.removeprefix(_ROUTES).partition(".")
     if not any(option.matches(setting) for option in _builtin_options()):
         return None
@@ -422,7 +422,7 @@ def _of_other_store(key: str) -> str | None:
 
 
 def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:
-    """Whether a key has to be compared with the options of all stages, which imports them."""
+    """Whether a key must be compared with the options of all stages, which imports these."""
     if key.removesuffix("s") in _SINGLE_FORMS or any(_is_of(option, key) for option in used):
         return False
     if key.partition(".")[0] not in _CLIENT_PREFIXES:
@@ -431,7 +431,7 @@ def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:
 
 
 def client_config(config: Config | Resolved) -> dict[str, object]:
-    """The keys that are left for the Kafka client: all that belong to no chain, stage or store.
+    """The keys for the Kafka client: all that belong to no chain, stage or store.
 
     Args:
         config: The configuration, checked by :func:`check_keys`.
@@ -447,16 +447,16 @@ def client_config(config: Config | Resolved) -> dict[str, object]:
 
 
 def _is_of(option: Option[Any], key: str) -> bool:
-    """Whether a key is an option's, for both chains or for one of them."""
+    """Whether a key belongs to an option, for both chains or one of them."""
     return option.matches(key) or (not option.of_client and option.matches(bare_key(key)))
 
 
 def is_secret(key: str, options: Iterable[Option[Any]]) -> bool:
-    """Whether a key's value may not be shown, by its declaration.
+    """Whether a key's value must not be shown, by its declaration.
 
     Args:
         key: The key.
-        options: The options of the chains. One of just this name counts before one with a wildcard.
+        options: The options of the chains. An exact name takes precedence over a wildcard.
     """
     key = bare_key(key)
     declared = [option for option in options if option.matches(key)]

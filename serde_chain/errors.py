@@ -12,18 +12,18 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
         ├── EncodeError                      the object does not fit the stage or its schema
         │   └── MessageTooLargeError         too large for the topic or the client, and nothing can be offloaded
         ├── DecodeError                      the bytes are not what the stage reads: truncated, foreign, corrupt
-        │   └── ForeignFormatError           of another format, by a header; chains hand the bytes over instead
-        │   └── DecryptionError              they cannot be decrypted: another key, topic or field, or changed bytes
-        │       └── UnknownKeyError          the key that they name is not configured
-        ├── DeadLetterError                  a record that cannot be read, nor be put into the dead-letter topic
-        ├── TopicLimitError                  the broker does not report how large records of a topic may be
+        │   └── ForeignFormatError           in another format, by a header; chains return the bytes instead
+        │   └── DecryptionError              cannot be decrypted: another key, topic or field, or changed bytes
+        │       └── UnknownKeyError          the named key is not configured
+        ├── DeadLetterError                  an undecodable record cannot be written to the dead-letter topic
+        ├── TopicLimitError                  the broker does not report a topic's size limit
         ├── JournalError                     the crash journal of a producer cannot be written
         ├── SchemaRegistryError              the registry is down, refuses, or does not know the schema
-        └── PayloadStoreError and its kinds  what a store raised inside a chain is both a SerializationError and the
-                                             store's own kind, so that either ``except`` clause catches it
+        └── PayloadStoreError and its kinds  a store's error inside a chain is both a SerializationError and the
+                                             store's own class, so that either ``except`` clause catches it
 
-Each carries topic, field, stage, partition and offset where they are known, what to do, and its cause; and says whether
-it is about the record or about the world (``about_record``), and whether the same call may work later (``transient``).
+Each error carries topic, field, stage, partition and offset where known, a hint, and its cause. ``about_record`` says
+whether the record is at fault or its surroundings; ``transient``, whether the same call may work later.
 """
 
 from __future__ import annotations
@@ -129,10 +129,10 @@ class UnknownKeyError(DecryptionError):
 
 
 class ForeignFormatError(DecodeError):
-    """A record is of a format that the chain does not read, as one of its headers says.
+    """A header names a format that the chain does not read.
 
-    A chain that reads records one by one hands the bytes over, with the header; in a batch, whose rows are of one type,
-    the record cannot be read.
+    A chain that reads single records returns the bytes and keeps the header. A batch has rows of one type, so there the
+    record is undecodable.
 
     Attributes:
         data: The bytes; not kept by pickling.
@@ -144,21 +144,21 @@ class ForeignFormatError(DecodeError):
 class SchemaRegistryError(SerializationError):
     """The schema registry is down, refuses the request, or does not know the schema.
 
-    Only the last is about the record, and only when the registry itself says so.
+    Only an unknown schema is the record's fault, and only if the registry itself reports it.
     """
 
 
 class TopicLimitError(SerializationError):
-    """The broker did not report how large the records of a topic may be; the same call may work later."""
+    """The broker did not report the size limit of a topic; the same call may work later."""
 
     transient = True
 
 
 class DeadLetterError(SerializationError):
-    """A record that cannot be read cannot be put into the dead-letter topic either, so the consumer stays at it.
+    """An undecodable record cannot be written to the dead-letter topic, so the consumer does not advance.
 
     Attributes:
-        dead_letter_topic: That topic.
+        dead_letter_topic: The dead-letter topic.
     """
 
     context_fields = (*SerializationError.context_fields, "dead_letter_topic")
@@ -166,7 +166,7 @@ class DeadLetterError(SerializationError):
 
 
 class JournalError(SerializationError):
-    """A producer's crash journal cannot be written, so that nothing may be uploaded or sent that belongs into it.
+    """A producer's crash journal cannot be written, so uploads and records that it must list are refused.
 
     Attributes:
         path: The file.
@@ -178,7 +178,7 @@ class JournalError(SerializationError):
 
 
 class ReplayError(ContextualError):
-    """Dead letters cannot be read, or cannot be put back into the topics they came from.
+    """Dead letters cannot be read, or cannot be returned to their topics.
 
     Attributes:
         topic: The topic at fault.
@@ -193,7 +193,7 @@ class ReplayError(ContextualError):
 
 
 class JobError(ContextualError):
-    """A job on topics and their payload stores cannot go on; what it has not done yet is left undone.
+    """A job on topics and their payload stores cannot continue; the rest of its work is not done.
 
     Attributes:
         topic: The topic at fault.
@@ -225,26 +225,26 @@ class StampError(ContextualError):
 
 
 class _StoreErrorInChain(SerializationError):  # noqa: N818, the combined classes have names of their own
-    """Context that a store's error gains inside a chain; combined with the error's own class by :func:`in_chain`."""
+    """Context added to a store's error inside a chain; :func:`in_chain` combines it with the error's class."""
 
     context_fields = (*SerializationError.context_fields, "store", "reference")
 
     store_error: ClassVar[type[PayloadStoreError]]
 
     def __reduce__(self) -> tuple[Callable[..., ContextualError], tuple[object, ...], dict[str, object]]:
-        # The combined class is made at run time and cannot be imported by a pickle; the store's own class can.
+        # Pickle cannot import the combined class, which is made at run time, but can import the store's class.
         rebuild, (_, *details), facts = super().__reduce__()
         return _rebuild_in_chain, (rebuild, self.store_error, *details), facts
 
 
 def in_chain(error: PayloadStoreError) -> SerializationError:
-    """Turn a store's error into one that is a :class:`SerializationError` too (KIP-1159, "Error handling").
+    """Turn a store's error into one that is also a :class:`SerializationError` (KIP-1159, "Error handling").
 
     Args:
-        error: What the store raised.
+        error: The store's error.
 
     Returns:
-        An error of a class that derives from both, with ``error`` as its cause.
+        An error of a class derived from both, with ``error`` as its cause.
     """
     context = {name: value for name, value in error.context.items() if name in _StoreErrorInChain.context_fields}
     combined = _combined(type(error))(error.message, hint=error.hint, **context)
@@ -269,17 +269,17 @@ def _rebuild_in_chain(
     return rebuild(_combined(kind), *details)
 
 
-# Errors of other packages for a service that is down; only of packages that are loaded already.
+# Errors that other packages raise for an unreachable service; only loaded packages are considered.
 _NOT_THERE: Final = (
     ("httpx", "TransportError"),
     ("httpx2", "TransportError"),
     ("requests", "ConnectionError"),
     ("requests", "Timeout"),
 )
-# Their errors for a service that refuses, by where the error has the status.
+# Errors that they raise for an error status.
 _ANSWERED: Final = (("httpx", "HTTPStatusError"), ("httpx2", "HTTPStatusError"), ("requests", "HTTPError"))
 _ANSWERED_URLLIB: Final = (("urllib.error", "HTTPError"),)
-# Of HTTP (RFC 9110): about the client, its rate, or the server; those from 500 on as well.
+# HTTP statuses (RFC 9110) about the client, its rate, or the server; so are all from 500 on.
 _REFUSED: Final = frozenset({401, 403, 407, 408, 429})
 _REGISTRY_CLIENT: Final = (("confluent_kafka.schema_registry.error", "SchemaRegistryError"),)
 # A registry's own codes for an unknown subject, version or schema.
@@ -287,10 +287,10 @@ UNKNOWN_SCHEMA: Final = frozenset({40401, 40402, 40403})
 
 
 def is_about_record(error: BaseException) -> bool:
-    """Whether an error of another package's stage is the record's own fault.
+    """Whether an error raised in a foreign stage is the record's fault.
 
     Args:
-        error: The error. Its causes count as well: wrappers are common.
+        error: The error. Its causes count too, since wrappers are common.
 
     Returns:
         False where a connection, a file, memory, a schema registry or another HTTP server is at fault; True otherwise.
@@ -308,7 +308,7 @@ def is_about_record(error: BaseException) -> bool:
         status = _http_status(cause)
         if status is not None and (status in _REFUSED or status >= 500):
             return False
-        # Without a number it did not come from the system: gzip, bz2 and Pillow raise OSError for corrupt data.
+        # Without errno, it is not from the operating system: gzip, bz2 and Pillow raise OSError for corrupt data.
         if isinstance(cause, OSError) and cause.errno is not None:
             return False
         seen.append(cause)
@@ -317,7 +317,7 @@ def is_about_record(error: BaseException) -> bool:
 
 
 def _http_status(error: Any) -> int | None:
-    """The status of the answer that an error of an HTTP client is about."""
+    """The HTTP status in an HTTP client's error."""
     if isinstance(error, _kinds(_ANSWERED_URLLIB)):
         status: int = error.code  # type: ignore[attr-defined]
         return status

@@ -1,4 +1,4 @@
-"""Values whose payloads are fetched when they are asked for (``large.message.fetch = lazy``)."""
+"""Values whose payloads are fetched on demand (``large.message.fetch = lazy``)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["InlineHandle", "PayloadHandle"]
 
 
 class PayloadHandle(ABC):
-    """A value that is fetched when it is asked for, so that those that are passed over cost no download.
+    """A value that is fetched on demand, so that ignored values cost no download.
 
-    Every value of a lazy reader is a handle, also one that travelled in its record: then nothing is fetched.
+    Every value of a lazy reader is a handle, including inline values, which need no download.
 
     Attributes:
-        size: Size of the payload in bytes; None where the record does not tell.
-        digest: ``sha256:<hex>`` of the payload as it was published; None likewise.
-        reference: Where the payload lies; None where it travelled in the record. It may be enough
-            to read the payload: it is not for logs.
+        size: Size of the payload in bytes; None if the record does not name it.
+        digest: ``sha256:<hex>`` of the published payload; None if the record does not name it.
+        reference: Location of the payload; None if it is inline. Do not log it: a reference may suffice to read the
+            payload.
 
     Example:
         >>> from serde_chain import DeserializerChain, RecordContext
@@ -41,29 +41,29 @@ class PayloadHandle(ABC):
 
     @abstractmethod
     def read(self) -> bytes:
-        """Fetch the whole payload, and verify size and digest; each call fetches it anew.
+        """Fetch the whole payload and verify size and digest; each call fetches it again.
 
         Raises:
-            SerializationError: As a reader that is not lazy raises it; also where the reader was closed meanwhile.
+            SerializationError: As raised by an eager reader; or the reader is closed.
         """
 
     @abstractmethod
     def open(self) -> BinaryIO:
-        """Open the payload for reading, and for seeking where the store can; the caller closes it.
+        """Open the payload for reading, and for seeking if the store supports it; the caller closes it.
 
-        A few MiB are held at a time. Size and digest are verified when it is read from its beginning to its end: the
-        last bytes are not returned if they are wrong. What is read in another order is not verified.
+        At most a few MiB are in memory. A read from beginning to end verifies size and digest, and withholds the last
+        bytes if they are wrong. Reads in another order are not verified.
 
         Raises:
-            SerializationError: As in :meth:`read`; so does reading the file.
+            SerializationError: As in :meth:`read`; reads of the file raise it too.
         """
 
     def __len__(self) -> int:
-        """The size in bytes (``if message:`` asks for it); the payload is fetched where the record does not tell."""
+        """The size in bytes (``if message:`` calls this); fetches the payload if the record does not name its size."""
         return len(self.read()) if self.size is None else self.size
 
     def __bool__(self) -> bool:
-        """Whether there is a value: a handle is one, and nothing is fetched to say so."""
+        """True: a handle is a value. Nothing is fetched."""
         return True
 
     def __repr__(self) -> str:
@@ -73,12 +73,12 @@ class PayloadHandle(ABC):
 
 
 class InlineHandle(PayloadHandle):
-    """A payload that is here already.
+    """A payload in memory.
 
     Args:
         data: The payload.
-        reference: Where it was fetched from, if it was.
-        digest: Its digest, if that is known.
+        reference: Its location, if it was fetched.
+        digest: Its digest, if known.
     """
 
     def __init__(self, data: Buffer, reference: str | None = None, digest: str | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Answers that several records need, such as a schema or a key: each is asked for once, and remembered.
+"""Answers that many records need, such as schemas and keys: each is asked for once and remembered.
 
-A stage takes an answer that is known, and returns a :class:`~serde_chain.transfer.Transfer` for one that is not: so the
-question is asked where its driver likes, as a payload is fetched.
+A stage uses a known answer directly, and returns a :class:`~serde_chain.transfer.Transfer` for an unknown one. The
+driver chooses where to ask, as for a download.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ T = TypeVar("T")
 _MOST: Final = 10_000
 _MOST_REFUSED: Final = 4096
 _REFUSED_SECONDS: Final = 5.0
-# Longer than the requests of one question take; who waits for another thread's then asks for itself.
+# Longer than the requests of one question. A thread that has waited this long for another asks for itself.
 _WAIT_SECONDS: Final = 60.0
 
 
 class Lookups(Generic[K, T]):
-    """Remembers answers. Safe in any thread.
+    """Remembers answers. Thread-safe.
 
-    Threads that need the same one wait for one question. That there is no answer is remembered for a short while, where
-    it is the record's fault; of a service that is down, the next record asks again.
+    Threads that need the same answer share one question. A negative answer is remembered for a short time if it is the
+    record's fault. After an outage, the next record asks again.
 
     Args:
-        most: Most answers; the oldest goes.
-        refused_s: How long it is remembered that there is no answer, in s.
+        most: Most answers; the oldest is dropped.
+        refused_s: Seconds for which a negative answer is remembered.
 
     Attributes:
-        known: The answers. Not to be changed.
+        known: The answers. Read-only.
 
     Example:
         >>> lengths = Lookups()
@@ -59,14 +59,14 @@ class Lookups(Generic[K, T]):
         self._lock = threading.Lock()
 
     def get(self, key: K, ask: Callable[[], T]) -> T:
-        """The answer, asked for on the spot unless it is known.
+        """The answer; blocks while it is asked for, unless it is known.
 
         Args:
-            key: What is asked.
-            ask: Asks for it; within a deadline of its own.
+            key: Identifies the question.
+            ask: Returns the answer; has its own deadline.
 
         Raises:
-            Exception: What the question raised; another object for each who asks.
+            Exception: The error of ``ask``; a copy for each caller.
         """
         own: Future[T] = Future()
         try:
@@ -80,7 +80,7 @@ class Lookups(Generic[K, T]):
         finally:
             if self._asked.get(key) is own:
                 del self._asked[key]
-            if not own.done():  # an interrupt has ended it: those who wait ask for themselves
+            if not own.done():  # interrupted: waiting threads ask for themselves
                 own.set_exception(CancelledError())
 
     def _ask(self, key: K, ask: Callable[[], T], own: Future[T]) -> T:
@@ -127,7 +127,7 @@ class Lookups(Generic[K, T]):
             del self._refused[key]
 
     def transfer(self, key: K, ask: Callable[[], T], go_on: Callable[[T], Any]) -> Transfer[T]:
-        """The question as a transfer, which goes on with a record.
+        """The question as a transfer that continues with a record.
 
         Args:
             key: As for :meth:`get`.
@@ -138,8 +138,8 @@ class Lookups(Generic[K, T]):
 
 
 def _another(error: Exception) -> Exception:
-    """A copy for one more who asks, since each adds the place of its own record."""
+    """A copy of an error, since each caller adds the place of its record."""
     try:
         return copy.copy(error)
-    except Exception:  # noqa: BLE001  a class of the user's whose objects cannot be copied
+    except Exception:  # noqa: BLE001  a user's class whose objects cannot be copied
         return error

@@ -1,7 +1,7 @@
-"""Which orders of stages can work: refused before a stage is made, with both names and places.
+"""Valid stage orders. Others are refused before a stage is made; the error names both stages and their positions.
 
-The rules name no stage. Neighbours fit by what they take and give. Between a stage that moves payloads and the broker
-stand only stages that wrap its placeholders, or unwrap them.
+The rules name no stage. Neighbours must agree on the kind of data. Between a stage that moves payloads and the broker,
+only stages that wrap or unwrap placeholders are allowed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["check"]
 
 
 def check(stages: Sequence[object], labels: Sequence[str], side: Side) -> None:
-    """Refuse an order that cannot work.
+    """Refuse an invalid order.
 
     Args:
-        stages: The stages, or their classes where they are not made yet; foreign callables are trusted.
+        stages: Stages or stage classes; foreign callables are trusted.
         labels: Their names in messages.
         side: The direction of the chain.
 

@@ -1,10 +1,10 @@
-"""Transfers that run ahead of the reader who needs their results: in parallel, equal ones once, within bounds.
+"""Transfers that run ahead of their reader: in parallel, within bounds, and once for equal keys.
 
-One implementation serves the windows of consumers, one record after the other, and batches (Arrow, Spark).
+One implementation serves the windows of consumers, which read record by record, and batches (Arrow, Spark).
 
-What is counted here is touched by worker threads only, under a lock. The reader, usually the main thread, where Ctrl-C
-may come between any two steps, only adds to queues; and lets go of a transfer by dropping the last reference to it. So
-no interrupt leaves a count wrong, or a payload that no record will take.
+Only worker threads change the counts here, under a lock. The reader is usually the main thread, where Ctrl-C may come
+between any two steps. So it only appends to queues, and abandons a transfer by dropping the last reference to it. No
+interrupt corrupts a count or leaks a payload.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _TICK_S: Final = 1.0
 
 
 class Ahead:
-    """A transfer that runs ahead. When its last holder drops it, it is not begun, or its result is dropped.
+    """A transfer that runs ahead. When its last holder drops it, it is not started, or its result is discarded.
 
     Attributes:
         transfer: The transfer.
-        is_taken: Whether its result was taken, and so is held by others too.
+        is_taken: Whether its result was taken, so that others hold it too.
     """
 
     __slots__ = ("__weakref__", "context", "is_taken", "job", "transfer")
@@ -43,7 +43,7 @@ class Ahead:
     def __init__(self, transfer: Transfer[Any]) -> None:
         self.transfer = transfer
         self.is_taken = False
-        self.context = contextvars.copy_context()  # so that traces go on in the other thread
+        self.context = contextvars.copy_context()  # so that traces continue in the other thread
         self.job: _Job | None = None
 
     @property
@@ -54,19 +54,19 @@ class Ahead:
 
     @property
     def error(self) -> BaseException | None:
-        """Why there is no result, once that is known."""
+        """The error, once the transfer has failed."""
         return None if self.job is None else self.job.error
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of its result; 0 while there is none."""
+        """Bytes of its result; 0 without one."""
         return self.job.measure() if self.job is not None and self.job.is_done else 0
 
     def take(self) -> Any:
-        """The result, once it is there.
+        """The result of a finished transfer.
 
         Raises:
-            Exception: As in the transfer; another object for each who takes it, since each has its own place.
+            Exception: The transfer's error; a copy for each caller, since each adds its own place.
         """
         job = self.job
         if job is None or not job.is_done:
@@ -78,21 +78,21 @@ class Ahead:
 
 
 class Prefetch:
-    """Runs transfers in the order in which they were added, while their reader is busy with earlier ones.
+    """Runs transfers in the order of their addition, while their reader is busy with earlier ones.
 
-    For one reader, whose results come in any order. Threads are daemons: neither the reader nor the end of the
-    interpreter waits for a transfer that hangs.
+    For one reader; results come in any order. Threads are daemon threads: neither the reader nor the interpreter's exit
+    waits for a transfer that hangs.
 
     Args:
         call: Runs a transfer: calls its ``run``, or its ``work`` for a reader with a deadline of its own.
         in_flight: Most transfers at a time.
-        max_bytes: Most bytes that are on their way or held, save that one result always may be. None where the reader
-            holds all of them to the end in any case.
+        max_bytes: Most bytes in flight or held, though one result is always accepted. None if the reader holds all
+            results to the end anyway.
 
     Attributes:
         in_flight: As given.
         max_bytes: As given.
-        told: Called by a worker thread whenever a transfer is done; must neither block nor raise.
+        told: Called by a worker thread when a transfer is done; must neither block nor raise.
 
     Example:
         >>> from operator import methodcaller
@@ -116,24 +116,24 @@ class Prefetch:
         self.in_flight = in_flight
         self.max_bytes = max_bytes
         self._news = threading.Event()
-        # Appended to by the reader, and by the collector of references.
+        # Appended to by the reader and the garbage collector.
         self._added: Final[deque[weakref.ref[Ahead]]] = deque()
         self._urgent: Final[deque[weakref.ref[Ahead]]] = deque()
         self._gone: Final[deque[_Holder]] = deque()
-        # Touched under the lock only.
+        # Only under the lock.
         self._lock = threading.Lock()
         self._waiting: Final[deque[weakref.ref[Ahead]]] = deque()
         self._jobs: Final[dict[Hashable, _Job]] = {}
         self._running = 0
         self._bytes = 0
-        # The assumed size of a transfer without one, until larger ones were seen.
+        # The assumed size of a transfer of unknown size; grows with larger results.
         self._assumed = max((max_bytes or 0) // in_flight, 1)
 
     def add(self, transfers: Iterable[Transfer[Any]]) -> list[Ahead]:
         """Queue transfers.
 
         Args:
-            transfers: In the order in which their results will be needed.
+            transfers: In the order of need.
         """
         added = [Ahead(transfer) for transfer in transfers]
         if added:
@@ -142,7 +142,7 @@ class Prefetch:
         return added
 
     def wait(self, ahead: Ahead, seconds: float) -> bool:
-        """Wait for a transfer, which begins at once, whatever the bounds.
+        """Wait for a transfer, which starts at once, regardless of bounds.
 
         Args:
             ahead: The transfer.
@@ -152,7 +152,7 @@ class Prefetch:
             Whether it is done.
 
         Raises:
-            PayloadStoreUnavailableError: The system starts no more threads.
+            PayloadStoreUnavailableError: The system cannot start a thread.
         """
         until = time.monotonic() + seconds
         while True:
@@ -164,7 +164,7 @@ class Prefetch:
                 return ahead.is_done
 
     def finish(self, ahead: Ahead) -> Any:
-        """Wait for a transfer, and for those to which it leads; each has a deadline of its own.
+        """Wait for a transfer, and for those to which it leads; each has its own deadline.
 
         Returns:
             The data.
@@ -181,25 +181,25 @@ class Prefetch:
             [ahead] = self.add([step])
 
     def hurry(self, ahead: Ahead) -> None:
-        """Begin a transfer now if it was not: its result is the next that is needed.
+        """Start a transfer now unless it has started: its result is needed next.
 
         Raises:
-            PayloadStoreUnavailableError: The system starts no more threads.
+            PayloadStoreUnavailableError: The system cannot start a thread.
         """
         if ahead.job is None:
             self._urgent.append(weakref.ref(ahead))
             run_elsewhere(partial(self._work, []))
 
     def go_on(self) -> None:
-        """Begin what there is room for; called after transfers were let go."""
-        with contextlib.suppress(PayloadStoreUnavailableError):  # who waits for one of them learns of it
+        """Start transfers for which there is room; called after others were dropped."""
+        with contextlib.suppress(PayloadStoreUnavailableError):  # raised to a caller that waits
             run_elsewhere(partial(self._work, []))
 
     def _work(self, first: list[_Job]) -> None:
-        """Run transfers for as long as there are some to begin; in a thread of its own.
+        """Run transfers until none is left to start, in a new thread.
 
         Args:
-            first: One that has begun, or none. Taken out: the caller would hold its result.
+            first: One started transfer, or none. Removed from the list, which would keep its result alive.
         """
         job = first.pop() if first else None
         while True:
@@ -228,7 +228,7 @@ class Prefetch:
         self.told()
 
     def _next(self, ended: _Job | None) -> list[_Job]:
-        """Note the end of a transfer, and begin others."""
+        """Record the end of a transfer, and start others."""
         with self._lock:
             if ended is not None and not ended.is_left:
                 ended.has_ended = True
@@ -236,7 +236,7 @@ class Prefetch:
                 self._charge(ended, ended.measure())
                 self._assumed = max(self._assumed, ended.charged)
                 if ended.error is not None:
-                    del self._jobs[ended.key]  # the next one to ask tries again
+                    del self._jobs[ended.key]  # the next request tries again
             while self._gone:
                 holder = self._gone.popleft()
                 holder.job.holders.discard(holder)
@@ -264,7 +264,7 @@ class Prefetch:
                 yield from self._begin(ahead)
 
     def _begin(self, ahead: Ahead) -> Iterator[_Job]:
-        """Begin a transfer, unless an equal one has begun."""
+        """Start a transfer, unless an equal one is running or done."""
         key = ahead.transfer.key
         job = None if key is None else self._jobs.get(key)
         if job is None:
@@ -280,11 +280,11 @@ class Prefetch:
         return self.max_bytes is None or not self._bytes or self._bytes + self.size_of(transfer) <= self.max_bytes
 
     def size_of(self, transfer: Transfer[Any]) -> int:
-        """The bytes that a transfer will hold, or is assumed to hold where its record does not tell."""
+        """Bytes that a transfer will hold, or an assumption if its record does not name the size."""
         return self._assumed if transfer.size is None else transfer.size
 
     def _make_room(self, transfer: Transfer[Any]) -> None:
-        """Drop results that are held for later, the youngest first; they are fetched again at their turn."""
+        """Drop results that are not needed yet, the youngest first; they are fetched again in their turn."""
         for job in reversed(list(self._jobs.values())):
             if self._has_room(transfer):
                 return
@@ -295,7 +295,7 @@ class Prefetch:
                 self._leave(job)
 
     def _leave(self, job: _Job) -> None:
-        """Forget a transfer; one that still runs is left behind."""
+        """Forget a transfer; if it is running, its result is discarded."""
         if not job.has_ended:
             self._running -= 1
         job.is_left = job.has_ended = True
@@ -310,14 +310,14 @@ class Prefetch:
 
 
 class _Job:
-    """One run, for all transfers of a key.
+    """One run for all transfers of a key.
 
     Attributes:
-        charged: The bytes that are counted for it.
-        holders: Of those who need its result.
-        is_done: Whether there is a result or an error; the last to be set.
-        has_ended: Whether that was noted, under the lock.
-        is_left: Whether nothing needs its result any more; likewise.
+        charged: Bytes counted for it.
+        holders: References to those that need its result.
+        is_done: Whether there is a result or an error; set last.
+        has_ended: Whether its end was recorded; under the lock.
+        is_left: Whether its result is no longer needed; under the lock.
     """
 
     def __init__(self, key: Hashable, ahead: Ahead) -> None:
@@ -335,7 +335,7 @@ class _Job:
             self.result = self._context.run(call, self.transfer)
         except BaseException as error:  # noqa: BLE001  raised where the result is taken
             self.error = error
-            release(error)  # it would hold the payload for as long as the error waits
+            release(error)  # the error would keep the payload in memory
         self.is_done = True
 
     def fail(self, error: BaseException) -> None:
@@ -343,7 +343,7 @@ class _Job:
         self.is_done = True
 
     def measure(self) -> int:
-        """The bytes that it holds."""
+        """Bytes that it holds."""
         if self.error is not None:
             return 0
         data = self.result.value if isinstance(self.result, StoredRecord) else self.result
@@ -351,7 +351,7 @@ class _Job:
 
 
 class _Holder(weakref.ref[Ahead]):
-    """Someone who needs a job's result. When that is dropped, a queue learns of it, without a step of Python."""
+    """A reference to a holder of a job's result. When the holder is dropped, C code appends this to a queue."""
 
     __slots__ = ("job",)
     job: _Job
@@ -364,4 +364,4 @@ class _Holder(weakref.ref[Ahead]):
 
 
 def _nothing() -> None:
-    """Tell no one."""
+    """No callback."""

@@ -1,4 +1,4 @@
-"""The record around a stage's data, as the stage knows it, and how headers are read and written."""
+"""The record around a stage's data, and functions that read and write headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Headers: TypeAlias = list[Header] | dict[str, Any]
 
 
 class Context(Protocol):
-    """The context that every stage gets: ours, or ``confluent_kafka.serialization.SerializationContext``."""
+    """The context passed to every stage: ours, or ``confluent_kafka.serialization.SerializationContext``."""
 
     topic: Any
     field: Any
@@ -44,13 +44,13 @@ class Context(Protocol):
 class RecordContext:
     """The record around a key or a value.
 
-    It can stand wherever confluent_kafka passes a ``SerializationContext``.
+    A substitute for confluent_kafka's ``SerializationContext``.
 
     Attributes:
         topic: Topic of the record.
         field: ``key`` or ``value``.
         headers: The record's headers as ``(name, bytes)`` pairs. Stages add to and remove from this list in place.
-        key: The record's encoded key, when a value is processed.
+        key: The record's encoded key, while its value is processed.
         partition: Partition, when known.
         timestamp: Record timestamp in ms since the epoch, when known.
         offset: Offset, when reading.
@@ -71,14 +71,14 @@ class RecordContext:
 
 
 def topic_of(ctx: Context | None, stage: str) -> str:
-    """The record's topic, for a stage that cannot work without it.
+    """The record's topic, for a stage that requires it.
 
     Args:
-        ctx: The context that the stage was given.
+        ctx: The stage's context.
         stage: The stage's name, for the message.
 
     Raises:
-        EncodeError: There is no context or no topic in it.
+        EncodeError: There is no context, or it has no topic.
     """
     if ctx is None or not ctx.topic:
         raise EncodeError(
@@ -88,12 +88,12 @@ def topic_of(ctx: Context | None, stage: str) -> str:
 
 
 def key_of(ctx: Context | None) -> bytes | None:
-    """The record's encoded key; None where the context does not have it, as those of confluent_kafka."""
+    """The record's encoded key; None if the context has none, as those of confluent_kafka."""
     return ctx.key if isinstance(ctx, RecordContext) else None
 
 
 def get_header(ctx: Context | None, name: str) -> bytes | None:
-    """The value of the last header of a name (Kafka's ``lastHeader``), as bytes; None if there is none."""
+    """The value of the last header with a name (Kafka's ``lastHeader``), as bytes; None if there is none."""
     headers = ctx.headers if ctx is not None else None
     if not headers:
         return None
@@ -106,7 +106,7 @@ def get_header(ctx: Context | None, name: str) -> bytes | None:
 
 
 def set_header(ctx: Context | None, name: str, value: bytes) -> None:
-    """Set a header in place, replacing earlier ones of that name.
+    """Set a header in place, replacing all with that name.
 
     Args:
         ctx: The context.
@@ -114,8 +114,8 @@ def set_header(ctx: Context | None, name: str, value: bytes) -> None:
         value: Header value.
 
     Raises:
-        EncodeError: The context has nowhere to put headers. Assigning a list to a foreign context would lose it,
-            since confluent_kafka sends the list that its caller passed to ``produce``.
+        EncodeError: The context has no list of headers. A list assigned to a foreign context would be lost, since
+            confluent_kafka sends the list that its caller passed to ``produce``.
     """
     headers = require_headers(ctx)
     if isinstance(headers, dict):
@@ -126,10 +126,10 @@ def set_header(ctx: Context | None, name: str, value: bytes) -> None:
 
 
 def require_headers(ctx: Context | None) -> Headers:
-    """The record's headers, for a stage that is about to write some.
+    """The record's headers, for a stage that will write some.
 
     Raises:
-        EncodeError: The context has nowhere to put headers; as in :func:`set_header`.
+        EncodeError: The context has no list of headers; see :func:`set_header`.
     """
     if ctx is not None and ctx.headers is None and isinstance(ctx, RecordContext):
         ctx.headers = []
@@ -143,7 +143,7 @@ def require_headers(ctx: Context | None) -> Headers:
 
 
 def remove_headers(ctx: Context | None, names: Collection[str]) -> None:
-    """Remove all headers of some names, in place."""
+    """Remove all headers with one of these names, in place."""
     headers = ctx.headers if ctx is not None else None
     if isinstance(headers, dict):
         for name in names:
@@ -153,7 +153,7 @@ def remove_headers(ctx: Context | None, names: Collection[str]) -> None:
 
 
 def header_pairs(ctx: Context | None) -> tuple[tuple[str, bytes | None], ...]:
-    """All headers of a record, in order, their values as bytes."""
+    """All headers of a record in order, with values as bytes."""
     headers = (ctx.headers if ctx is not None else None) or ()
     pairs = headers.items() if isinstance(headers, dict) else headers
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
@@ -167,8 +167,8 @@ def put_record(
     Args:
         ctx: The context, changed in place.
         headers: Headers.
-        key: The encoded key; None leaves the placeholder's, which is the same.
-        timestamp: Timestamp in ms since the epoch; None leaves the placeholder's.
+        key: The encoded key; None keeps the placeholder's, which is equal.
+        timestamp: Timestamp in ms since the epoch; None keeps the placeholder's.
     """
     if ctx is None:
         return

@@ -1,4 +1,4 @@
-"""The place of an offloaded payload."""
+"""The location of an offloaded payload."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["Reference"]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The place of a payload, and the facts to verify.
+    """The location of a payload, and the facts to verify.
 
     Attributes:
         url: Full reference, as the store returned it.
         size: Size in bytes, if the format carries it.
         digest: ``sha256:<hex>``, if the format carries it.
-        whole_record: Whether headers, key and timestamp lie there too.
-        compression: Codec with which it is compressed there: gzip, snappy, lz4 or zstd.
+        whole_record: Whether the store has the headers, key and timestamp too.
+        compression: Codec of the stored payload: gzip, snappy, lz4 or zstd.
     """
 
     url: str

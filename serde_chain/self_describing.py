@@ -2,7 +2,7 @@
 
 The header ``serde-chain`` (``serde-chain-key`` for keys) has a version, a colon, and the names of the stages in the
 order in which they were applied: ``1:avro,zstd,large-message``. ``serde.chain.describe = true`` writes it,
-``value.deserializers = "auto"`` reads it, and undoes just these stages, out of those that ``serde.chain.allow`` lists.
+``value.deserializers = "auto"`` reads it and undoes exactly these stages, if ``serde.chain.allow`` lists them.
 """
 
 from __future__ import annotations
@@ -59,11 +59,10 @@ def header_name(*, is_key: bool) -> str:
 class DescribeSerializer(Serializer[Any]):
     """Adds the header; the data passes through.
 
-    It comes first: the stages are known before they are applied, and ``large-message`` counts the headers that are
-    there.
+    It comes first: the stages are known before they are applied, and ``large-message`` counts the headers that are set.
     """
 
-    takes = None  # as the stage behind it takes
+    takes = None  # as the next stage
     gives = None
     options = (DESCRIBE,)
     max_overhead = 0
@@ -96,9 +95,9 @@ class DescribeSerializer(Serializer[Any]):
 class AutoDeserializer(Deserializer[Any]):
     """Undoes the stages that a record's header lists.
 
-    Fails closed: an unknown version, a stage that is not allowed, an impossible order, and a record without the
-    header are errors; the last is read with ``serde.chain.default`` if that is set. Every writer of the
-    topic chooses among the allowed stages, so it takes a fixed list to refuse, for instance, what is not encrypted.
+    Fails closed: an unknown version, a stage that is not allowed, an invalid order, and a missing header are errors; a
+    record without the header is read with ``serde.chain.default`` if that is set. Every writer of the topic chooses
+    among the allowed stages, so only a fixed list can refuse, for instance, unencrypted records.
     """
 
     options = (ALLOW, DEFAULT)
@@ -106,19 +105,19 @@ class AutoDeserializer(Deserializer[Any]):
 
     @classmethod
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
-        """Its own keys, and those of the stages that it may have to undo."""
+        """Its own keys, and those of the stages that it may undo."""
         kinds = [stage_type(StageItem.of(name), DESERIALIZE) for name in _allowed({ALLOW.name: (), **config})]
         stages = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Stage)]
         return (*cls.options, *(option for kind in stages for option in kind.options_for(config)))
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Make all stages that may be needed: what is wrong with their settings is raised now."""
+        """Make all allowed stages, so that errors in their settings are raised now."""
         super().configure(config, is_key)
         self._header = header_name(is_key=is_key)
         default = DEFAULT.read(config)
         self._default: DeserializerChain | None = None
         self._stages: dict[str, Any] = {}
-        # Each decompression may cost as much as a whole record may.
+        # Each decompression may cost as much as a whole record.
         self._times = Counter(ALLOW.read(config)) | Counter(default or ())
         try:
             for name in _allowed(config):
@@ -137,22 +136,22 @@ class AutoDeserializer(Deserializer[Any]):
 
     @property
     def timeout_ms(self) -> int:
-        """Deadline of one download, in ms; 0 where no payloads are stored."""
+        """Deadline of one download, in ms; 0 without a stage that fetches."""
         return max((stage.timeout_ms for stage in self._fetching), default=0)
 
     @property
     def worst_case_ms(self) -> int:
-        """Longest time in ms of one request to a store, by the store's own timeouts and retries."""
+        """Longest duration in ms of one request, by the store's own timeouts and retries."""
         return max((stage.worst_case_ms for stage in self._fetching), default=0)
 
     @property
     def downloads_in_flight(self) -> int:
-        """Most downloads at a time; 0 where no payloads are stored."""
+        """Most downloads at a time; 0 without a stage that fetches."""
         return max((stage.downloads_in_flight for stage in self._fetching), default=0)
 
     @property
     def downloads_bytes(self) -> int:
-        """Most bytes that are fetched ahead."""
+        """Most bytes fetched ahead."""
         return max((stage.downloads_bytes for stage in self._fetching), default=0)
 
     @property
@@ -161,7 +160,7 @@ class AutoDeserializer(Deserializer[Any]):
         return any(stage.restores_records for stage in self._fetching)
 
     def marker_headers(self) -> None:
-        """Say that every record has to be looked at: one without the header is an error, or read by default."""
+        """None: every record must be examined. One without the header is an error, or has the default stages."""
         return
 
     @property
@@ -175,7 +174,7 @@ class AutoDeserializer(Deserializer[Any]):
         return tuple(store for stage in stages for store in stage.stores)
 
     def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
-        """What a placeholder refers to. See :class:`~serde_chain.base.SupportsReferences`."""
+        """The reference in a placeholder. See :class:`~serde_chain.base.SupportsReferences`."""
         return self._chain_of(ctx).reference_in(data, ctx)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
@@ -183,7 +182,7 @@ class AutoDeserializer(Deserializer[Any]):
         return None if data is None else finish(self.begin(data, ctx))
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
-        """Undo the stages of one record, up to the first that has to fetch something."""
+        """Undo the stages of one record, up to the first I/O."""
 
         def without_header(value: Any) -> Any:
             remove_headers(ctx, (self._header,))
@@ -221,7 +220,7 @@ class AutoDeserializer(Deserializer[Any]):
         return self._in_order(tuple(match[2].decode().split(",")))
 
     def _in_order(self, names: tuple[str, ...]) -> DeserializerChain:
-        """The stages that undo those of some names, if they can stand in such an order."""
+        """The chain that undoes stages by their names, if their order is valid."""
         if not 0 < len(names) <= MAX_STAGES:
             raise DecodeError(f"the record lists {len(names)} stages, expected 1 to {MAX_STAGES}")
         unknown = [name for name in names if name not in self._stages]
@@ -243,11 +242,11 @@ class AutoDeserializer(Deserializer[Any]):
             )
         except ConfigError as error:
             listed = ", ".join(names)
-            raise DecodeError(f"the record lists an order that cannot be ({listed}): {error.message}") from error
+            raise DecodeError(f"the record lists an invalid order ({listed}): {error.message}") from error
 
 
 def _allowed(config: Mapping[str, object]) -> list[str]:
-    """The names of the stages that a reader may have to undo."""
+    """The names of the stages that a reader may undo."""
     names = dict.fromkeys((*ALLOW.read(config), *(DEFAULT.read(config) or ())))
     for name in ("auto", "describe"):
         if name in names:
@@ -256,7 +255,7 @@ def _allowed(config: Mapping[str, object]) -> list[str]:
 
 
 def _name_of(item: StageItem) -> str:
-    """The name by which a reader finds a stage."""
+    """The name by which readers find a stage."""
     if isinstance(item.target, str):
         name = SERIALIZERS.aliases.get(item.target, item.target)
         if name in SERIALIZERS.names():

@@ -1,7 +1,7 @@
-"""What a signal handler raises: it ends the call in which it comes, and says nothing about the record at hand.
+"""Exceptions raised by signal handlers: they end the current call and are unrelated to the current record.
 
-``KeyboardInterrupt`` passes every ``except Exception``. What task queues raise at a soft time limit is an ordinary
-exception, which looks like a failure of the stage that it has interrupted.
+``KeyboardInterrupt`` is not caught by ``except Exception``. Task queues raise an ordinary exception at a soft time
+limit, which looks like a failure of the interrupted stage.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["let_through"]
 
 
 def let_through(error: BaseException) -> None:
-    """Raise what a signal handler raised during the call that has failed with an error, if one did: unchanged.
+    """Raise a signal handler's exception again, unchanged, if it caused an error.
 
-    For ``except`` clauses that take any exception.
+    For ``except`` clauses that catch any exception.
 
     Args:
-        error: What was caught. Its causes count as well, since stages wrap what they catch.
+        error: The caught error. Its causes count too, since stages wrap errors.
     """
     cause: BaseException | None = error
     seen: set[int] = set()
@@ -30,15 +30,15 @@ def let_through(error: BaseException) -> None:
             try:
                 raise cause
             finally:
-                cause.__context__ = context  # not what it has caused
+                cause.__context__ = context  # not its own consequence
         seen.add(id(cause))
         caught = cause.__cause__ or cause.__context__
-        # Otherwise it was raised before: its caller calls from an except clause.
+        # Otherwise it was raised earlier: the caller is in an except clause.
         cause = caught if caught is not None and next(_frames(caught), None) in frames else None
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """From that in which an exception was caught to that in which it was raised."""
+    """From the frame that caught an exception to the frame that raised it."""
     trace = error.__traceback__
     while trace is not None:
         yield trace.tb_frame
@@ -46,7 +46,7 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def _is_handler(frame: FrameType) -> bool:
-    """Whether the interpreter has called a function as a signal handler: only these get their caller's frame."""
+    """Whether the interpreter called a function as a signal handler: only these receive their caller's frame."""
     caller, code = frame.f_back, frame.f_code
     count = code.co_argcount
     takes_more = bool(code.co_flags & CO_VARARGS)

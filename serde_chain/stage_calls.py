@@ -1,4 +1,4 @@
-"""How a chain calls its stages: the way that costs least per record."""
+"""How a chain calls its stages at the lowest cost per record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["composed", "plain_call", "stage_call"]
 
 
 def stage_call(stage: Any) -> Callable[[Any, Context | None], Any]:
-    """The stage as the loop calls it."""
+    """The function of a stage that the loop calls."""
     if isinstance(stage, SupportsTransfers) and _is_same_work(stage, "begin"):
         return stage.begin
     # Bound methods: calling an object would look its __call__ up for every record.
@@ -22,12 +22,12 @@ def stage_call(stage: Any) -> Callable[[Any, Context | None], Any]:
 
 
 def plain_call(stage: object) -> Callable[[Any], Any] | None:
-    """A stage's work on the data alone; None where it needs more."""
+    """A stage's plain function; None if it needs the context."""
     return stage.plain if isinstance(stage, SupportsPlainCalls) and _is_same_work(stage, "plain") else None
 
 
 def _is_same_work(stage: object, name: str) -> bool:
-    """Whether a member does what calling the stage does; not so if a subclass overrides ``__call__`` or ``begin``."""
+    """Whether a member is equivalent to a call: not if a subclass overrides ``__call__`` or ``begin``."""
     for cls in type(stage).__mro__:
         if name in vars(cls) or name in inspect.get_annotations(cls):
             return True
@@ -37,7 +37,7 @@ def _is_same_work(stage: object, name: str) -> bool:
 
 
 def composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:
-    """One function after the other, as one; None if one of them is missing."""
+    """The composition of functions; None if one of them is missing."""
     present = [function for function in functions if function is not None and function is not untouched]
     if not functions or None in functions:
         return None

@@ -1,26 +1,26 @@
-"""Traces and metrics by OpenTelemetry, for programs that use it.
+"""OpenTelemetry traces and metrics, for programs that use it.
 
-A program that sets up OpenTelemetry has imported its API; one that has not pays for a look into a dictionary at each
-large message, and nothing is imported. Spans and metrics have the names of the semantic conventions for messaging where
-these have one, and begin with ``serde_chain.`` otherwise.
+A program that sets up OpenTelemetry has imported its API. For all others, the cost is one dictionary lookup per large
+message, and nothing is imported. Spans and metrics follow the semantic conventions for messaging; names that these do
+not define begin with ``serde_chain.``.
 
 =====================================  =================================================================================
-span ``offload TOPIC``                 a payload is published; in the trace of its record
-span ``fetch TOPIC``                   a payload is downloaded and verified; likewise
-serde_chain.payload.duration           seconds of both; their number is that of the payloads, failures included
+span ``offload TOPIC``                 upload of a payload, in the trace of its record
+span ``fetch TOPIC``                   download and verification of a payload, likewise
+serde_chain.payload.duration           seconds of both; the count is that of payloads, failures included
 serde_chain.payload.size               bytes of both
-serde_chain.payload.active             payloads on their way
-serde_chain.cache.requests             payloads that were asked of a cache, by outcome: hit or miss
-messaging.client.sent.messages         records handed to the Kafka client
-messaging.client.consumed.messages     records handed to the program
-serde_chain.record.retries             records that are tried again: refused for their size, or not readable for now
+serde_chain.payload.active             uploads and downloads in flight
+serde_chain.cache.requests             payloads requested from a cache, by outcome: hit or miss
+messaging.client.sent.messages         records passed to the Kafka client
+messaging.client.consumed.messages     records passed to the program
+serde_chain.record.retries             retried records: refused for their size, or temporarily unreadable
 serde_chain.record.failures            records that could not be sent or read, by the kind of error
-serde_chain.record.skipped             those of them that were passed over
-serde_chain.record.dead_letters        those of them that went to the dead letter topic
+serde_chain.record.skipped             skipped records among these
+serde_chain.record.dead_letters        dead-lettered records among these
 =====================================  =================================================================================
 
-A reference is a secret where readers may follow those of others, so it is in no span. No more are payloads, keys, and
-the messages of errors, which may name a reference: the logs have them.
+References are secret if readers may follow those of others, so no span contains them. Neither does a span contain
+payloads, keys or error messages, which may name a reference; the logs have these.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ __all__ = ["ClientTelemetry", "Observer", "client_telemetry", "count_cache", "ob
 T = TypeVar("T")
 Attributes: TypeAlias = dict[str, str | int]
 
-# W3C Trace Context, section 3.3.1.5: what a vendor should propagate at least; more is not looked at.
+# W3C Trace Context, section 3.3.1.5: the least that a vendor should propagate; longer values are ignored.
 _MOST_BYTES: Final = 512
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")
-# The semantic conventions' advice for messaging.client.operation.duration, and minutes, which a large payload may take.
+# The semantic conventions' advice for messaging.client.operation.duration, and minutes for large payloads.
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60)
 _BYTES: Final = tuple(1 << power for power in range(10, 33, 2))
 
 
 class Observer(Protocol):
-    """Watches over one upload or download. Made where the record is, and called where the work is done."""
+    """Observes one upload or download. Made in the record's thread, called in the thread of the work."""
 
     def __call__(self, work: Callable[..., T], /, *args: Any) -> T:
-        """Do the work, and return what it returns."""
+        """Do the work and return its result."""
 
 
 def _unobserved(work: Callable[..., T], /, *args: Any) -> T:
@@ -66,13 +66,13 @@ def _unobserved(work: Callable[..., T], /, *args: Any) -> T:
 def observer(
     operation: Literal["offload", "fetch"], ctx: Context | None, size: int | None, **facts: str | None
 ) -> Observer:
-    """Make the observer of an upload or download; in the thread of the record, whose trace it joins.
+    """Make the observer of an upload or download, in the thread of the record, whose trace it joins.
 
     Args:
-        operation: Which of both.
-        ctx: The record around the payload. The W3C trace context in its headers counts before the current one.
-        size: Bytes of the payload; None if it is not known before.
-        **facts: What is worth telling beside that, by the last part of an attribute's name: ``store``, ``id``.
+        operation: Upload or download.
+        ctx: The record around the payload. The W3C trace context in its headers takes precedence over the current one.
+        size: Bytes of the payload; None if unknown in advance.
+        **facts: Further attributes, by the last part of their names: ``store``, ``id``.
 
     Example:
         >>> observer("fetch", None, 7, store="memory")(str.encode, "payload")
@@ -89,10 +89,10 @@ def observer(
 
 
 class ClientTelemetry:
-    """What happens to the records of a client, for those who count it. This one does nothing.
+    """Counts the records of a client. This class does nothing.
 
     Attributes:
-        is_on: Whether the calls have an effect. A client that has a faster way without them may take it otherwise.
+        is_on: Whether the calls have an effect. If not, a client may use a faster path without them.
 
     Example:
         >>> ClientTelemetry().sent("alerts")
@@ -101,32 +101,32 @@ class ClientTelemetry:
     is_on = False
 
     def sent(self, topic: str, count: int = 1) -> None:
-        """Records were handed to the Kafka client."""
+        """Records were passed to the Kafka client."""
 
     def consumed(self, topic: str, count: int = 1) -> None:
-        """Records were handed to the program."""
+        """Records were passed to the program."""
 
     def retried(self, topic: str) -> None:
         """A record is sent or read again."""
 
     def failed(self, topic: str, error: BaseException | None) -> None:
-        """A record could not be sent or read; this try, where it is tried again."""
+        """A record could not be sent or read; counts each attempt."""
 
     def skipped(self, topic: str, error: BaseException | None) -> None:
-        """A record that could not be read was passed over."""
+        """An undecodable record was skipped."""
 
     def dead_lettered(self, topic: str, error: BaseException | None) -> None:
-        """A record that could not be read is in the dead letter topic."""
+        """An undecodable record is in the dead-letter topic."""
 
 
 _SILENT: Final = ClientTelemetry()
 
 
 def client_telemetry() -> ClientTelemetry:
-    """What a client tells of its records; asked for when the client is made.
+    """The counters of records; a client gets them when it is made.
 
     Returns:
-        One for all clients.
+        One object for all clients.
 
     Example:
         >>> client_telemetry().retried("alerts")
@@ -135,7 +135,7 @@ def client_telemetry() -> ClientTelemetry:
 
 
 def count_cache(store: str, outcome: str) -> None:
-    """Count a payload that was asked of a cache.
+    """Count a payload requested from a cache.
 
     Args:
         store: Scheme of the store behind it.
@@ -153,7 +153,7 @@ def _is_in_use() -> bool:
 
 
 class _OpenTelemetry:
-    """The API, and the instruments; those of a provider that is set later are used then."""
+    """The API and the instruments; a provider that is set later takes effect then."""
 
     def __init__(self) -> None:
         from importlib.metadata import version
@@ -188,9 +188,9 @@ class _OpenTelemetry:
         self.client: ClientTelemetry = _Counters(meter)
 
     def trace_of(self, ctx: Context | None) -> tuple[TraceContext, Sequence[Link]]:
-        """The context to work in, and links to others.
+        """The context of the work, and links to others.
 
-        A record's own trace is joined, so that it shows what became of the record; the caller's is linked.
+        The span joins the record's own trace, which then shows the whole life of the record; the caller's is linked.
         """
         current = self.context.get_current()
         values = {name: get_header(ctx, name) or b"" for name in _TRACE_HEADERS}
@@ -228,7 +228,7 @@ class _Operation:
             attributes={**attributes, **self.place, **known},
             links=self.links,
         )
-        # Not only the span: the thread that works may have no context of the caller's.
+        # Not only the span: the working thread may lack the caller's context.
         token = telemetry.context.attach(telemetry.trace.set_span_in_context(span, self.joined))
         began = time.monotonic()
         failure: Attributes = {}
@@ -294,7 +294,7 @@ def _of(topic: str) -> Attributes:
 
 
 def _place(ctx: Context | None) -> Attributes:
-    """Where the record is, for a span; a metric has too many values for that."""
+    """The record's position, for spans; it has too many values for metrics."""
     if not isinstance(ctx, RecordContext) or ctx.partition is None:
         return {}
     partition: Attributes = {"messaging.destination.partition.id": str(ctx.partition)}
@@ -307,5 +307,5 @@ def _size_of(result: object) -> int | None:
 
 
 def _kind(error: BaseException | None) -> Attributes:
-    # The class of an error in a chain has the name of the store's own, by which one looks for it.
+    # In a chain, an error's class has the name of the store's own class, which users search for.
     return {"error.type": "_OTHER" if error is None else type(error).__qualname__}

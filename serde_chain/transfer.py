@@ -1,8 +1,8 @@
-"""I/O that a record waits for: a payload to be published or fetched, a topic's limit to be asked for.
+"""I/O that a record waits for: an upload, a download, a question to a broker, registry or key provider.
 
-A chain does no I/O of its own accord. ``chain.begin(data, ctx)`` returns the result, or a :class:`Transfer` that says
-what has to be done first. The caller does it where it likes: on the spot, in a pool, on an event loop's executor, ahead
-of a reader. So the protocol is written once and driven in several ways, as httpx's ``auth_flow`` is.
+A chain performs no I/O itself. ``chain.begin(data, ctx)`` returns the result, or a :class:`Transfer` with the I/O to do
+first. The caller chooses where to run it: immediately, in a pool, on an event loop's executor, ahead of a reader. So
+the protocol is written once and driven in several ways, like httpx's ``auth_flow``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Transfer(Generic[T]):  # no ABC: isinstance() takes four times as long, fo
     """One step of I/O between two steps of a chain.
 
     Attributes:
-        size: Bytes that the transfer holds or will return; None where that is not known. For bounds on memory.
-        key: Transfers with equal keys have equal results, so one run can serve them all; None otherwise.
-        within_call: Whether it is done before a producer's call returns, which raises its error: a question about the
-            configuration, such as the id of a schema, and no payload.
+        size: Bytes that the transfer holds or will return, for bounds on memory; None if unknown.
+        key: Transfers with equal keys have equal results, so one run serves all of them; None if results may differ.
+        within_call: Whether a producer's call runs it before it returns, and raises its error: true for questions about
+            the configuration, such as the id of a schema, and not for payloads.
 
     Example:
         >>> from serde_chain import RecordContext, SerializerChain
@@ -40,65 +40,65 @@ class Transfer(Generic[T]):  # no ABC: isinstance() takes four times as long, fo
     within_call: bool = False
 
     def run(self) -> T:
-        """Do it, within the deadline of its stage. Blocks, and is safe in any thread: it touches no record.
+        """Run the I/O within the stage's deadline. Blocks; thread-safe, since it touches no record.
 
         Returns:
             The result, for :meth:`resume`.
 
         Raises:
-            SerializationError: It failed. A stage's own transfer may raise a PayloadStoreError instead, which a chain
-                turns into one of these.
+            SerializationError: It failed. A stage's own transfer may raise PayloadStoreError, which a chain converts.
         """
         raise NotImplementedError
 
     def work(self) -> T:
-        """Do it without a deadline, for a driver that has one for several transfers together."""
+        """Run it without a deadline, for a driver that has one deadline for several transfers."""
         return self.run()
 
     def place(self) -> str | None:
-        """Choose where :meth:`run` will put what it makes for this record alone; called before it, in any thread.
+        """Choose the reference of the object that :meth:`run` will make for this record alone.
 
-        A driver that notes the place first can delete the object later, whatever becomes of the process.
+        Called before it, in any thread. A driver that records the reference first can delete the object later, even
+        after a crash.
 
         Returns:
-            The reference; None where nothing is made, where others may share it, or where it is not known before.
+            The reference; None if no object is made, if records may share it, or if it is not known in advance.
         """
         return None
 
     def made(self, _result: T, /) -> str | None:
-        """The reference of what :meth:`run` made for this record alone, for a driver to delete if it is never sent.
+        """The reference of the object that :meth:`run` made for this record alone; deleted if the record is not sent.
 
         Args:
-            _result: What :meth:`run` returned.
+            _result: Result of :meth:`run`.
 
         Returns:
-            The reference; None where nothing was made, where others may share it, or where it cannot be deleted.
+            The reference; None if no object was made, if records may share it, or if it cannot be deleted.
         """
         return None
 
     def resume(self, result: T, /) -> Any:
-        """Go on with the record, in the thread to which it belongs: headers are written here.
+        """Continue with the record, in the thread that owns it: this writes headers.
 
         Args:
-            result: What :meth:`run` returned.
+            result: Result of :meth:`run`.
 
         Returns:
             The data; or another transfer.
 
         Raises:
-            SerializationError: The record cannot go on.
+            SerializationError: A later step failed.
         """
         raise NotImplementedError
 
 
 class Question(Transfer[T]):
-    """Asks for what many records need, and goes on with one.
+    """Asks for something that many records need, and continues with one record.
 
     Args:
-        ask: Asks for it, within a deadline of its own.
+        ask: Returns the answer; has its own deadline.
         go_on: Called with the answer; returns data or another transfer.
-        key: As of any transfer.
-        within_call: Likewise.
+        key: As for any transfer.
+        within_call: As for any transfer.
 
     Example:
         >>> finish(Question(lambda: 7, lambda schema_id: b"record of schema %d" % schema_id))
@@ -127,18 +127,18 @@ class Question(Transfer[T]):
 
 
 def then(step: Any, go_on: Callable[[Any], Any], failed: Callable[[Exception], Any] | None = None) -> Any:
-    """Go on with data: now, or once the transfers that lead to it are done.
+    """Continue with data: now, or once the transfers that lead to it are done.
 
     Args:
-        step: What a ``begin`` or a ``resume`` returned.
+        step: Result of a ``begin`` or a ``resume``.
         go_on: Called with the data; returns data or another transfer.
-        failed: Called with what one of these transfers raises, to raise it with its place, or to return the end result.
+        failed: Called with an error of one of these transfers; raises it with its place, or returns the end result.
     """
     return _Then(step, go_on, failed) if isinstance(step, Transfer) else go_on(step)
 
 
 class _Then(Transfer[Any]):
-    """A transfer, and the step after the data to which it leads."""
+    """A transfer, and the step that follows it."""
 
     def __init__(
         self, transfer: Transfer[Any], go_on: Callable[[Any], Any], failed: Callable[[Exception], Any] | None
@@ -184,10 +184,10 @@ def _run(transfer: Transfer[Any]) -> Any:
 
 
 def finish(step: Any, run: Callable[[Transfer[Any]], Any] = _run) -> Any:
-    """Run transfers on the spot until the data is there.
+    """Run transfers immediately until the data is there.
 
     Args:
-        step: The result of a ``begin`` or a ``resume``.
+        step: Result of a ``begin`` or a ``resume``.
         run: Runs a transfer and returns its result.
 
     Example:
@@ -200,10 +200,10 @@ def finish(step: Any, run: Callable[[Transfer[Any]], Any] = _run) -> Any:
 
 
 def answer(step: Any, run: Callable[[Transfer[Any]], Any] = _run) -> Any:
-    """Run transfers on the spot that belong into a producer's call; the first other one is left to the caller.
+    """Run the transfers that belong in a producer's call; the first other one is left to the caller.
 
     Args:
-        step: The result of a ``begin`` or a ``resume``.
+        step: Result of a ``begin`` or a ``resume``.
         run: As for :func:`finish`.
 
     Returns:

@@ -101,7 +101,7 @@ def test_options_of_one_stage_come_first() -> None:
         ({"level": 3}, r"names no class.*Write \{\"class\""),
         ({"class": "zstd", "level": 3}, r"zstd has no option 'level'.*Did you mean compression\.level\?"),
         ({"class": "zstd", "compression.levle": 3}, r"zstd has no option 'compression\.levle'.*compression\.level\?"),
-        ({"class": reverse, "any": 1}, r"reverse is made already, so it takes no options"),
+        ({"class": reverse, "any": 1}, r"reverse is an instance; options not allowed"),
         (NeedsArguments, r"NeedsArguments cannot be made without arguments: .*'what'"),
         (object(), r"object is not a serializer"),
         (17, r"int is not a serializer"),

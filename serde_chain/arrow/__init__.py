@@ -1,4 +1,4 @@
-"""Batches of records as Arrow columns: what a stage's batch form is given, and the loop over the stages."""
+"""Batches of records as Arrow columns: the contract of batch forms, and the loop over the stages."""
 
 from serde_chain.arrow.batch import Batch, BatchForm, BatchResult, SupportsBatchForm, Untouched
 

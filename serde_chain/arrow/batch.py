@@ -1,8 +1,8 @@
-"""Batches of records as Arrow columns: what a stage's batch form is given, and what it has to return.
+"""Batches of records as Arrow columns: input and output of a stage's batch form.
 
-A stage may offer a batch form (:class:`SupportsBatchForm`); one that does not is called record by
-record. A batch form never has rules of its own: it finds the records that need work, and what it cannot do a column at
-a time it leaves to the stage.
+A stage may offer a batch form (:class:`SupportsBatchForm`); otherwise it is called record by record. A batch form has
+no rules beyond those of its stage: it finds the records that need work, and leaves to the stage what it cannot do by
+columns.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class BatchForm(ABC):
         """Deserialize a batch.
 
         Args:
-            batch: The records; those that cannot be read are reported to :meth:`Batch.fail`.
+            batch: The records; undecodable ones are reported to :meth:`Batch.fail`.
 
         Returns:
-            A ``pyarrow.Array`` of as many rows, null where the data was null or could not be read.
+            A ``pyarrow.Array`` with a row per record, null where the data is null or undecodable.
         """
 
     def parts(self, batch: Batch, most_bytes: int | None) -> Iterator[Batch]:
-        """Deserialize a batch in parts; override where the result may be much larger than the batch.
+        """Deserialize a batch in parts; override if the result may be much larger than the batch.
 
         Args:
             batch: The records.
-            most_bytes: About how many bytes a part may have; None for one part.
+            most_bytes: Approximate limit of the bytes of a part; None for one part.
 
         Yields:
             The batch's parts (:meth:`Batch.part`), in order, each with the stage's results as its column.
@@ -61,10 +61,10 @@ class SupportsBatchForm(Protocol):
     """A stage that can work on whole Arrow columns (``DeserializerChain.to_arrow``)."""
 
     def batch_form(self) -> BatchForm | None:
-        """The stage at work on columns; imported and made here.
+        """The stage's batch form; imported and made here.
 
         Returns:
-            The form, asked for once per chain; None where the stage, as it is configured, is called record by record.
+            The form, requested once per chain; None if the stage, as configured, is called record by record.
 
         Raises:
             MissingDependencyError: The extra ``arrow`` is not installed.
@@ -72,7 +72,7 @@ class SupportsBatchForm(Protocol):
 
 
 class Untouched(BatchForm):
-    """The form of a stage that returns bytes as they are: the column as it came."""
+    """The form of a stage that returns bytes unchanged."""
 
     def __call__(self, batch: Batch, /) -> Any:
         """Return the column."""
@@ -83,9 +83,9 @@ class BatchResult(NamedTuple):
     """The result of a batch.
 
     Attributes:
-        values: ``pyarrow.Array``, null where the value was null or could not be read.
-        headers: The headers without those that the stages have used, in the form in which they came.
-        errors: For each row that could not be read, by its position from 0, why.
+        values: ``pyarrow.Array``, null where the value is null or undecodable.
+        headers: The headers without those that the stages used, in the form of the input.
+        errors: The error of each undecodable row, by its position from 0.
     """
 
     values: Any
@@ -93,7 +93,7 @@ class BatchResult(NamedTuple):
     errors: Mapping[int, SerializationError]
 
     def checked(self) -> Any:
-        """The values, if all records could be read; raises the first error otherwise."""
+        """The values; raises the first error if there is one."""
         if self.errors:
             raise self.errors[min(self.errors)]
         return self.values
@@ -105,14 +105,14 @@ class Batch:
     Args:
         values: The data: an Arrow array of bytes, chunked or not, or a sequence of bytes and None.
         headers: A list of headers (or None) per record, or an Arrow column ``list<struct<key, value>>``.
-        topic: The topic, or one per record; None where it is not known.
+        topic: The topic, or one per record; None if unknown.
         field: ``key`` or ``value``.
-        keys: The records' encoded keys, as ``values``.
-        positions: Columns ``partition``, ``offset`` and ``timestamp``, where they are known.
+        keys: The records' encoded keys, in the form of ``values``.
+        positions: Columns ``partition``, ``offset`` and ``timestamp``, if known.
 
     Attributes:
-        first: Position of the first record in the batch of which this is a part.
-        errors: For each row that could not be read, why.
+        first: Position of the first record in the whole batch, if this is a part.
+        errors: The error of each undecodable row.
 
     Raises:
         ConfigError: A column is of a wrong type or length.
@@ -169,7 +169,7 @@ class Batch:
         return self._objects
 
     def part(self, start: int, stop: int) -> Batch:
-        """Some of the records, in their present state."""
+        """Some of the records, in their current state."""
         if (start, stop) == (0, len(self)):
             return self
         part = copy.copy(self)
@@ -208,21 +208,21 @@ class Batch:
         return ctx
 
     def rows_with_header(self, names: Iterable[str]) -> list[int]:
-        """The rows that have a header of one of these names, in order."""
+        """The rows with a header of one of these names, in order."""
         return self._headers.rows_with(frozenset(names))
 
     def fail(self, row: int, error: SerializationError) -> None:
-        """Mark a record as failed; the others go on.
+        """Mark a record as failed; the others continue.
 
         Args:
             row: Its position.
-            error: Why; the place is filled in where it is missing. It is kept, and so must not hold the record's data.
+            error: The error; its place is filled in. It is kept, so it must not hold the record's data.
         """
         let_through(error)
         release(error)
         if isinstance(error, ForeignFormatError):
             error.data = None
-        # Not by a context, which takes several times as long: thousands of records may be bad in the same way.
+        # Not by a context, which costs several times as much: thousands of records may fail in the same way.
         place = self._place(row)
         if place.get("offset") is None:
             place["row"] = self.first + row
@@ -240,12 +240,12 @@ class Batch:
     def collect(
         self, values: list[Any], make: Callable[[list[Any]], Any], row: Callable[[int], int] = lambda at: at
     ) -> Any:
-        """Put Python values into an array; those that do not fit its type are failed.
+        """Put Python values into an array; values that do not fit its type fail.
 
         Args:
             values: The values, or None.
             make: Makes a ``pyarrow.Array`` of values.
-            row: The row of a value by its place, where these are not the batch's first ones.
+            row: The row of a value by its place, unless they are equal.
         """
         misfits = (self.arrow.ArrowException, OverflowError, ValueError, TypeError)
         try:
@@ -262,45 +262,45 @@ class Batch:
             return make(values)
 
     def take(self, column: Any) -> None:
-        """Go on with the array that a batch form returned.
+        """Replace the data by a batch form's array.
 
         Raises:
-            DecodeError: It does not have a row for each record.
+            DecodeError: It does not have a row per record.
         """
         if len(column) != len(self):
             raise wrong_rows(len(column), len(self))
         self._column, self._objects = column, None
 
     def take_objects(self, objects: list[Any]) -> None:
-        """Go on with what a stage returned record by record."""
+        """Replace the data by a stage's results, record by record."""
         self._objects = objects
 
     def prepare(self) -> None:
-        """Get ready for a stage that looks at every record."""
+        """Prepare for a stage that examines every record."""
         self._headers.prepare()
         self._positions = {name: _as_list(column) for name, column in self._positions.items()}
         self._topic = self._topic if isinstance(self._topic, str) else _as_list(self._topic)
 
     def headers_after(self) -> Any:
-        """The headers as the stages have left them, in the form in which they came."""
+        """The headers after the stages, in the form of the input."""
         return self._headers.after({row: ctx.headers for row, ctx in self._contexts.items() if row not in self.errors})
 
     def result(self) -> BatchResult:
-        """The records as the stages have left them."""
+        """The records after the stages."""
         return BatchResult(self.column, self.headers_after(), self.errors)
 
     def keys_batch(self) -> Batch:
-        """The keys of these records, to go through a chain of their own."""
+        """The keys of these records, for the chain of keys."""
         return Batch(self.keys_after(), self.headers_after(), topic=self._topic, field=KEY, positions=self._positions)
 
     def keys_after(self) -> Any:
-        """The encoded keys; where whole records were fetched, theirs. None if no keys were given."""
+        """The encoded keys; those of fetched whole records replace the placeholders'. None if no keys were given."""
         if self._keys is None:
             return None
         return replaced(self._keys, self._changed("key", self._keys))
 
     def timestamps_after(self) -> Any:
-        """The timestamps in ms; where whole records were fetched, theirs. None if none were given."""
+        """The timestamps in ms; those of fetched whole records replace the placeholders'. None if none were given."""
         column = self._positions.get("timestamp")
         changed = {} if column is None else self._changed("timestamp", column)
         if not isinstance(column, list):
@@ -317,14 +317,14 @@ class Batch:
 
     def _place(self, row: int) -> dict[str, Any]:
         """Topic and positions of a record."""
-        topic: Any = self._topic  # None where it is not known, which stages check
+        topic: Any = self._topic  # None if unknown, which stages check
         if not isinstance(topic, str) and topic is not None:
             topic = _plain(topic[row])
         return {"topic": topic, **{name: _plain(column[row]) for name, column in self._positions.items()}}
 
 
 def wrong_rows(rows: int, records: int) -> DecodeError:
-    """The error for a stage that gave more or fewer rows than it was given records; it is not about one of them."""
+    """The error of a batch form that returned the wrong number of rows; no record is at fault."""
     error = DecodeError(
         f"the stage's batch form gave {rows} rows for {records} records",
         hint="A batch form gives a row for each record, null where it cannot be read",

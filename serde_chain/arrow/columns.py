@@ -1,4 +1,4 @@
-"""Kafka's columns in Arrow: bytes and headers, as users and Spark pass them, inspected without an object per row."""
+"""Kafka's columns in Arrow: bytes and headers from users and Spark, inspected without an object per row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def binary_column(values: Any) -> Any:
             bytes-like objects and None.
 
     Returns:
-        A ``pyarrow`` ``BinaryArray`` or ``LargeBinaryArray``; the latter only where it came so, or the bytes need it.
+        A ``pyarrow`` ``BinaryArray`` or ``LargeBinaryArray``; the latter only if the input is, or needs it.
 
     Raises:
         ConfigError: It is another type.
@@ -48,14 +48,14 @@ def binary_column(values: Any) -> Any:
 
 
 def cuts(column: Any, most_bytes: int) -> list[int]:
-    """Where to cut a column of bytes, such that its pieces are no larger than wanted, or of one row.
+    """Where to cut a column of bytes into pieces of limited size, or of one row.
 
     Args:
         column: ``pyarrow`` array of bytes.
         most_bytes: The most bytes of a piece.
 
     Returns:
-        The row behind the last one of each piece.
+        The row after the last one of each piece.
     """
     if column.nbytes <= most_bytes:
         return [len(column)]
@@ -71,7 +71,7 @@ def cuts(column: Any, most_bytes: int) -> list[int]:
 
 
 def views(column: Any) -> list[memoryview | None]:
-    """The rows of a column, where they lie in its memory: its scalars would each be a copy.
+    """The rows of a column as views of its memory: its scalars would be copies.
 
     Args:
         column: ``pyarrow`` array of binary or large binary.
@@ -103,7 +103,7 @@ def replaced(column: Any, rows: Mapping[int, Any]) -> Any:
         rows: The values by row, in order of the rows: Python objects, or ``pyarrow`` arrays of one row.
 
     Returns:
-        ``pyarrow`` array; of large binary where the bytes need it.
+        ``pyarrow`` array; of large binary if the size requires it.
     """
     if not rows:
         return column
@@ -124,7 +124,7 @@ def replaced(column: Any, rows: Mapping[int, Any]) -> Any:
 
 
 def _row(value: Any, kind: Any) -> Any:
-    """An array of one row; around bytes, which are not copied."""
+    """An array of one row; bytes are not copied."""
     arrow: Any = require("pyarrow", "arrow")
     width = {"binary": "i", "large_binary": "q"}.get(str(kind))
     if value is None or width is None:
@@ -135,7 +135,7 @@ def _row(value: Any, kind: Any) -> Any:
 
 
 def marked_rows(headers: Any, names: Iterable[str]) -> Any:
-    """Numbers of the rows that have a header of one of these names, as an Arrow array; ``headers`` is a column."""
+    """Numbers of the rows with a header of one of these names, as an Arrow array; ``headers`` is a column."""
     arrow: Any = require("pyarrow", "arrow")
     compute: Any = require("pyarrow.compute", "arrow")
     keys = headers.flatten().field(0)
@@ -144,7 +144,7 @@ def marked_rows(headers: Any, names: Iterable[str]) -> Any:
 
 
 def header_lists(column: Any) -> list[list[Header] | None]:
-    """The headers of each row of a column as pairs; None where there are none."""
+    """The headers of each row of a column as pairs; None for a row without headers."""
     flat = column.flatten()
     pairs = zip(flat.field(0).to_pylist(), flat.field(1).to_pylist(), strict=True)
     return [
@@ -153,14 +153,14 @@ def header_lists(column: Any) -> list[list[Header] | None]:
 
 
 class Headers:
-    """Headers of a batch; those of a row become a list only when they are asked for.
+    """Headers of a batch; a row's headers become a list only on request.
 
     Args:
         source: A list of headers, a mapping or None for each record; or an Arrow column ``list<struct<key, value>>``;
-            or None where no record has any.
+            or None if no record has any.
 
     Raises:
-        ConfigError: It is a column of another type.
+        ConfigError: The column is of another type.
     """
 
     def __init__(self, source: Any) -> None:
@@ -176,7 +176,7 @@ class Headers:
         self._lists: list[list[Header] | None] | None = None
 
     def part(self, start: int, stop: int) -> Headers:
-        """Those of some rows."""
+        """The headers of some rows."""
         if self._source is None:
             return self
         part = Headers(self._source.slice(start, stop - start) if self._is_column else self._source[start:stop])
@@ -184,7 +184,7 @@ class Headers:
         return part
 
     def rows_with(self, names: frozenset[str]) -> list[int]:
-        """The rows that have a header of one of these names, in order."""
+        """The rows with a header of one of these names, in order."""
         if self._source is None:
             return []
         if not self._is_column:
@@ -195,12 +195,12 @@ class Headers:
         return rows
 
     def prepare(self) -> None:
-        """Get ready to be asked for every row."""
+        """Prepare for requests of every row."""
         if self._is_column and self._lists is None:
             self._lists = header_lists(self._source)
 
     def of(self, row: int) -> list[Header] | None:
-        """A list of its own for a row."""
+        """A new list of a row's headers."""
         if self._source is None:
             return None
         headers: Any
@@ -215,7 +215,7 @@ class Headers:
         return list(headers.items() if isinstance(headers, Mapping) else headers) if headers else None
 
     def after(self, seen: Mapping[int, Any]) -> Any:
-        """The headers in the form in which they came, with others in some rows; null or None where none are left."""
+        """The headers in the form of the input, replaced in some rows; null or None for rows without headers."""
         changed = {row: headers or None for row, headers in sorted(seen.items()) if (headers or None) != self.of(row)}
         if self._source is None or not changed:
             return self._source

@@ -1,7 +1,7 @@
 """The loop that runs a chain over a batch, part by part.
 
-A stage's output may be many times its input: ten thousand references may stand for gigabytes. So a batch can
-go through a chain in parts, each of which is through before the next one is begun.
+A stage's output may be many times its input: ten thousand references may refer to gigabytes. So a batch can pass
+through a chain in parts, each of which is finished before the next one begins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def declared_type(stage: object) -> Any | None:
     return stage.arrow_type() if isinstance(stage, SupportsArrowType) else None
 
 
-# Types whose length is their size in memory; of other objects, the length of their source counts.
+# Types whose length is their size in memory; for other objects, the length of their source counts.
 _SIZED: Final = (bytes, str, memoryview, bytearray)
 
 Place = Callable[[object, Exception, Any], Exception]
@@ -48,8 +48,8 @@ def run(
     Args:
         stages: Each stage with its batch form.
         batch: The records.
-        place: Makes the error to report, from a stage, its exception, and the record's context.
-        most_bytes: About how many bytes go from stage to stage at once; None for all.
+        place: Makes the error to report from a stage, its exception, and the record's context.
+        most_bytes: Approximate limit of the bytes between two stages; None for no limit.
 
     Yields:
         The batch's parts, in order, each with a column of the last stage's type.
@@ -59,7 +59,7 @@ def run(
         return
     (stage, form), *others = stages
     if others and isinstance(stage, Stage) and stage.gives is not Data.BYTES:
-        form = None  # a later stage takes the stage's objects, and not what a column makes of them
+        form = None  # a later stage needs the stage's objects, not a column's conversion of them
     for part in _step(stage, form, batch, partial(place, stage), most_bytes, last=not others):
         for error in part.errors.values():
             if error.stage is None:
@@ -93,10 +93,10 @@ def _step(
 def _all_rows(
     form: BatchForm, batch: Batch, place: Callable[[Exception, Any], Exception], most_bytes: int | None
 ) -> Iterator[Batch]:
-    """The parts of a batch form: with a row more or less, records would get the values of others.
+    """The parts of a batch form: with a missing or extra row, records would get the values of others.
 
     Raises:
-        DecodeError: They do not have as many rows as the batch, which is no record's fault.
+        DecodeError: The number of rows is wrong; no record is at fault.
     """
     rows, expected = 0, len(batch)
     try:
@@ -115,7 +115,7 @@ def _record_by_record(
     """Call a stage for each record.
 
     Raises:
-        Exception: ``place`` raised an error that is not a record's, such as a missing dependency.
+        Exception: An error that is no record's, such as a missing dependency.
     """
     batch.prepare()
     given: list[Any] = []
@@ -127,7 +127,7 @@ def _record_by_record(
             ctx = batch.context(row)
             try:
                 value = stage(data, ctx)
-            except Exception as error:  # noqa: BLE001, any stage's, as where records are read one by one
+            except Exception as error:  # noqa: BLE001, any error of a stage, as for single records
                 failure = place(error, ctx)
                 if not isinstance(failure, SerializationError):
                     raise failure from failure.__cause__

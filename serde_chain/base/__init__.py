@@ -1,18 +1,18 @@
 """The stage contract: serializers and deserializers (KIP-1159, "Serializer chain").
 
-A stage's author needs ``stage.py`` alone. Any callable ``(data, ctx)`` can be a stage too, Confluent's serializers
-included; deriving from these classes adds configuration and order checks. Further capabilities are Protocols
-(``Supports…``), one file each: a chain and its clients look for nothing else.
+A stage author needs only ``stage.py``. Any callable ``(data, ctx)`` can be a stage, Confluent's serializers included;
+deriving from these classes adds configuration and order checks. Further capabilities are Protocols (``Supports…``), one
+file each. Chains and clients look for nothing else.
 
 =================  =========================================================================================
-``stage.py``       what every stage has
-``plain.py``       works on the data alone, so that small records need no context
-``streams.py``     takes files as values
-``arrow_type.py``  knows the type of the column of its results; whole columns are in ``serde_chain.arrow``
-``transfers.py``   has to publish, fetch or ask before some records can go on
-``offload.py``     puts payloads elsewhere, and placeholders in their place
-``references.py``  follows such placeholders, or says what they refer to
-``foreign.py``     callables that are not stages: what they may have
+``stage.py``       the contract of every stage
+``plain.py``       works without a record context
+``streams.py``     accepts files as values
+``arrow_type.py``  knows the Arrow type of its results; whole columns: ``serde_chain.arrow``
+``transfers.py``   needs I/O for some records: an upload, a download, a question
+``offload.py``     moves payloads to a store and leaves placeholders
+``references.py``  follows placeholders, or reads their references
+``foreign.py``     optional methods of callables that are not stages
 =================  =========================================================================================
 """
 

@@ -12,4 +12,4 @@ class SupportsArrowType(Protocol):
     """A deserializer, or a foreign callable, that may know the Arrow type of its results."""
 
     def arrow_type(self) -> Any | None:
-        """The ``pyarrow.DataType``; None for one that pyarrow infers from the values."""
+        """The ``pyarrow.DataType``; None if pyarrow must infer it from the values."""

@@ -1,4 +1,4 @@
-"""Callables of others as stages: what they may need from a chain."""
+"""Foreign callables as stages: the optional methods that a chain calls."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = [
 
 @runtime_checkable
 class SupportsConfigure(Protocol):
-    """A class that is not a stage, and is configured like one (KIP-1159, ``configure``)."""
+    """A class that is no stage but is configured like one (KIP-1159, ``configure``)."""
 
     def configure(self, config: Mapping[str, object], is_key: bool, /) -> object:
-        """Take the client's configuration; as :meth:`Stage.configure`."""
+        """Read the client's configuration, as :meth:`Stage.configure` does."""
 
 
 @runtime_checkable
@@ -33,31 +33,31 @@ class SupportsClose(Protocol):
 
 @runtime_checkable
 class SupportsBuild(Protocol):
-    """A builder of Confluent's, which makes a serializer for their clients. A chain takes what it builds."""
+    """One of Confluent's builders, which makes a serializer for their clients. A chain uses the result."""
 
     def build(self, conf: Mapping[str, object], is_key: bool, /) -> tuple[Any, Mapping[str, object]]:
-        """Build a serializer; returns it, and what is left of the configuration."""
+        """Build a serializer; returns it and the remaining configuration."""
 
 
 @runtime_checkable
 class SupportsAsyncClose(Protocol):
-    """A foreign callable that is closed from a coroutine, as those of Confluent's asyncio clients."""
+    """A foreign callable that is closed from a coroutine, such as those of Confluent's asyncio clients."""
 
     def aclose(self) -> Awaitable[object]:
-        """Release what it holds."""
+        """Release its resources."""
 
 
 @runtime_checkable
 class SupportsClusterId(Protocol):
-    """A foreign callable that needs the cluster's id, as Confluent's serializers do."""
+    """A foreign callable that needs the cluster id, such as Confluent's serializers."""
 
     def set_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
-        """Take a function that returns the cluster's id."""
+        """Set the function that returns the cluster id."""
 
 
 @runtime_checkable
 class SupportsAsyncClusterId(Protocol):
-    """The same, of Confluent's asyncio serializers."""
+    """The same for Confluent's asyncio serializers."""
 
     def set_async_cluster_id_resolver(self, resolver: Callable[..., Any], /) -> object:
-        """Take a coroutine function that returns the cluster's id."""
+        """Set the coroutine function that returns the cluster id."""

@@ -1,4 +1,4 @@
-"""Serializers that put payloads elsewhere, and the limits that clients give them."""
+"""Serializers that move payloads to a store, and the limits that clients set for them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["RecordLimits", "SupportsOffload"]
 
 
 class RecordLimits(Protocol):
-    """Limits that a client puts on the records that it sends; for stages that can make a record smaller.
+    """A client's limits on record size, for stages that can make a record smaller.
 
     Attributes:
-        most: Bytes of the largest value that the client sends at all.
-        setting: The key that sets that and its value, for messages: ``message.max.bytes (1000000)``.
-        always: Bytes of a field for which every record without headers and with a key of up to 4096 bytes has
-            room, whatever its topic; 0 if unknown.
+        most: Bytes of the largest value that the client sends.
+        setting: The key and value of this limit, for messages: ``message.max.bytes (1000000)``.
+        always: Bytes of the largest field that fits into every record without headers and with a key of up to 4096
+            bytes, regardless of topic; 0 if unknown.
     """
 
     most: int
@@ -27,16 +27,16 @@ class RecordLimits(Protocol):
     always: int
 
     def of_client(self) -> RecordLimits:
-        """The limits of the client alone, for stages that do not ask for those of topics."""
+        """The client's own limits, for stages that ignore those of topics."""
 
     def ask(self, ctx: Context | None) -> Transfer[Any] | None:
-        """The question that must be answered before the other methods know the record's topic; None if none."""
+        """The question that the other methods need answered about the record's topic; None if it is known."""
 
     def largest(self, ctx: Context | None) -> int:
-        """The largest field that client and topic accept, in bytes, the record's key and headers considered."""
+        """The largest field in bytes that client and topic accept, given the record's key and headers."""
 
     def denied(self, ctx: Context | None) -> str | None:
-        """Why the record may not be offloaded, if it may not."""
+        """Why the record must not be offloaded; None if it may be."""
 
     def compacted(self, ctx: Context | None) -> bool:
         """Whether the record's topic is compacted."""
@@ -44,15 +44,15 @@ class RecordLimits(Protocol):
 
 @runtime_checkable
 class SupportsOffload(Protocol):
-    """A serializer that puts payloads elsewhere, and placeholders in their place.
+    """A serializer that moves payloads to a store and leaves placeholders.
 
     Attributes:
-        negotiates: Whether the stage wants the topic's own limit instead (PIP-36): then it is asked for.
+        negotiates: Whether the stage uses the topic's own limit (PIP-36), which is then asked for.
         limits_ttl_ms: How long the topic's limit is remembered, in ms.
-        timeout_ms: Deadline of one upload in ms.
-        worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
-        joins_transactions: Whether the stage's store can write in a client's transactions.
-        most_alone: Bytes of the largest payload that stays in its record, whatever else is in that; 0 if none does.
+        timeout_ms: Deadline of one upload, in ms.
+        worst_case_ms: Longest duration in ms of one request, by the store's own timeouts and retries.
+        joins_transactions: Whether the stage's store can write within a client's transactions.
+        most_alone: Bytes of the largest payload that stays in its record, regardless of headers; 0 if none does.
     """
 
     @property
@@ -70,33 +70,33 @@ class SupportsOffload(Protocol):
     def joins_transactions(self) -> bool: ...  # noqa: D102
 
     def with_limits(self, limits: RecordLimits) -> Self:
-        """The stage with a client's limits: it also offloads what the client would refuse to send.
+        """The stage with a client's limits: it also offloads records that the client would refuse.
 
         Raises:
-            ConfigError: A threshold that was set is above what the client sends.
+            ConfigError: The configured threshold is above the client's limit.
         """
 
     def within(self, writer: RecordWriter) -> Self:
-        """The stage, whose payloads belong to a client's transactions where its store can do that; otherwise itself.
+        """The stage with payloads in a client's transactions, if its store supports that; otherwise the stage itself.
 
         Args:
             writer: The client's transactional producer.
         """
 
     def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
-        """Whether the stage returned what it was given: neither a placeholder nor marked in its bytes."""
+        """Whether the stage returned its input: neither a placeholder nor marked bytes."""
 
     def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
-        """Offload a payload, whatever its size."""
+        """Offload a payload, regardless of its size."""
 
     def owns(self, reference: str) -> bool:
-        """Whether the stage's store has what a reference points to, and can delete it."""
+        """Whether the stage's store owns a reference and can delete its payload."""
 
     def delete(self, reference: str) -> None:
-        """Delete what a transfer has made for a record that is never sent; one that is gone already is no error.
+        """Delete a payload that a transfer made for a record that is never sent; an absent payload is no error.
 
         Args:
-            reference: What :meth:`Transfer.made` or :meth:`Transfer.place` returned.
+            reference: Result of :meth:`Transfer.made` or :meth:`Transfer.place`.
 
         Raises:
             PayloadStoreError: It could not be deleted.

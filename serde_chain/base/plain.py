@@ -17,31 +17,31 @@ Out = TypeVar("Out", covariant=True)
 
 @runtime_checkable
 class SupportsPlainCalls(Protocol):
-    """A stage that can do its work on the data alone, for most records at least.
+    """A stage that needs only the data, at least for most records.
 
-    A chain of such stages runs these functions straight, without the context of each record. It is the same
-    implementation: calling the stage calls the function too.
+    A chain of such stages calls these functions directly, without a context per record. The implementation is shared:
+    calling the stage calls the function too.
 
-    A class declares ``plain`` in its body. A subclass that has a ``__call__`` or ``begin`` of its own and no ``plain``
-    does something else, and is called. It is the same with ``begin`` of :class:`SupportsTransfers` and ``__call__``.
+    A class declares ``plain`` in its body. A subclass that overrides ``__call__`` or ``begin`` but not ``plain`` is
+    called instead. The same holds for ``begin`` of :class:`SupportsTransfers` and ``__call__``.
 
     Attributes:
-        plain: ``data -> data``, made by ``configure`` over local names; None where the stage needs the record, as it is
-            configured. Called with data that is not None, of records without headers, by several threads at once.
-            It may raise anything, even where it only cannot decide: the chain then calls the stages themselves, with
-            the context, and what these return or raise counts. So it must not have done anything before.
+        plain: ``data -> data``, made by ``configure`` over local names; None if the stage, as configured, needs the
+            context. Called from several threads, for records without headers, with data that is not None. It may
+            raise any exception, also where it merely cannot decide: the chain then calls the stages with the context,
+            and only their result counts. So it must have no side effects before it raises.
     """
 
     plain: Callable[[Any], Any] | None
 
 
 def untouched(data: Any) -> Any:
-    """The ``plain`` of a stage that leaves such records unchanged; a chain skips it."""
+    """The ``plain`` of a stage that leaves these records unchanged; a chain skips it."""
     return data
 
 
 class PlainSerializer(Serializer[In]):
-    """A serializer that needs nothing but the data: a subclass has ``plain``, or makes it in ``configure``."""
+    """A serializer that needs only the data: a subclass defines ``plain``, or makes it in ``configure``."""
 
     plain: Callable[[Any], Buffer]
 
@@ -51,7 +51,7 @@ class PlainSerializer(Serializer[In]):
 
 
 class PlainDeserializer(Deserializer[Out]):
-    """A deserializer that needs nothing but the data: a subclass has ``plain``, or makes it in ``configure``."""
+    """A deserializer that needs only the data: a subclass defines ``plain``, or makes it in ``configure``."""
 
     plain: Callable[[Any], Out]
 

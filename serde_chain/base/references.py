@@ -1,4 +1,4 @@
-"""Deserializers that follow references to payloads, or read them."""
+"""Deserializers that follow references to payloads, or only read the references."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["SupportsFetch", "SupportsReferences"]
 
 @runtime_checkable
 class SupportsFetch(Protocol):
-    """A deserializer that fetches what placeholders stand for.
+    """A deserializer that fetches the payloads of placeholders.
 
     Attributes:
-        restores_records: Whether placeholders may stand for whole records, with headers, key and timestamp.
-        timeout_ms: Deadline of one download in ms.
-        worst_case_ms: Longest time in ms that one request may take by the store's own timeouts and retries.
-        downloads_in_flight: Most downloads at a time, for those who fetch ahead; 0 where there are none.
-        downloads_bytes: Most bytes that they fetch ahead.
+        restores_records: Whether a placeholder may replace a whole record, with headers, key and timestamp.
+        timeout_ms: Deadline of one download, in ms.
+        worst_case_ms: Longest duration in ms of one request, by the store's own timeouts and retries.
+        downloads_in_flight: Most downloads at a time, for readers that fetch ahead; 0 if there are none.
+        downloads_bytes: Most bytes fetched ahead.
     """
 
     @property
@@ -36,29 +36,29 @@ class SupportsFetch(Protocol):
     def downloads_bytes(self) -> int: ...  # noqa: D102
 
     def marker_headers(self) -> frozenset[str] | None:
-        """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
+        """Headers at least one of which every placeholder has; None if placeholders may be marked in their bytes."""
 
 
 @runtime_checkable
 class SupportsReferences(Protocol):
-    """A deserializer that reads placeholders without following them, for jobs that clean and check stores.
+    """A deserializer that reads placeholders without following them, for jobs that clean or check stores.
 
     Attributes:
-        stores: The stores that its configuration names.
+        stores: The configured stores.
     """
 
     @property
     def stores(self) -> tuple[PayloadStore, ...]: ...  # noqa: D102  described above
 
     def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
-        """What a record's field refers to, whether or not a reader may follow it.
+        """The reference in a record's field, whether or not a reader may follow it.
 
         Args:
-            data: What the stage before returned.
-            ctx: The record around it; it is not changed.
+            data: Output of the previous stage.
+            ctx: The record around it; not changed.
 
         Returns:
-            The reference; None for a payload that is in the record itself.
+            The reference; None for an inline payload.
 
         Raises:
             DecodeError: The placeholder is malformed.

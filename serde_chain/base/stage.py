@@ -1,7 +1,7 @@
-"""The contract of a stage: what it takes and gives, its configuration, and its call (KIP-1159, "Serializer chain").
+"""The contract of a stage: input and output, configuration, and call (KIP-1159, "Serializer chain").
 
-A stage turns data into other data for one record at a time. The first serializer of a chain usually turns an object
-into bytes, the others bytes into bytes; deserializers run the other way round.
+A stage transforms the data of one record at a time. The first serializer of a chain usually turns an object into bytes,
+the others bytes into bytes; deserializers do the reverse.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Out = TypeVar("Out", covariant=True)
 
 
 class Data(StrEnum):
-    """Kinds of data that a stage takes or gives.
+    """Kinds of data that a stage accepts or returns.
 
     Example:
         >>> Data("bytes") is Data.BYTES
@@ -36,16 +36,16 @@ class Data(StrEnum):
 class Stage(ABC):
     """The base of serializers and deserializers.
 
-    A stage is configured once and then called by several threads at once. ``None`` (a tombstone) is never passed to a
-    stage by a chain.
+    A stage is configured once and then called from several threads. A chain never passes ``None`` (a tombstone) to a
+    stage.
 
     Attributes:
-        takes: What the stage takes. A stage that takes objects can only be the first serializer. An order is checked
-            before stages are made, so the class's value counts; None there if only ``configure`` can tell.
-        gives: What the stage gives, likewise. A stage that gives objects can only be the last deserializer.
+        takes: The input. A stage that accepts objects can only be the first serializer. The order is checked before
+            stages are made, so the class attribute counts; None there if it depends on the configuration.
+        gives: The output, likewise. A stage that returns objects can only be the last deserializer.
         options: The configuration keys that the stage reads, for misspelling checks and documentation.
-        moves_payloads: Whether the stage puts placeholders in place of payloads or follows them, as ``large-message``
-            does. Between it and the broker may stand only stages that pass placeholders on: serializers with a
+        moves_payloads: Whether the stage replaces payloads by placeholders or follows them, as ``large-message`` does.
+            Only stages that preserve placeholders may come between it and the broker: serializers with a
             ``max_overhead``, and deserializers with ``unwraps_placeholders``.
     """
 
@@ -70,37 +70,37 @@ class Stage(ABC):
 
     @property
     def configured(self) -> tuple[Mapping[str, object], bool] | None:
-        """The configuration of the stage, and whether it is for keys; None before it is configured."""
+        """The stage's configuration, and whether it is for keys; None before ``configure``."""
         return self._configured
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle a configured stage as its configuration: connections and native objects cannot travel."""
+        """Pickle a configured stage as its configuration: connections and native objects cannot be pickled."""
         if self._configured is None:
             return super().__reduce_ex__(protocol)
         return _reconfigure, (type(self), *self._configured)
 
     @classmethod
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
-        """The keys that the stage reads under a configuration; more than ``options`` where it loads a plug-in."""
+        """The keys that the stage reads with a configuration; a plug-in adds its own to ``options``."""
         return cls.options
 
     def bind(self, before: object | None, after: object | None) -> Self:
-        """The stage as it is between two others.
+        """The stage adapted to its neighbours.
 
-        A stage does not change once it is configured, so one object can stand in several chains. What it has to know
-        of its neighbours it learns here.
+        A stage does not change after ``configure``, so one object can be part of several chains. Anything that it needs
+        to know about its neighbours comes from here.
 
         Args:
             before: The stage before it in the chain; None if it is the first.
             after: The stage after it; None if it is the last.
 
         Returns:
-            The stage itself where its neighbours do not matter to it, or another one that shares what it holds.
+            The stage itself if its neighbours do not matter, otherwise a new one that shares its resources.
         """
         return self
 
     def close(self) -> None:
-        """Release what the stage holds. Calling it again does nothing."""
+        """Release the stage's resources. Idempotent."""
 
 
 def _reconfigure(cls: type[Stage], config: Mapping[str, object], is_key: bool) -> Stage:
@@ -110,7 +110,7 @@ def _reconfigure(cls: type[Stage], config: Mapping[str, object], is_key: bool) -
 
 
 def is_stage(item: object) -> TypeGuard[Stage | type[Stage]]:
-    """Whether an item of a chain declares what it takes and gives: a stage, or the class of one."""
+    """Whether an item of a chain declares its input and output: a stage or a stage class."""
     return isinstance(item, Stage) or (isinstance(item, type) and issubclass(item, Stage))
 
 
@@ -118,14 +118,14 @@ class Serializer(Stage, Generic[In]):
     """Turns data into bytes on the way to the broker.
 
     Attributes:
-        max_overhead: The most bytes that the stage ever adds to its input, for stages that may wrap placeholders: they
-            must leave the record below the broker's limit. None for stages that may not.
-        message_format: What the bytes are, for formats of large messages that say so in a header (hop's ``_format``):
+        max_overhead: The most bytes that the stage adds to its input, for stages that may wrap placeholders: the record
+            must stay below the broker's limit. None for all others.
+        message_format: The format of the bytes, for large-message formats that name it in a header (hop's ``_format``):
             ``json``, ``avro``; None for bytes that only this project reads.
-        takes_streams: Whether a stage that takes bytes also takes paths and open binary files (:func:`is_stream`), and
-            reads them piece by piece.
-        varies: Of stages that may return different bytes for equal data, the advice for the user. Key chains refuse
-            them: partitions and compaction go by the bytes of a key. None for all others.
+        takes_streams: Whether a stage for bytes also accepts paths and open binary files (:func:`is_stream`), and reads
+            them in pieces.
+        varies: Advice to the user, for stages that may return different bytes for equal data. Key chains refuse these,
+            since partitioning and compaction compare the bytes of keys. None for all others.
 
     Example:
         >>> class Reverse(Serializer[bytes]):
@@ -162,17 +162,17 @@ class Serializer(Stage, Generic[In]):
 
 
 class Deserializer(Stage, Generic[Out]):
-    """Turns what came from the broker back into data.
+    """Turns bytes from the broker back into data.
 
     Attributes:
-        unwraps_placeholders: Whether the stage may stand before ``large-message``, because it reads what was put around
-            a placeholder.
-        message_format: As for serializers. Records of another format, by a header, do not reach the stage.
-        gives_handles: Whether the stage, as it is configured, gives a :class:`~serde_chain.handles.PayloadHandle` in
-            place of bytes.
-        takes_handles: Whether the stage passes them on.
-        authenticates: Whether the stage refuses data that was not written with a key, as ``encrypt`` does. A chain with
-            such a stage returns nothing that has not been through it, whatever a header says.
+        unwraps_placeholders: Whether the stage may come before ``large-message``, because it removes a frame around a
+            placeholder.
+        message_format: As for serializers. Records whose header names another format do not reach the stage.
+        gives_handles: Whether the stage, as configured, returns a :class:`~serde_chain.handles.PayloadHandle` instead
+            of bytes.
+        takes_handles: Whether the stage accepts handles.
+        authenticates: Whether the stage refuses data written without a key, as ``encrypt`` does. A chain with such a
+            stage returns nothing that has bypassed it, regardless of headers.
 
     Example:
         >>> class Reverse(Deserializer[bytes]):
@@ -197,7 +197,7 @@ class Deserializer(Stage, Generic[Out]):
         """Deserialize one key or value.
 
         Args:
-            data: What the stage before returned, or what came from the broker.
+            data: Output of the previous stage, or bytes from the broker.
             ctx: The record around it.
 
         Returns:
@@ -210,7 +210,7 @@ class Deserializer(Stage, Generic[Out]):
 
 
 class StagePair(NamedTuple):
-    """Both directions of a stage, as third parties register them under one entry point name.
+    """Both directions of a stage, registered by third parties under one entry point name.
 
     Attributes:
         serializer: A :class:`Serializer` class, or a callable.

@@ -13,14 +13,14 @@ __all__ = ["SupportsRead", "is_stream"]
 
 @runtime_checkable
 class SupportsRead(Protocol):
-    """An open binary file, or what reads like one, as the value of a record: it is read while it is uploaded."""
+    """An open binary file or file-like object as a record's value: read while it is uploaded."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read up to a number of bytes, or all that is left; nothing at the end."""
+        """Read up to ``size`` bytes, or all that remain; empty at the end."""
 
 
 def is_stream(data: object) -> TypeGuard[Path | SupportsRead]:
-    """Whether a value is read from a file, for stages with ``takes_streams``.
+    """Whether a value is a file, for stages with ``takes_streams``.
 
     Example:
         >>> import io, pathlib

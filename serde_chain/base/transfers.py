@@ -1,4 +1,4 @@
-"""Stages with I/O: they stop at it, and their chain runs it."""
+"""Stages that need I/O: they stop before it, and their chain runs it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["SupportsTransfers"]
 
 @runtime_checkable
 class SupportsTransfers(Protocol):
-    """A stage that has to publish or fetch something before some records can go on."""
+    """A stage that needs I/O for some records: it publishes, fetches or asks."""
 
     def begin(self, data: Any, ctx: Context | None, /) -> Any:
-        """Do what calling the stage does, up to the first I/O.
+        """Do the same as a call of the stage, up to the first I/O.
 
         Args:
             data: The data; not None.

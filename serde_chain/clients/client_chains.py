@@ -256,7 +256,7 @@ def limited_chain(
 
 
 def warn_of_other_side(setup: ClientChains[Any], side: Side) -> None:
-    """Tell of a writer's configuration in a reader, or the reverse: values are passed on as they are.
+    """Tell of a writer's configuration in a reader, or the reverse: values are passed on unchanged.
 
     Args:
         setup: The client's.
@@ -265,7 +265,7 @@ def warn_of_other_side(setup: ClientChains[Any], side: Side) -> None:
     other = DESERIALIZE if side is SERIALIZE else SERIALIZE
     if setup.value is None and configuration.resolve(setup.config).of(other, is_key=False):
         _log.warning(
-            "the configuration has a chain for value.%ss and none for value.%ss: values are passed on as they are",
+            "the configuration has a chain for value.%ss and none for value.%ss: values are passed on unchanged",
             *(other.word, side.word),
         )
 
@@ -296,13 +296,13 @@ def delete_payload(stages: Iterable[SupportsOffload], reference: str) -> None:
         ...     delete_payload([], "s3://payloads/images/1")
         ... except PayloadStoreError as error:
         ...     print(error.message)
-        none of the payload stores that are configured has it
+        no configured payload store has it
     """
     owner = next((stage for stage in stages if stage.owns(reference)), None)
     if owner is None:
         raise PayloadStoreError(
-            "none of the payload stores that are configured has it",
-            hint="Start the producer once more with the store that it had when the payload was uploaded",
+            "no configured payload store has it",
+            hint="Start the producer with the store to which the payload was uploaded",
             reference=reference,
         )
     owner.delete(reference)

@@ -338,7 +338,7 @@ class Driver:
         try:
             report = self._client.failed(record, error)
         except Exception:  # noqa: BLE001  as above
-            _log.exception("a record of %s was not sent, which could not be reported", record.topic)
+            _log.exception("a record of %s was not sent, and reporting it failed", record.topic)
             report = None
         if report is not None:
             self.reports[record.number] = report

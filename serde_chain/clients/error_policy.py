@@ -78,4 +78,4 @@ class ErrorPolicy:
         where = "" if self.dead_letter_topic is None else f" It is in {self.dead_letter_topic}."
         note = telemetry.skipped if self.dead_letter_topic is None else telemetry.dead_lettered
         note(error.topic or "", error)
-        _log.warning("a record is passed over, since it cannot be read: %s.%s", error, where)
+        _log.warning("an undecodable record is skipped: %s.%s", error, where)

@@ -137,7 +137,7 @@ class Sender:
             left = until - time.monotonic()
             if left <= 0:
                 raise BufferError(
-                    f"the payloads that are being uploaded fill large.message.buffer.bytes "
+                    f"uploads fill large.message.buffer.bytes "
                     f"({self._buffer_bytes}), and none was finished within {seconds:g} s"
                 )
             self.wake()

@@ -84,7 +84,7 @@ def targets() -> dict[str, Target]:
     numbers = replace(documents, seeds=(*documents.seeds, b'{"a": [NaN, -Infinity]}', b"-12345678901234567890123"))
     return {
         # Stages behind another one turn bytes into bytes.
-        **{name: chain(name, *((b"",) if row.before else ()), *row.values) for name, row in STAGES.items()},
+        **{name: chain(name, *((b"",) if row.before else ()), *row.values, **LIMIT) for name, row in STAGES.items()},
         "avro": chain(
             "avro", {"id": 1, "more": {"id": 2, "more": None, "tags": []}, "tags": ["a"]}, avro_schema=SCHEMA
         ),
