@@ -113,5 +113,5 @@ def _store_or_class(item: StoreItem) -> PayloadStore | type[PayloadStore]:
     if not isinstance(item.target, PayloadStore):
         return _class(item.target)
     if item.options:
-        raise ConfigError(f"{item.label} is an instance, so options are not allowed", hint="Pass its class instead")
+        raise ConfigError(f"{item.label} is an instance; options not allowed", hint="Pass its class instead")
     return item.target
