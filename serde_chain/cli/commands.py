@@ -1,4 +1,4 @@
-"""The commands; each is a few lines around a function of its own module, which is loaded when it is called."""
+"""The commands; each is a few lines around a function in its own module, imported on the call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["commands"]
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="serde-chain")
-@click.option("--debug", is_flag=True, help="Show where an error comes from, by a traceback.")
+@click.option("--debug", is_flag=True, help="Show a traceback for errors.")
 def commands(debug: bool) -> None:
     """Serializer chains and large messages for Kafka and Spark."""
 
@@ -47,7 +47,7 @@ def commands(debug: bool) -> None:
 def demo(records: int, keep: bool, store: str, hop: bool, as_json: bool) -> None:
     """Run records through a real broker, a store and Spark."""
     if keep and (hop or store != "local"):
-        raise click.UsageError("--keep is for the payloads of --store local; the others end with the demo's servers")
+        raise click.UsageError("--keep requires --store local; other payloads are removed with the demo's servers")
     from serde_chain.cli.demo_steps import make_console
 
     console = make_console(is_quiet=as_json)
@@ -70,8 +70,8 @@ def demo(records: int, keep: bool, store: str, hop: bool, as_json: bool) -> None
 def check_config(file: Path, topics: tuple[str, ...], as_json: bool) -> None:
     """Print FILE's chains, routes and stores, or its mistakes.
 
-    FILE is the configuration of a client (.toml or .properties). All mistakes in it are listed, with their lines. With
-    TOPICs, also where their large messages go. Exit code 1: there are mistakes; with --json, an object each.
+    FILE is a client's configuration (.toml or .properties). All mistakes in it are listed, with their lines. With
+    TOPICs, also where their large messages go. Exit code 1: there are mistakes; with --json, one object each.
     """
     from serde_chain.cli.check_config import print_config
 
