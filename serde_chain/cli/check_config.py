@@ -1,4 +1,4 @@
-"""``serde-chain check-config``: what a configuration file yields."""
+"""``serde-chain check-config``: the result of a configuration file."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _SECRET_WORDS = (
 
 
 def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> list[Mistake]:
-    """Check a configuration file as a producer and a consumer would, and print its chains and client settings.
+    """Check a configuration file like a producer and a consumer, and print its chains and client settings.
 
     Args:
         path: The file.
-        topics: Topics for which to say what becomes of their large messages.
+        topics: Topics for which to show where large messages go.
         as_json: Print JSON instead of a tree.
 
     Returns:
         Its mistakes, in the order of their lines; nothing is printed if there are any.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The file is unreadable.
     """
     with _warnings_once():
         config, wrong = checked(path)
@@ -81,7 +81,7 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
 
 
 class _Once(logging.Handler):
-    """Prints each warning of a store once, however many chains and routes have the store."""
+    """Prints each warning of a store once, even if several chains and routes have the store."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -111,12 +111,12 @@ def _warnings_once() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where large messages of some topics go.
+    """The destination of some topics' large messages.
 
     Attributes:
         name: The route's name; empty for topics without a route.
         topics: Names of the topics, or globs.
-        shown: The store, the threshold, and what else the route sets, without secrets.
+        shown: The store, the threshold, and the route's other settings, without secrets.
     """
 
     name: str
@@ -128,7 +128,7 @@ class _Place:
 
 
 def _places(config: Config) -> list[_Place]:
-    """Where large messages go: by route, and at last those without; none where no chain stores any."""
+    """The destinations of large messages: by route, then without a route; empty if no chain offloads."""
     merged = large_message_config(config)
     if merged is None:
         return []
@@ -170,7 +170,7 @@ def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
 
 
 def _settings(option: Option[Any], config: Config, options: Options) -> list[tuple[str, object]]:
-    """The option's keys that are set, and its default if it has one."""
+    """The option's configured keys, and its default if it has one."""
     given = [(key, _shown(key, config[key], options)) for key in config if option.matches(key)]
     if given or option.default in (None, "", ()) or callable(option.default):
         return given
@@ -183,7 +183,7 @@ def _settings(option: Option[Any], config: Config, options: Options) -> list[tup
 def _shown(key: str, value: object, options: Options) -> object:
     """A value without secrets.
 
-    Secrets of libraries are known by their names, addresses may hold passwords, and a store may have its own options.
+    Secrets of libraries are recognized by name, addresses may contain passwords, and stores may have their own options.
     """
     if configuration.is_secret(key, options) or any(word in key for word in _SECRET_WORDS):
         return _HIDDEN

@@ -1,4 +1,4 @@
-"""The commands; each is a few lines around a function of its own module, which is loaded when it is called."""
+"""The commands; each is a few lines around a function in its own module, imported on the call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["commands"]
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="serde-chain")
-@click.option("--debug", is_flag=True, help="Show where an error comes from, by a traceback.")
+@click.option("--debug", is_flag=True, help="Show a traceback for errors.")
 def commands(debug: bool) -> None:
     """Serializer chains and large messages for Kafka and Spark."""
 
@@ -38,8 +38,8 @@ def commands(debug: bool) -> None:
 def check_config(file: Path, topics: tuple[str, ...], as_json: bool) -> None:
     """Print FILE's chains, routes and stores, or its mistakes.
 
-    FILE is the configuration of a client (.toml or .properties). All mistakes in it are listed, with their lines. With
-    TOPICs, also where their large messages go. Exit code 1: there are mistakes; with --json, an object each.
+    FILE is a client's configuration (.toml or .properties). All mistakes in it are listed, with their lines. With
+    TOPICs, also where their large messages go. Exit code 1: there are mistakes; with --json, one object each.
     """
     from serde_chain.cli.check_config import print_config
 

@@ -1,4 +1,4 @@
-"""What ``serde-chain check-config`` prints for people: chains, routes and stores as a tree."""
+"""The output of ``serde-chain check-config`` for people: chains, routes and stores as a tree."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from serde_chain.cli.output import plain
 __all__ = ["config_tree"]
 
 _NO_CHAINS = (
-    "The file names no chains: keys and values stay as the Kafka client takes and returns them. A chain is named by "
+    "The file names no chains: keys and values are those of the Kafka client. Name a chain with "
     "value.serializers, value.deserializers and the same with key."
 )
 
 
 def config_tree(name: str, content: Mapping[str, Any], places: Mapping[str, Mapping[str, Any]]) -> Tree:
-    """Lay a configuration out.
+    """Lay out a configuration.
 
     Args:
-        name: Of the file.
-        content: What is printed as JSON: ``chains``, ``consumer``, ``client`` and ``topics``.
-        places: Where large messages go, by the topics, where that differs by topic.
+        name: The file's name.
+        content: The JSON output: ``chains``, ``consumer``, ``client`` and ``topics``.
+        places: The destinations of large messages by topics, if they differ by topic.
     """
     tree = Tree(plain(name))
     if not any(content["chains"].values()):
@@ -56,7 +56,7 @@ def _short(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """A value on one line; a store's own options as they stand in TOML."""
+    """A value on one line; a store's own options in TOML's form."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name} = {_text(item)}" for name, item in value.items()) + "}"
     return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

@@ -25,9 +25,9 @@ _CHAINS = frozenset(f"{field}.deserializer{plural}" for field in ("key", "value"
 @click.argument("file", type=FILE, metavar="CONFIG")
 @click.argument("topic")
 @selecting
-@click.option("--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this number of records.")
 @click.option("--follow", is_flag=True, help="Wait for further records, until Ctrl-C.  [default: stop at the end]")
-@click.option("--raw", is_flag=True, help="As the records are in the topic: no chain, and no download.")
+@click.option("--raw", is_flag=True, help="The records as stored in the topic: no chain, and no download.")
 @click.option(
     "--output",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -35,7 +35,7 @@ _CHAINS = frozenset(f"{field}.deserializer{plural}" for field in ("key", "value"
     help="Save each value as a file in this folder, and print its name.",
 )
 @arguments.timeout(60.0, "the broker")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object a record.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object per record.")
 def consume(  # noqa: PLR0917, click passes them by name
     file: Path,
     topic: str,
@@ -54,10 +54,10 @@ def consume(  # noqa: PLR0917, click passes them by name
     """Print the values of TOPIC, read through chains.
 
     The chains are those of CONFIG (.toml or .properties). No consumer group is joined, and no offset committed. A value
-    is a line: text as it is, objects as JSON, other bytes by their size. With --json, a record is an object, with
-    {"base64": "..."} in place of bytes that are no text; serde-chain produce --records reads it back.
+    is a line: text unchanged, objects as JSON, other bytes by their size. With --json, a record is an object, with
+    {"base64": "..."} for bytes that are not text; serde-chain produce --records reads it back.
 
-    Exit code 1: some records cannot be read; each is told, and the others are printed.
+    Exit code 1: some records are undecodable; each is reported, and the others are printed.
     """
     from serde_chain.cli.decoding import Decoding
     from serde_chain.cli.records import batches, open_reader, places
@@ -81,7 +81,7 @@ def consume(  # noqa: PLR0917, click passes them by name
                 printing.print(message, error)
                 told(printing.count, printing.bytes)
     if printing.failed:
-        complain(f"{printing.failed:,} of {printing.count:,} records cannot be read")
+        complain(f"{printing.failed:,} of {printing.count:,} records are undecodable")
         raise click.exceptions.Exit(FAILED)
 
 
@@ -89,13 +89,13 @@ class _Printing:
     """Prints records.
 
     Args:
-        folder: Where values are saved; None prints them.
-        as_json: One object a record.
+        folder: Folder for the values; None prints them.
+        as_json: One object per record.
 
     Attributes:
-        count: How many were printed.
-        bytes: The bytes of their values, as they were in the records or in files.
-        failed: How many of them cannot be read.
+        count: Number of printed records.
+        bytes: Total size of their values, in the records or in files.
+        failed: Number of undecodable records.
     """
 
     def __init__(self, folder: Path | None, *, as_json: bool) -> None:
@@ -103,7 +103,7 @@ class _Printing:
         self.count = self.bytes = self.failed = 0
 
     def print(self, message: Any, error: Exception | None) -> None:
-        """Print a record, or why it cannot be read."""
+        """Print a record, or its error."""
         self.count += 1
         if error is not None:
             self._tell(message, str(error))
@@ -113,7 +113,7 @@ class _Printing:
                 self._save(message, self._folder)
             else:
                 self._show(message)
-        except ContextualError as failure:  # of a payload that was fetched only now
+        except ContextualError as failure:  # of a payload fetched only now
             if not failure.about_record:
                 raise
             self._tell(message, str(failure))

@@ -1,4 +1,4 @@
-"""Records that were fetched raw, through the chains of a configuration."""
+"""Decodes raw records with a configuration's chains."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _TICK_S: Final = 0.5
 
 
 class Read(NamedTuple):
-    """A record that was read.
+    """A record after decoding.
 
     Attributes:
-        message: In its final form; as it came if it cannot be read.
-        error: Why it cannot be read; None if it can.
+        message: In its final form; unchanged if undecodable.
+        error: The reason; None if it was decoded.
     """
 
     message: Any
@@ -35,14 +35,14 @@ class Read(NamedTuple):
 
 
 class Decoding:
-    """Reads records; what their placeholders stand for is fetched ahead, as by a consumer. To be closed.
+    """Decodes records, and prefetches their payloads, like a consumer. Must be closed.
 
     Args:
         config: Flat configuration.
-        lazy: Let values be handles that are fetched later, piece by piece, where the chain can do that.
+        lazy: Return handles that fetch their payloads later, piece by piece, if the chain supports it.
 
     Raises:
-        ConfigError: It is wrong.
+        ConfigError: The configuration is wrong.
     """
 
     def __init__(self, config: Mapping[str, object], *, lazy: bool = False) -> None:
@@ -51,16 +51,16 @@ class Decoding:
         self._prefetch = prefetch_for(self._setup.key, self._setup.value)
 
     def read(self, messages: list[Any]) -> Iterator[Read]:
-        """Read some records.
+        """Decode some records.
 
         Args:
-            messages: Raw records; they are changed.
+            messages: Raw records; they are modified.
 
         Yields:
             Each of them, in order.
 
         Raises:
-            SerializationError: One cannot be read for a reason that is not its own: a store is down, for instance.
+            SerializationError: A record cannot be decoded through no fault of its own: a store is down, for example.
         """
         steps = [self._begin(message) for message in messages]
         transfers = [step for step in steps if isinstance(step, Transfer)]
@@ -73,7 +73,7 @@ class Decoding:
                 if isinstance(step, Transfer) and self._prefetch is not None:
                     waiting = ahead.popleft()
                     while not self._prefetch.wait(waiting, _TICK_S):
-                        pass  # its stage has a deadline; a wait that is short lets Ctrl-C through
+                        pass  # its stage has a deadline; short waits let Ctrl-C through
                     done = finish(step.resume(waiting.take()))
                     del waiting
                     self._prefetch.go_on()
@@ -108,4 +108,4 @@ def _setup(config: Mapping[str, object], *, lazy: bool) -> ClientChains[Deserial
     except ConfigError:
         if not lazy:
             raise
-        return _setup(config, lazy=False)  # the chain needs its bytes; what else is wrong is told now
+        return _setup(config, lazy=False)  # the chain needs bytes; any other mistake is reported now

@@ -1,4 +1,4 @@
-"""Idempotent producers that give records up soon: an outage that is longer writes others twice."""
+"""Idempotent producers with a short delivery timeout: longer outages write other records twice."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["short_delivery_times"]
 
 _IDEMPOTENCE: Final = Option("enable.idempotence", boolean, False)
 _TRANSACTIONAL_ID: Final = "transactional.id"
-# librdkafka's default of both names.
+# librdkafka's default for both names.
 _LONG_MS: Final = 300_000
 _TIMES: Final = tuple(Option(name, integer(0), _LONG_MS) for name in ("message.timeout.ms", "delivery.timeout.ms"))
 
 
 def short_delivery_times(config: Config) -> Iterator[tuple[str, str]]:
-    """Find a time limit of records that suits no idempotent producer (librdkafka's issue 4953).
+    """Find a delivery timeout that is too short for an idempotent producer (librdkafka's issue 4953).
 
     Args:
         config: A flat configuration without mistakes.
 
     Yields:
-        What is wrong, and what to do.
+        The problem, and the remedy.
 
     Example:
         >>> [(message, _)] = short_delivery_times({"enable.idempotence": "true", "message.timeout.ms": "30000"})
@@ -35,7 +35,7 @@ def short_delivery_times(config: Config) -> Iterator[tuple[str, str]]:
         return
     for option in _TIMES:
         limit_ms = option.read(config)
-        if 0 < limit_ms < _LONG_MS:  # 0 is no limit
+        if 0 < limit_ms < _LONG_MS:  # 0 is unlimited
             longer = f"an outage of more than {option.name} ({limit_ms / 1000:g} s)"
             yield (
                 f"with {_IDEMPOTENCE.name}, {longer} writes acknowledged records twice",

@@ -1,4 +1,4 @@
-"""What ``serde-chain produce`` sends: files, lines, and records as ``consume --json`` prints them."""
+"""The input of ``serde-chain produce``: files, lines, and records as printed by ``consume --json``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from serde_chain.stages.primitives import BytesSerializer, StringSerializer
 __all__ = ["STDIN", "ChainInput", "InputError", "Item", "files", "lines", "records"]
 
 STDIN: Final = Path("-")
-# What a record may have; its place is that of the topic it came from.
+# The allowed fields of a record; its position belongs to the topic that it came from.
 _FIELDS: Final = frozenset({"key", "value", "headers", "partition", "timestamp_ms", "topic", "offset"})
 
 
 class InputError(ContextualError):
-    """What is to be sent is not what it should be."""
+    """The input is malformed."""
 
     context_fields = ("file", "line")
 
@@ -38,7 +38,7 @@ class Item:
     Attributes:
         place: The file, and the line in it.
         value: Object for the value chain.
-        size: Bytes of its content; 0 where that is read later.
+        size: Bytes of its content; 0 if read later.
         key: Object for the key chain.
         headers: Headers.
         timestamp_ms: Timestamp in ms since the epoch; 0 for now.
@@ -53,14 +53,14 @@ class Item:
 
 
 class ChainInput:
-    """What a chain is given for some content: objects of JSON, text, or the bytes themselves, by its first stage.
+    """The chain's input for some content: JSON objects, text, or the bytes themselves, depending on its first stage.
 
     Args:
         config: The configuration.
-        is_key: Whether the chain is that of keys.
+        is_key: Whether it is the key chain.
 
     Attributes:
-        streams: Whether the chain takes files, which are read while they are uploaded.
+        streams: Whether the chain accepts files, which are read during the upload.
     """
 
     def __init__(self, config: Resolved, *, is_key: bool = False) -> None:
@@ -74,10 +74,10 @@ class ChainInput:
         self.streams = isinstance(second, type) and issubclass(second, Serializer) and second.takes_streams
 
     def of_content(self, content: bytes) -> Any:
-        """What the chain is given for the content of a file or a line.
+        """The chain's input for the content of a file or line.
 
         Raises:
-            InputError: It is not what the chain takes.
+            InputError: The chain does not accept the content.
         """
         if self._takes_bytes:
             return content
@@ -87,14 +87,14 @@ class ChainInput:
             return from_json(json.loads(content))
         except ValueError as error:
             raise InputError(
-                f"the content is not JSON, which the chain's first stage takes: {error}",
-                hint="Begin the chain with bytes or string for content of other kinds",
+                f"the content is not JSON, which the chain's first stage requires: {error}",
+                hint="Begin the chain with bytes or string for other content",
             ) from None
         except RecursionError:
             raise InputError("the content is nested too deeply") from None
 
     def of_json(self, value: Any) -> Any:
-        """What the chain is given for a field of a record in JSON."""
+        """The chain's input for a field of a JSON record."""
         try:
             value = from_json(value)
             return value.encode() if self._takes_bytes and isinstance(value, str) else value
@@ -107,8 +107,8 @@ def files(paths: Iterable[Path], chain: ChainInput, *, names: ChainInput | None)
 
     Args:
         paths: Files, folders, and ``-`` for standard input.
-        chain: The chain of the values.
-        names: The chain of the keys, which are the files' names then; None for no keys.
+        chain: The value chain.
+        names: The key chain, whose input is the files' names; None for no keys.
     """
     for path in paths:
         found = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
@@ -125,13 +125,13 @@ def files(paths: Iterable[Path], chain: ChainInput, *, names: ChainInput | None)
 
 
 def lines(paths: Iterable[Path], chain: ChainInput, keys: ChainInput, separator: str | None) -> Iterator[Item]:
-    """Each line as a record; those without content are passed over.
+    """Each line as a record; empty lines are skipped.
 
     Args:
         paths: Files, or ``-`` for standard input.
-        chain: The chain of the values.
-        keys: The chain of the keys.
-        separator: What stands between key and value; None for no keys.
+        chain: The value chain.
+        keys: The key chain.
+        separator: The text between key and value; None for no keys.
     """
     for place, number, line in _lines(paths):
         with _at(place, number):
@@ -147,12 +147,12 @@ def lines(paths: Iterable[Path], chain: ChainInput, keys: ChainInput, separator:
 
 
 def records(paths: Iterable[Path], chain: ChainInput, keys: ChainInput) -> Iterator[Item]:
-    """Each line as a record in JSON: an object with ``value``, and perhaps ``key``, ``headers`` and ``timestamp_ms``.
+    """Each line as a JSON record: an object with ``value``, and optionally ``key``, ``headers`` and ``timestamp_ms``.
 
     Args:
         paths: Files, or ``-`` for standard input.
-        chain: The chain of the values.
-        keys: The chain of the keys.
+        chain: The value chain.
+        keys: The key chain.
     """
     for place, number, line in _lines(paths):
         with _at(place, number):
@@ -164,8 +164,8 @@ def records(paths: Iterable[Path], chain: ChainInput, keys: ChainInput) -> Itera
                 raise InputError("the line is nested too deeply") from None
             if not isinstance(record, dict) or "value" not in record or not record.keys() <= _FIELDS:
                 raise InputError(
-                    "the line is not a record as consume --json prints it: an object with a value",
-                    hint=f"It may have {', '.join(sorted(_FIELDS))}; the place in its old topic is not used",
+                    "the line is not a record as printed by consume --json: an object with a value",
+                    hint=f"It may have {', '.join(sorted(_FIELDS))}; its position in the old topic is ignored",
                 )
             item = Item(
                 f"{place}, line {number}",
@@ -213,18 +213,18 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _at(place: str, line: int | None = None) -> Iterator[None]:
-    """Say of an error where in the input it is."""
+    """Add the position in the input to errors."""
     try:
         yield
     except InputError as error:
         error.add_context(file=place, line=line)
         raise
     except OSError as error:
-        raise InputError(f"it cannot be read: {error.strerror}", file=place) from error
+        raise InputError(f"it is unreadable: {error.strerror}", file=place) from error
 
 
 def _text(content: bytes) -> str:
     text = as_text(content)
     if text is None:
-        raise InputError("the content is not text, which the chain's first stage takes")
+        raise InputError("the content is not text, which the chain's first stage requires")
     return text

@@ -1,4 +1,4 @@
-"""``serde-chain inspect``: records as they are stored in a topic, without a download."""
+"""``serde-chain inspect``: records as stored in a topic, without a download."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ _OF_RECORD: Final = ("decoded", "saved", "saved bytes", "images")
 @click.command(epilog=example("inspect client.toml images --last 1 --payload ."))
 @click.argument("file", type=FILE, metavar="CONFIG", required=False)
 @click.argument("topic", required=False, metavar="TOPIC")
-# Scripts may still say it as the first version had it.
+# The first version's spelling still works in scripts.
 @click.option("--config", "named_file", type=FILE, hidden=True)
 @click.option("--topic", "named_topic", hidden=True)
-@click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first one present]")
+@click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first one]")
 @selecting
 @click.option("--count", type=click.IntRange(1), help="Number of records.  [default: 1; those of --offsets or --last]")
-@click.option("--decode", is_flag=True, help="Show the value as the chain reads it, which downloads its payload.")
+@click.option("--decode", is_flag=True, help="Show the decoded value, which downloads its payload.")
 @click.option(
     "--payload",
     "target",
     type=click.Path(path_type=Path),
-    help="Save the value as the chain reads it: as this file, or in this folder.",
+    help="Save the decoded value: as this file, or in this folder.",
 )
 @arguments.timeout(10.0)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object a record.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object per record.")
 def inspect(  # noqa: PLR0917, click passes them by name
     file: Path | None,
     topic: str | None,
@@ -75,9 +75,9 @@ def inspect(  # noqa: PLR0917, click passes them by name
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Show records as they are stored in TOPIC.
+    """Show records as stored in TOPIC.
 
-    CONFIG is that of a client (.toml or .properties). Nothing is downloaded, unless --decode or --payload asks for it.
+    CONFIG is a client's configuration (.toml or .properties). Nothing is downloaded without --decode or --payload.
     """
     file, topic = file or named_file, topic or named_topic
     if file is None or topic is None:
@@ -89,15 +89,15 @@ def inspect(  # noqa: PLR0917, click passes them by name
         count = 1
     wanted = selection(partition, asked, since, newest, key, count)
     if target is not None and not target.is_dir() and count != 1:
-        raise click.UsageError("--payload needs a folder for several records")
+        raise click.UsageError("--payload requires a folder for several records")
     if target is not None and not target.parent.is_dir():
-        raise click.UsageError(f"--payload: there is no folder {target.parent}")
+        raise click.UsageError(f"--payload: the folder {target.parent} does not exist")
     shown = Shown(decode=decode or target is not None, target=target, as_json=as_json)
     print_records(file, topic, wanted, shown, timeout=timeout)
 
 
 class Shown(NamedTuple):
-    """What is shown of a record beyond its place and its bytes."""
+    """The parts of a record to show in addition to its position and bytes."""
 
     decode: bool = False
     target: Path | None = None
@@ -105,21 +105,21 @@ class Shown(NamedTuple):
 
 
 def print_records(path: Path, topic: str, wanted: Selection, shown: Shown, *, timeout: float) -> None:
-    """Fetch records as raw bytes and print a description.
+    """Fetch raw records and print a description.
 
-    Offsets without a record (transaction markers, compacted records) are passed over.
+    Offsets without a record (transaction markers, compacted records) are skipped.
 
     Args:
         path: Client configuration.
         topic: Topic.
-        wanted: Which records; fewer if the topic ends before.
-        shown: What is shown of them.
-        timeout: Longest wait for the broker and for each record, in seconds.
+        wanted: The selection; fewer records are shown if the topic ends before.
+        shown: The parts to show.
+        timeout: Maximum wait for the broker and for each record, in seconds.
 
     Raises:
         ConfigError: The Kafka client refuses its configuration.
-        RecordUnavailableError: There is no such record, or the broker does not answer.
-        SerializationError: A value is to be decoded, and cannot be read.
+        RecordUnavailableError: The record does not exist, or the broker does not answer.
+        SerializationError: A value to decode is undecodable.
     """
     from serde_chain.cli.decoding import Decoding
     from serde_chain.cli.records import RecordUnavailableError, batches, open_reader, places
@@ -146,14 +146,14 @@ def print_records(path: Path, topic: str, wanted: Selection, shown: Shown, *, ti
 
 
 def _nothing(where: Mapping[int, tuple[int, int]], wanted: Selection) -> str:
-    """Why no record is shown."""
+    """The reason why no record is shown."""
     if wanted.key is not None:
         return "no record there has this key"
     if all(start >= end for start, end in where.values()):
         of = "partition" if len(where) == 1 else "topic"
         return f"the {of} has no records" + (" from this time on" if wanted.since_ms is not None else "")
     return (
-        f"there is no record from this offset on, up to {max(end for _, end in where.values())}: transaction markers "
+        f"no record has this offset or a later one, up to {max(end for _, end in where.values())}: transaction markers "
         "and compaction leave such gaps"
     )
 
@@ -187,7 +187,7 @@ def _print(seen: dict[str, Any], *, as_json: bool) -> None:
 
 
 def formats_of(config: Config) -> Iterable[str]:
-    """The formats of references that :func:`describe` is to recognize: hop's mark is unambiguous, and nothing fetched.
+    """The reference formats for :func:`describe`: includes hop, whose mark is unambiguous, as nothing is fetched.
 
     Args:
         config: Flat configuration.
@@ -201,12 +201,12 @@ def describe(message: Any, formats: Iterable[str] = ("kip1159",)) -> dict[str, A
     """Describe a raw record.
 
     Args:
-        message: The record as it came from the broker.
+        message: The raw record.
         formats: Large-message formats to recognize.
 
     Returns:
-        Its place, headers, and for key and value the size in the record and either the reference with the payload's
-        size and digest, or the likely kind of the bytes.
+        Its position and headers, and for key and value the size in the record and either the reference with the
+        payload's size and digest, or the likely kind of the bytes.
     """
     headers = [(name, _text(value)) for name, value in _pairs(message.headers())]
     return {
@@ -240,7 +240,7 @@ def table(seen: dict[str, Any]) -> Table:
 
 
 def _time(ms: int) -> str:
-    """A time as ``--from`` takes it."""
+    """A time in the format of ``--from``."""
     with contextlib.suppress(OverflowError):
         return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return f"{ms} ms"
@@ -258,7 +258,7 @@ def _field(data: bytes | None, message: Any, field: str, formats: Iterable[str])
         return {"is": f"malformed entry metadata: {error.message}", "bytes": len(data)}
     if metadata is None:
         return {**_payload(data, ctx, field, formats), **stages}
-    # Its size counts with the frame, as the broker's limits do.
+    # Its size includes the frame, as in the broker's limits.
     said = {"time of entry, ms": metadata.broker_timestamp, "index": metadata.index}
     known = {label: value for label, value in said.items() if value is not None}
     return {**_payload(bytes(strip(data)), ctx, field, formats), "bytes": len(data), **known, **stages}
@@ -297,7 +297,7 @@ def _pairs(headers: Any) -> list[tuple[str, Any]]:
 
 
 def _text(value: bytes | str | None) -> str | None:
-    """Text where it is text, hexadecimal digits otherwise."""
+    """Text if it is text, otherwise hexadecimal digits."""
     if not isinstance(value, bytes):
         return value
     try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["audit", "migrate", "sweep"]
 
 _SHOWN: Final = 100
-_ADVICE: Final = "Check --master and --conf, and what Spark has printed before this line"
+_ADVICE: Final = "Check --master and --conf, and Spark's output before this line"
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -39,14 +39,12 @@ def _milliseconds(_ctx: click.Context, _param: click.Parameter, value: str) -> i
 
 
 def _in_spark(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that all jobs have, and their end."""
+    """The options of all jobs, and their exit code."""
     command = terminated_as_interrupted()(command)
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, on the last line."),
-        click.option(
-            "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be given several times."
-        ),
-        click.option("--master", default="local[*]", show_default=True, help="Where Spark runs."),
+        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times."),
+        click.option("--master", default="local[*]", show_default=True, help="Spark's master."),
     ):
         command = option(command)
     return command
@@ -66,13 +64,13 @@ def _on_topics(command: Callable[..., None]) -> Callable[..., None]:
 @_on_topics
 @_in_spark
 @click.option(
-    "--grace", callback=_milliseconds, default="24h", show_default=True, help="Younger payloads stay: 90m, 24h, 7d."
+    "--grace", callback=_milliseconds, default="24h", show_default=True, help="Keep younger payloads: 90m, 24h, 7d."
 )
 @click.option("--delete", is_flag=True, help="Delete the orphans.  [default: only count them]")
 @click.option(
     "--manifest",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File for the list of what is deleted.  [default: a new one in the current folder]",
+    help="File for the list of deleted payloads.  [default: a new one in the current folder]",
 )
 def sweep(  # noqa: PLR0917, click passes them by name
     file: Path,
@@ -87,8 +85,8 @@ def sweep(  # noqa: PLR0917, click passes them by name
     """Delete payloads that no record refers to.
 
     The payloads are those in the stores of CONFIG (.toml or .properties), and the records those of the TOPICs. Name all
-    topics that may refer to them: mirrors and dead-letter topics too. Without --delete, nothing is deleted.
-    Exit code 1: it could not be done, or not to the end; it is safe to run it again.
+    topics that may refer to them, including mirrors and dead-letter topics. Without --delete, nothing is deleted.
+    Exit code 1: the sweep failed or is incomplete; it is safe to run it again.
     """
     with Telling() as told, _session("serde-chain sweep", master, conf) as spark:
         from serde_chain.spark.jobs import sweep as run
@@ -111,7 +109,7 @@ def sweep(  # noqa: PLR0917, click passes them by name
 @_on_topics
 @_in_spark
 @click.option(
-    "--no-payloads", is_flag=True, help="Do not download payloads: only see that they are there, by their last byte."
+    "--no-payloads", is_flag=True, help="Do not download payloads: only read the last byte to see that they exist."
 )
 def audit(
     file: Path, topics: tuple[str, ...], *, master: str, conf: tuple[str, ...], as_json: bool, no_payloads: bool
@@ -119,7 +117,7 @@ def audit(
     """Check that all references lead to their payloads.
 
     The references are those in the TOPICs, and the payloads those in the stores of CONFIG (.toml or .properties).
-    Exit code 1: some references lead to none, or it could not be done. The first problems are listed.
+    Exit code 1: some references lead nowhere, or the audit failed. The first problems are listed.
     """
     with Telling(), _session("serde-chain audit", master, conf) as spark:
         from serde_chain.spark.jobs import audit as run
@@ -146,7 +144,7 @@ def audit(
 @click.option(
     "--checkpoint",
     metavar="FOLDER",
-    help="Folder that records the progress; Spark's driver and executors share it.  "
+    help="Folder for the progress, shared by Spark's driver and executors.  "
     "[default: serde-chain-migrate-TOPIC-TARGET_TOPIC in the current folder]",
 )
 def migrate(
@@ -162,18 +160,18 @@ def migrate(
 ) -> None:
     """Copy a topic, and its payloads to another store.
 
-    SOURCE and TARGET are configurations of clients (.toml or .properties). The records of TOPIC go to TARGET_TOPIC, and
-    their payloads out of the stores of SOURCE into that of TARGET. Run again with the same checkpoint, the command goes
-    on where it stopped, and writes no record twice. Exit code 1: it could not be done, or not to the end; the error
-    says why.
+    SOURCE and TARGET are client configurations (.toml or .properties). The records of TOPIC go to TARGET_TOPIC, and
+    their payloads from the stores of SOURCE to that of TARGET. Run again with the same checkpoint, the command
+    continues where it stopped, and writes no record twice. Exit code 1: the migration failed or is incomplete; the
+    error says why.
     """
     folder = checkpoint or str(Path(f"serde-chain-migrate-{topic}-{target_topic}").absolute())
     with Telling() as told, _session("serde-chain migrate", master, conf) as spark:
         from serde_chain.spark.jobs import migrate as run
 
         report = run(spark, source, target, topic, target_topic, checkpoint=folder, progress=told)
-    lines = [f"{report.records:,} records were copied, and {report.payloads:,} payloads moved"]
-    lines += [f"{report.skipped:,} that cannot be read were left out"] if report.skipped else []
+    lines = [f"{report.records:,} records copied, {report.payloads:,} payloads moved"]
+    lines += [f"{report.skipped:,} undecodable records skipped"] if report.skipped else []
     say({**dataclasses.asdict(report), "checkpoint": folder}, "\n".join(lines), as_json=as_json)
 
 
@@ -183,9 +181,9 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _session(name: str, master: str, conf: tuple[str, ...]) -> Iterator[SparkSession]:
-    """A Spark session with the connector: on this machine with its own log, or on a cluster."""
+    """A Spark session with the connector: on this machine with a separate log, or on a cluster."""
     require("pyspark", "spark")
-    # Of what Ctrl-C cuts off, py4j prints tracebacks, in part by the root logger. What matters is raised as well.
+    # py4j prints tracebacks of calls interrupted by Ctrl-C, partly to the root logger. Relevant errors are raised too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
     settings = _settings(conf)
@@ -201,7 +199,7 @@ def _session(name: str, master: str, conf: tuple[str, ...]) -> Iterator[SparkSes
             with spark_session(name, {"spark.master": master, **settings}, log=path) as spark:
                 yield spark
         except Exception as error:
-            # What Spark has said is gone with the file.
+            # Spark's log is deleted with the file.
             click.echo(printable(path.read_text(errors="replace")), err=True, nl=False)
             if isinstance(error, ServiceError):
                 raise JobError(str(error), hint=_ADVICE if isinstance(error, ServiceStartError) else None) from error
@@ -235,7 +233,7 @@ def _session_on_cluster(name: str, master: str, settings: Mapping[str, str]) -> 
 
 
 def _first_line(error: Exception) -> str:
-    """What went wrong; py4j's text of an error in the JVM goes on with where that was in Java's code."""
+    """The error itself; py4j's text of an error in the JVM continues with Java's stack trace."""
     from py4j.protocol import Py4JJavaError
 
     told = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)

@@ -1,4 +1,4 @@
-"""All mistakes in a configuration, for ``serde-chain check-config``: a client stops at the first one."""
+"""Finds all mistakes in a configuration, for ``serde-chain check-config``: a client stops at the first one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from serde_chain.errors import ConfigError
 
 __all__ = ["Checked", "Mistake", "checked", "mistakes"]
 
-# librdkafka reads a configuration key by key, in order: the keys before this one are checked, and no client is
-# made in any case.
+# librdkafka reads a configuration key by key, in order: it checks the keys before this one, and never creates a
+# client.
 _END: Final = "serde-chain.end"
 
 _Chain = type[SerializerChain] | type[DeserializerChain]
@@ -32,8 +32,8 @@ class Mistake(NamedTuple):
     """A mistake in a configuration.
 
     Attributes:
-        error: What is wrong.
-        line: Where in the file, counted from 1; None where nothing stands, as for a key that is missing.
+        error: The mistake.
+        line: Its line in the file, counted from 1; None if it has none, such as a missing key.
     """
 
     error: ContextualError
@@ -49,11 +49,11 @@ class Mistake(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A configuration that was looked at.
+    """A checked configuration.
 
     Attributes:
-        config: The flat configuration; empty if it has a key that cannot be translated into ours.
-        mistakes: What is wrong in it, each once.
+        config: The flat configuration; empty if a key cannot be translated into ours.
+        mistakes: Its mistakes, without duplicates.
     """
 
     config: Config
@@ -61,13 +61,13 @@ class Checked(NamedTuple):
 
 
 def checked(source: Config | str | Path) -> Checked:
-    """Look for everything that a producer or a consumer would refuse, with the lines in which it stands.
+    """Find everything that a producer or a consumer would refuse, with line numbers.
 
     Args:
         source: A configuration, or the path of its file, which is read once: it may be a pipe.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The file is unreadable.
     """
     lines: dict[str, int] = {}
     if not isinstance(source, Mapping):
@@ -77,7 +77,7 @@ def checked(source: Config | str | Path) -> Checked:
         lines = lines_of(path, text)
     try:
         config = configuration.load(source)
-    except ConfigError as error:  # of a key that cannot be translated
+    except ConfigError as error:  # a key that cannot be translated
         return Checked({}, [_at(error, lines)])
     return Checked(config, [_at(error, lines) for error in mistakes(config)])
 
@@ -87,15 +87,15 @@ def _at(error: ContextualError, lines: Mapping[str, int]) -> Mistake:
 
 
 def mistakes(config: Config) -> list[ContextualError]:
-    """Look for everything that a producer or a consumer would refuse in a configuration.
+    """Find everything that a producer or a consumer would refuse in a configuration.
 
     Args:
         config: Flat configuration.
 
     Returns:
-        An error for each mistake, each once.
+        An error for each mistake, without duplicates.
     """
-    # One mistake may show in several chains.
+    # Several chains may show the same mistake.
     errors = {str(error): error for error in _all(config)}
     return list(errors.values())
 
@@ -133,7 +133,7 @@ def _all(config: Config) -> Iterator[ContextualError]:
 
 
 def _of_stages(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """Lists that are not lists, and stages that do not exist."""
+    """Malformed lists, and unknown stages."""
     try:
         items = configuration.stage_items(config, chain.side, is_key=is_key)
     except ConfigError as error:
@@ -154,7 +154,7 @@ def _options(item: StageItem, chain: _Chain, config: Config) -> tuple[Any, ...]:
 
 
 def _of_order(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """Stages that do not fit each other."""
+    """Invalid stage orders."""
     try:
         chain.check_order(configuration.stage_items(config, chain.side, is_key=is_key))
     except ContextualError as error:
@@ -162,8 +162,8 @@ def _of_order(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Contex
 
 
 def _of_options(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """Values that are wrong, and keys that are missing, of the stages that there are."""
-    with suppress(ContextualError):  # told already, by _of_stages
+    """Invalid values and missing keys of the existing stages."""
+    with suppress(ContextualError):  # already reported by _of_stages
         for item in configuration.stage_items(config, chain.side, is_key=is_key):
             yield from _of_item(item, chain, config, is_key=is_key)
 
@@ -181,7 +181,7 @@ def _of_item(item: StageItem, chain: _Chain, config: Config, *, is_key: bool) ->
 
 
 def _of_making(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """What the stages of a chain that cannot be made refuse by themselves: keys that are no keys, missing packages."""
+    """Errors of individual stages in a chain that cannot be created: invalid keys, missing packages."""
     with suppress(ContextualError):  # likewise
         for item in configuration.stage_items(config, chain.side, is_key=is_key):
             if not any(_of_item(item, chain, config, is_key=is_key)):
@@ -192,7 +192,7 @@ def _of_making(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Conte
 
 
 def _of_chain(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """Settings that contradict each other: makes the chain, which opens what a client would open."""
+    """Contradictory settings: creates the chain, which opens the same resources as a client."""
     try:
         chain.from_config(config, is_key=is_key).close()
     except ContextualError as error:
@@ -243,7 +243,7 @@ def _of_client(client: Config) -> Iterator[ContextualError]:
                     hint = f"Did you mean {key.lower()}? Keys are written in lower case"
                 yield ConfigError(f"{key!r} is not a key of a stage, a store or the Kafka client", hint=hint, key=key)
             else:
-                # A value that librdkafka repeats may be a secret, unless it is a number.
+                # A value repeated by librdkafka may be a secret, unless it is a number.
                 given = str(value)
                 why = f": {text}" if given not in text or given.lstrip("-").isdecimal() else ""
                 yield ConfigError(f"the Kafka client refuses the value of {key!r}{why}", key=key)

@@ -17,7 +17,7 @@ from serde_chain.cli.output import say
 
 __all__ = ["offload_server"]
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object a line.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object per line.")
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 # Characters of a token's digest: enough to tell tokens apart.
 _SHOWN_DIGITS = 16
@@ -55,7 +55,7 @@ def add_user(file: Path, name: str, password_stdin: bool) -> None:
 @click.argument("file", type=_NEW_FILE)
 @click.argument("name")
 def add_token(file: Path, name: str) -> None:
-    """Make a Bearer token for user NAME, and print it.
+    """Create a Bearer token for user NAME, and print it.
 
     Its digest is added to FILE.
     """
@@ -97,7 +97,7 @@ def remove_user(file: Path, name: str) -> None:
 def list_tokens(file: Path, as_json: bool) -> None:
     """Print the users of FILE's tokens.
 
-    Each stands behind the beginning of its token's digest.
+    Each follows the beginning of its token's digest.
     """
     from payload_stores.offload_server.tokens import list_tokens as tokens
 
@@ -112,7 +112,7 @@ def list_tokens(file: Path, as_json: bool) -> None:
 def remove_token(file: Path, which: str) -> None:
     """Remove one token, or all of a user, from FILE.
 
-    WHICH is the user's name, or what the token's digest begins with: sha256:…. This takes effect with the next request.
+    WHICH is the user's name, or the beginning of the token's digest: sha256:…. This takes effect with the next request.
     """
     from payload_stores.offload_server.tokens import remove_token as remove
 
@@ -131,38 +131,36 @@ def remove_token(file: Path, which: str) -> None:
 )
 @click.option("--store", required=True, help="Payload store: local, s3, or a dotted path.")
 @click.option("--config", "file", type=FILE, required=True, help="The store's keys (.toml or .properties).")
-@click.option("--shared-store", is_flag=True, help="Other programs write to the store's folder or prefix as well.")
+@click.option("--shared-store", is_flag=True, help="Other programs also write to the store's folder or prefix.")
 @click.option("--data", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the index.")
-@click.option("--credentials", type=FILE, required=True, help="Users, as add-user writes them.")
-@click.option("--tokens", type=FILE, help="Bearer tokens, as add-token writes them.")
+@click.option("--credentials", type=FILE, required=True, help="Users, as written by add-user.")
+@click.option("--tokens", type=FILE, help="Bearer tokens, as written by add-token.")
 @click.option("--tokens-over-http", is_flag=True, help="Accept tokens without TLS, where any listener can copy them.")
 @click.option("--acl-file", type=FILE, help="Permissions (TOML), instead of the broker's ACLs.")
-@click.option("--broker-config", type=FILE, help="Kafka client of the server, for ACLs and --announce.")
-@click.option(
-    "--super-user", "super_users", multiple=True, help="With the broker's ACLs: a user who may do everything."
-)
+@click.option("--broker-config", type=FILE, help="The server's Kafka client, for ACLs and --announce.")
+@click.option("--super-user", "super_users", multiple=True, help="With the broker's ACLs: a user with all permissions.")
 @click.option("--max-bytes", default=1 << 30, show_default=True, type=click.IntRange(1), help="Largest upload.")
 @click.option(
     "--max-bytes-per-user",
     type=click.IntRange(1),
-    help="Most bytes that a user may upload in 24 hours.  [default: any]",
+    help="Maximum bytes that a user may upload in 24 hours.  [default: unlimited]",
 )
 @click.option(
     "--reserve-bytes",
     default=256 << 20,
     show_default=True,
     type=click.IntRange(0),
-    help="Disk that uploads leave free, of --data and of the store local.",
+    help="Disk space that uploads leave free, for --data and the store local.",
 )
 @click.option(
-    "--proxy", "proxies", multiple=True, help="IP address of a reverse proxy, exempt from the share per address."
+    "--proxy", "proxies", multiple=True, help="IP address of a reverse proxy, exempt from the limit per address."
 )
 @click.option("--tls-cert", type=FILE, help="Certificate with its chain (PEM).")
 @click.option("--tls-key", type=FILE, help="Its private key (PEM).")
-@click.option("--url", help="The server's URL for clients, if it is not its address.")
+@click.option("--url", help="The server's URL for clients, if it differs from its address.")
 @click.option("--announce", is_flag=True, help="Write the URL to the broker's topic sys.metadata.")
 def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: Path | None, **options: Any) -> None:
-    """Run the server until SIGINT or SIGTERM. SIGHUP reads users, tokens, permissions and certificates again."""
+    """Run the server until SIGINT or SIGTERM. SIGHUP reloads users, tokens, permissions and certificates."""
     from payload_stores.offload_server import Tls, serve
     from payload_stores.offload_server.requests import is_loopback
     from serde_chain.config import load
@@ -173,13 +171,13 @@ def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: 
     tls = Tls(tls_cert, tls_key) if tls_cert and tls_key else None
     broker = None if broker_config is None else load(broker_config)
     if options["announce"] and broker is None:
-        raise click.UsageError("--announce needs --broker-config")
+        raise click.UsageError("--announce requires --broker-config")
     if options["tokens"] and tls is None and not options["tokens_over_http"] and not is_loopback(options["host"]):
         raise click.UsageError(
             "tokens are not accepted over plain http: set --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy "
-            "that has TLS, or allow it with --tokens-over-http"
+            "with TLS, or allow it with --tokens-over-http"
         )
-    # Only its owner may read what this process writes, payloads in a local folder included.
+    # Only the owner may read files written by this process, including payloads in a local folder.
     os.umask(0o077)
     app = _app(load(file), broker, options)
     try:

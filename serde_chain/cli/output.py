@@ -1,4 +1,4 @@
-"""What commands print: a running count, and a result as text or JSON."""
+"""The output of commands: a running count, and a result as text or JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.text import Text
 
 __all__ = ["Counting", "Moving", "Screen", "Telling", "complain", "is_terminal", "plain", "printable", "say"]
 
-# Of Unicode's categories Cc and Cs, other line ends, what turns the direction of text (UAX #9, section 2),
-# and what has no width; joiners stay where they join letters or emoji.
+# Unicode's categories Cc and Cs, other line ends, characters that change the text direction (UAX #9, section 2), and
+# characters without width; joiners stay where they join letters or emoji.
 _CONTROLS: Final = re.compile(
     "\\r(?!\\n)|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ufeff"
     "\\ud800-\\udfff]|(?<![^\\x00-\\x7f])[\\u200c\\u200d]|[\\u200c\\u200d](?![^\\x00-\\x7f])"
@@ -23,15 +23,15 @@ _CONTROLS: Final = re.compile(
 
 
 class Screen(Console):
-    """Standard output for tables. A pipe that was closed ends the program as it ends every other."""
+    """Standard output for tables. A closed pipe ends the program like any other output."""
 
     def on_broken_pipe(self) -> None:
-        """Raise what :class:`~serde_chain.cli.program.Program` knows."""
+        """Raise the error that :class:`~serde_chain.cli.program.Program` handles."""
         raise BrokenPipeError
 
 
 class _Plain(ProgressColumn):
-    """What is going on, as :func:`plain` shows it: the name of a topic may be anything until the broker refuses it."""
+    """The activity, as shown by :func:`plain`: a topic's name may be any text until the broker refuses it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -45,8 +45,8 @@ class Counting:
     """Shows a running count on standard error; entering it returns the function that sets the count.
 
     Args:
-        what: What is going on.
-        is_shown: Whether it is shown on a terminal; never elsewhere.
+        what: The activity.
+        is_shown: Whether to show it on a terminal; it is never shown elsewhere.
     """
 
     _text = "{task.description}: {task.completed:,} records"
@@ -54,7 +54,7 @@ class Counting:
     def __init__(self, what: str, *, is_shown: bool = True) -> None:
         columns = (SpinnerColumn(), _Plain(self._text), TimeElapsedColumn())
         console = Console(stderr=True)
-        # In a log it would leave empty lines.
+        # It would leave empty lines in a log.
         self._bar = Progress(*columns, console=console, transient=True, disable=not (is_shown and console.is_terminal))
         self._task = self._bar.add_task(what, total=None, bytes=0)
 
@@ -67,7 +67,7 @@ class Counting:
 
 
 class Moving(Counting):
-    """Shows how many records and bytes went by; entering it returns the function that sets both."""
+    """Shows the number of records and bytes; entering it returns the function that sets both."""
 
     _text = "{task.description}: {task.completed:,} records, {task.fields[bytes]:,} bytes"
 
@@ -78,7 +78,7 @@ class Moving(Counting):
 
 
 class Telling(Counting):
-    """Shows what a job is at; entering it returns the function that sets it: a text and a number."""
+    """Shows a job's activity; entering it returns the function that sets it: a text and a number."""
 
     _text = "{task.description}: {task.completed:,}"
 
@@ -102,9 +102,9 @@ def complain(error: object) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Text that a terminal shows and does not obey: control characters are escaped, as in JSON.
+    r"""Text that a terminal shows and does not interpret: control characters are escaped, as in JSON.
 
-    Line ends and tabs stay; a return to the line's beginning does not, since what follows would hide what it has.
+    Line ends and tabs stay; a carriage return does not, since it would let the following text hide the line.
 
     Example:
         >>> print(printable("M\x1b[31m 51\rM 87\n"), end="")
@@ -114,10 +114,10 @@ def printable(text: str) -> str:
 
 
 def plain(content: object) -> Text:
-    """The same for what rich prints, whose markup the text may look like."""
+    """The same for rich's output, whose markup the text may resemble."""
     return Text(printable(str(content)))
 
 
 def is_terminal() -> bool:
-    """Whether what is printed goes to a terminal, where a running count would stand in its way."""
+    """Whether output goes to a terminal, which a running count would disturb."""
     return sys.stdout.isatty()

@@ -1,4 +1,4 @@
-"""Where the keys of a configuration stand in its file."""
+"""The positions of a configuration's keys in its file."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["lines_of"]
 
 
 def lines_of(path: Path, text: str) -> dict[str, int]:
-    """The line in which each key of a file stands, counted from 1.
+    """The line of each key in a file, counted from 1.
 
     Args:
         path: A ``.toml`` or ``.properties`` file.
-        text: What is in it, without mistakes of that format.
+        text: Its content, in valid syntax.
 
     Returns:
-        By dotted key; keys within lists and inline tables also by their own names, and those of bakdata's library by
-        ours too. Of a key that stands there twice, the one that counts.
+        By dotted key; keys within lists and inline tables also by their own names, and those of bakdata's library
+        also by ours. For a duplicate key, the effective one.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = dict(_of_toml(text) if path.suffix == ".toml" else _of_properties(text))
@@ -40,9 +40,9 @@ def _of_properties(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _of_toml(text: str) -> Iterator[tuple[str, int]]:
-    """A statement ends where what has come since the last one is TOML; its keys are those of the table it is in."""
+    """A statement ends where the lines since the last one are valid TOML; its keys belong to the current table."""
     known: set[str] = set()
-    lines = [f"{line}\n" for line in text.split("\n")]  # others that Python knows are none in TOML
+    lines = [f"{line}\n" for line in text.split("\n")]  # Python's other line ends are none in TOML
     begin, table = 0, ""
     for end in range(1, len(lines) + 1):
         statement = "".join(lines[begin:end])

@@ -26,19 +26,19 @@ _POLL_S: Final = 0.5
 _TOLD_ERRORS: Final = 10
 _NO_TOPIC = "Check the topic's name, or create it"
 _TOO_LARGE = "End the value chain with large-message, or raise message.max.bytes of the client and the topic"
-# What to do about errors of librdkafka.
+# Hints for librdkafka's errors.
 _HINTS: Final = {
     "UNKNOWN_TOPIC_OR_PART": _NO_TOPIC,
     "_UNKNOWN_TOPIC": _NO_TOPIC,
     "_UNKNOWN_PARTITION": "Choose one of the topic's partitions, which are counted from 0",
     "MSG_SIZE_TOO_LARGE": _TOO_LARGE,
 }
-# Of the user's own producer: a transaction would have to be begun, and a journal belongs to one producer at a time.
+# For the user's own producer: a transaction would have to be begun, and a journal belongs to one producer at a time.
 _NOT_OURS: Final = frozenset({"transactional.id", "large.message.journal.path"})
 
 
 def _header(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """Read headers: ``name=value``."""
+    """Parse headers: ``name=value``."""
     headers = []
     for value in values:
         name, equals, content = value.partition("=")
@@ -52,11 +52,11 @@ def _header(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
 @click.argument("file", type=FILE, metavar="CONFIG")
 @click.argument("topic")
 @click.argument("paths", nargs=-1, type=_PATH, metavar="[PATH]...")
-@click.option("--lines", "as_lines", is_flag=True, help="Each line is a record, as it is without a PATH.")
-@click.option("--records", "as_records", is_flag=True, help="Each line is a record as consume --json prints it.")
+@click.option("--lines", "as_lines", is_flag=True, help="Each line is a record; the default without a PATH.")
+@click.option("--records", "as_records", is_flag=True, help="Each line is a record as printed by consume --json.")
 @click.option("--key", help="Key of all records.")
-@click.option("--key-separator", metavar="TEXT", help="What stands between key and value in a line.")
-@click.option("--name-as-key", is_flag=True, help="The key is the file's name; in a folder, its path there.")
+@click.option("--key-separator", metavar="TEXT", help="The text between key and value in a line.")
+@click.option("--name-as-key", is_flag=True, help="The key is the file's name, or its path in a folder.")
 @click.option(
     "--header",
     "headers",
@@ -86,19 +86,19 @@ def produce(  # noqa: PLR0917, click passes them by name
 
     The content of each PATH is a record, encoded by the chains of CONFIG (.toml or .properties). A folder stands for
     all files in it, and - for standard input. Chains that begin with a stage for objects, such as avro and json, get
-    what the content is as JSON; those that begin with string get its text. Where large-message comes first, or after
-    bytes, files are read while they are uploaded, in constant memory.
+    the content parsed as JSON; those that begin with string get its text. If large-message comes first, or after
+    bytes, files are read during the upload, in constant memory.
 
-    Exit code 1: a record was not sent. It ends with the first that cannot be encoded; those before it are sent, as
-    they are after Ctrl-C.
+    Exit code 1: a record was not sent. The command stops at the first record that cannot be encoded; those before it
+    are sent, as they are after Ctrl-C.
     """
     from serde_chain.config import load, resolve
 
     by_line = as_lines or as_records or not paths
     if name_as_key and by_line:
-        raise click.UsageError("--name-as-key is for files of one record each")
+        raise click.UsageError("--name-as-key requires one record per file")
     if key_separator is not None and (as_records or not by_line):
-        raise click.UsageError("--key-separator is for lines")
+        raise click.UsageError("--key-separator requires --lines")
     if sum((key is not None, name_as_key, key_separator is not None)) > 1:
         raise click.UsageError("--key, --key-separator and --name-as-key exclude each other")
     config = resolve({name: setting for name, setting in load(file).items() if name not in _NOT_OURS})
@@ -117,7 +117,7 @@ def produce(  # noqa: PLR0917, click passes them by name
             for item in items:
                 sending.send(item, own_key if key is not None else item.key, [*item.headers, *headers], at)
         finally:
-            # What was read is sent, whatever has ended the reading: Ctrl-C as well.
+            # Records already read are sent, whatever ended the reading, including Ctrl-C.
             producer.flush()
             say(sending.report, sending.text, as_json=as_json)
     if sending.counts["failed"]:
@@ -125,7 +125,7 @@ def produce(  # noqa: PLR0917, click passes them by name
 
 
 def _producer(config: Mapping[str, Any], topic: str, timeout: float) -> Producer:
-    """A producer, once the broker has answered: a record waits for five minutes for one that is not there."""
+    """A producer, once the broker has answered: a record for an absent broker would wait for five minutes."""
     from serde_chain import Producer
     from serde_chain.cli.records import open_reader
     from serde_chain.clients.confluent.partitions import log_error
@@ -141,10 +141,10 @@ class _Sending:
     Args:
         producer: Sends them.
         topic: The topic.
-        told: Called with the number of records that were delivered, and their bytes.
+        told: Called with the number and bytes of delivered records.
 
     Attributes:
-        counts: Records ``sent`` and ``failed``, and the ``bytes`` of the content of those that were sent.
+        counts: Records ``sent`` and ``failed``, and the content ``bytes`` of those sent.
     """
 
     def __init__(self, producer: Producer, topic: str, told: Callable[[int, int], None]) -> None:
@@ -164,10 +164,10 @@ class _Sending:
         return f"{sent:,} record{'' if sent == 1 else 's'}, {size:,} bytes, sent to {self._topic}{failures}"
 
     def send(self, item: Item, key: Any, headers: list[Any], partition: int) -> None:
-        """Hand a record to the producer, once that has room.
+        """Pass a record to the producer, once it has room.
 
         Raises:
-            InputError: It cannot be encoded, or the client does not take it.
+            InputError: The record cannot be encoded, or the client refuses it.
         """
         from confluent_kafka import KafkaException
 
@@ -188,10 +188,10 @@ class _Sending:
             except KafkaException as error:
                 refused = error.args[0]
                 raise InputError(refused.str(), hint=_HINTS.get(refused.name()), file=item.place) from error
-            except (TypeError, ValueError) as error:  # a key, for which there is no chain
+            except (TypeError, ValueError) as error:  # a key without a chain
                 raise InputError(str(error), file=item.place) from error
             except SerializationError as error:
-                # A store or a format that needs the whole payload: what is wrong is not the file.
+                # A store or format that requires the whole payload is not the file's fault.
                 if not isinstance(value, Path) or error.about_record:
                     raise InputError(str(error), file=item.place) from error
                 value = value.read_bytes()

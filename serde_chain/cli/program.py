@@ -1,4 +1,4 @@
-"""How every command ends: its exit code, Ctrl-C, closed pipes, and tracebacks for those who ask."""
+"""The end of every command: exit code, Ctrl-C, closed pipes, and tracebacks on request."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["CLOSED", "FAILED", "INTERRUPTED", "Program", "stopped_by_signals", "
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
-"""As for a program that SIGINT has ended."""
+"""The exit code of a program ended by SIGINT."""
 CLOSED: Final = 141
-"""As for a program that SIGPIPE has ended: what reads its output has gone, as ``head`` does."""
+"""The exit code of a program ended by SIGPIPE: the reader of its output, such as ``head``, is gone."""
 
 _DEBUG: Final = "--debug"
 _STACK: Final = re.compile(r"\s*\n(?:\tat |Traceback \(most recent call last\))")
 
 
 def stopped_by_signals() -> threading.Event:
-    """An event that SIGINT and SIGTERM set, for a command that ends in order; the second one ends it at once."""
+    """An event set by SIGINT and SIGTERM, for a command that shuts down cleanly; a second signal ends it at once."""
     stop = threading.Event()
 
     def end(number: int, _frame: object) -> None:
@@ -44,7 +44,7 @@ def stopped_by_signals() -> threading.Event:
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM, by which systemd and Kubernetes end a process, do what Ctrl-C does."""
+    """Make SIGTERM, sent by systemd and Kubernetes to end a process, behave like Ctrl-C."""
     before = signal.signal(signal.SIGTERM, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
     try:
         yield
@@ -53,10 +53,10 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 
 class Program(click.Group):
-    """The group of all commands. What goes wrong in one of them is a line on standard error and an exit code."""
+    """The group of all commands. An error in a command becomes a line on standard error and an exit code."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take ``--debug`` wherever it stands, up to a bare ``--``."""
+        """Accept ``--debug`` anywhere, up to a bare ``--``."""
         options = args[: args.index("--")] if "--" in args else args
         rest = [*(arg for arg in options if arg != _DEBUG), *args[len(options) :]]
         return super().parse_args(ctx, [_DEBUG, *rest] if len(rest) < len(args) else rest)
@@ -65,7 +65,7 @@ class Program(click.Group):
         """Run the command; see the class."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # a pipe that is closed is told here, instead of by the interpreter as it ends
+            sys.stdout.flush()  # report a closed pipe here, instead of by the interpreter on exit
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(CLOSED) from None
@@ -74,7 +74,7 @@ class Program(click.Group):
             raise click.exceptions.Exit(INTERRUPTED) from None
         except (click.ClickException, click.exceptions.Exit):
             raise
-        except Exception as error:  # noqa: BLE001  whatever it is, a user gets a line
+        except Exception as error:  # noqa: BLE001  a user gets one line for any error
             from serde_chain.cli.output import complain, printable
 
             if ctx.params["debug"]:
@@ -85,8 +85,8 @@ class Program(click.Group):
 
 
 def _told(error: Exception) -> str:
-    """An error in a line; those that are not ours say of which kind they are."""
+    """An error in one line; foreign errors include their type."""
     if isinstance(error, (ContextualError, ServiceError)):
         return str(error)
-    # Those of Spark have the stack of the JVM or of a worker in their text.
-    return f"{type(error).__name__}: {_STACK.split(str(error), maxsplit=1)[0]}. With {_DEBUG}, it says where"
+    # Spark's errors include the stack of the JVM or of a worker.
+    return f"{type(error).__name__}: {_STACK.split(str(error), maxsplit=1)[0]}. Add {_DEBUG} for a traceback"

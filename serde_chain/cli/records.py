@@ -1,4 +1,4 @@
-"""The records that a command is about, read by position: of no consumer group."""
+"""The selected records of a topic, read by position, without a consumer group."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from serde_chain.errors import ContextualError
 __all__ = ["RecordUnavailableError", "batches", "open_reader", "places"]
 
 _BATCH: Final = 100
-# How long a command waits at a time, so that it notices Ctrl-C.
+# Maximum time of one wait, so that Ctrl-C takes effect.
 _TICK_S: Final = 0.5
-# Errors contain what librdkafka would print, and a few records need no large queue.
+# The raised errors contain librdkafka's messages, and a few records need no large queue.
 _QUIET: Final[dict[str, Any]] = {"log_level": 0, "queued.max.messages.kbytes": 16_384}
 
 
 class RecordUnavailableError(ContextualError):
-    """A record cannot be fetched for display."""
+    """A record to show is not available."""
 
     context_fields = ("topic", "partition", "offset")
 
 
 def open_reader(config: Config, timeout_s: float) -> PartitionReader:
-    """A reader that tells errors instead of printing them, and sees what the user's own consumers see.
+    """A reader that raises errors instead of printing them, and sees the same records as the user's consumers.
 
     Args:
         config: Flat configuration.
-        timeout_s: The longest wait for the broker, in seconds.
+        timeout_s: Maximum wait for the broker, in seconds.
 
     Raises:
         ConfigError: The Kafka client refuses its configuration.
     """
     own = {key: config[key] for key in ("isolation.level",) if key in config}
-    # What retention removes before it is read is gone, as what compaction removes.
+    # Records removed by retention before they are read are gone, like compacted ones.
     settings: dict[str, Any] = {**_QUIET, **own, "auto.offset.reset": "earliest"}
     return PartitionReader(config, "serde-chain", failure=RecordUnavailableError, timeout_s=timeout_s, **settings)
 
 
 def places(reader: PartitionReader, topic: str, wanted: Selection) -> dict[int, tuple[int, int]]:
-    """Where the selected records lie: by partition, the first offset and the one behind the last.
+    """The bounds of the selected records: by partition, the first offset and the end.
 
     Raises:
-        RecordUnavailableError: There is no such partition, or it has no such offset.
+        RecordUnavailableError: The partition does not exist, or does not have the offset.
     """
     count = reader.count(topic)
     if wanted.partition is not None and wanted.partition >= count:
@@ -73,7 +73,7 @@ def places(reader: PartitionReader, topic: str, wanted: Selection) -> dict[int, 
 
 
 def _check(first: int, low: int, high: int, topic: str, partition: int) -> None:
-    """Refuse an offset that the only partition in question does not have."""
+    """Refuse an offset outside the only selected partition."""
     where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": first}
     if low == high:
         raise RecordUnavailableError("the partition has no records", **where)
@@ -81,7 +81,7 @@ def _check(first: int, low: int, high: int, topic: str, partition: int) -> None:
         raise RecordUnavailableError(f"the first record still present has the offset {low}", **where)
     if first >= high:
         raise RecordUnavailableError(
-            f"the partition ends before: its last offset is {high - 1}",
+            f"the partition ends before it: its last offset is {high - 1}",
             hint="To see records of open transactions, set isolation.level = read_uncommitted",
             **where,
         )
@@ -90,7 +90,7 @@ def _check(first: int, low: int, high: int, topic: str, partition: int) -> None:
 def _newest(
     reader: PartitionReader, topic: str, bounds: Mapping[int, tuple[int, int]], wanted: Selection, count: int
 ) -> dict[int, int]:
-    """The offsets from which on each partition has as many records as are wanted: some offsets have none."""
+    """The start offsets from which each partition has the wanted number of records: some offsets have none."""
     starts: dict[int, int] = {}
     distance = count
     while len(starts) < len(bounds):
@@ -112,13 +112,13 @@ def _newest(
 
 
 def _see(reader: PartitionReader, topic: str, partition: int, *, follow: bool) -> None:
-    """After a long wait, see whether there is something to wait for: that a topic is gone, the client does not say."""
+    """After a long wait, check that the topic still exists, which the client does not report."""
     if not follow:
         raise RecordUnavailableError(f"no record came within {reader.timeout_s:g} s", topic=topic, partition=partition)
     try:
         reader.count(topic)
     except RecordUnavailableError as error:
-        if not error.transient:  # otherwise the broker may come back
+        if not error.transient:  # otherwise the broker may return
             raise
 
 
@@ -130,20 +130,20 @@ def batches(
     *,
     follow: bool = False,
 ) -> Iterator[list[Any]]:
-    """The selected records as they come, in the order of their offsets within each partition.
+    """The selected records as they arrive, in offset order within each partition.
 
     Args:
         reader: Reads them.
         topic: The topic.
-        where: What :func:`places` returned.
-        wanted: Which records.
-        follow: Wait for further ones behind the present ends.
+        where: The result of :func:`places`.
+        wanted: The selection.
+        follow: Wait for further records after the current ends.
 
     Yields:
-        Raw records, as ``confluent_kafka.Message``; some at a time, so that their payloads can be fetched together.
+        Raw records, as ``confluent_kafka.Message``; several at a time, so that their payloads are fetched together.
 
     Raises:
-        RecordUnavailableError: None came in time, the topic is gone, or a partition cannot be read.
+        RecordUnavailableError: No record arrived in time, the topic is gone, or a partition is unreadable.
     """
     missing = wanted.count
     ends = {partition: end for partition, (start, end) in where.items() if follow or start < end}

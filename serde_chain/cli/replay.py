@@ -1,4 +1,4 @@
-"""``serde-chain replay``: dead letters go back into the topics that they came from."""
+"""``serde-chain replay``: puts dead letters back into their original topics."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["replay"]
 @click.command(epilog=example("replay client.toml tiles-dead --to tiles --dry-run"))
 @click.argument("file", type=FILE, metavar="CONFIG")
 @click.argument("topic", metavar="DEAD_LETTER_TOPIC")
-@click.option("--to", multiple=True, metavar="TOPIC", help="A topic that may be written to; repeat it for several.")
+@click.option("--to", multiple=True, metavar="TOPIC", help="A topic that may be written to; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Only count them.")
-@click.option("--limit", type=click.IntRange(1), help="Most dead letters to look at.  [default: all that are there]")
-@click.option("--now", is_flag=True, help="Give records the present time instead of their original timestamps.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of dead letters to read.  [default: all]")
+@click.option("--now", is_flag=True, help="Give records the current time instead of their original timestamps.")
 @arguments.timeout(60.0, "the broker")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def replay(  # noqa: PLR0917, click passes them by name
@@ -38,11 +38,11 @@ def replay(  # noqa: PLR0917, click passes them by name
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Put dead letters back into the topics they came from.
+    """Put dead letters back into their original topics.
 
-    They are read from DEAD_LETTER_TOPIC, by CONFIG (.toml or .properties), and written without the headers about the
-    error, to the topics named by --to alone. After a stop or a crash, the same command continues where it was. Exit
-    code 1: some cannot go back; they are listed, and stay where they are: the next run begins behind them.
+    They are read from DEAD_LETTER_TOPIC, with CONFIG (.toml or .properties), and written without the headers about
+    the error, only to the topics named by --to. After a stop or a crash, the same command continues where it stopped.
+    Exit code 1: some cannot be put back; they are listed and remain there: the next run starts after them.
     """
     from serde_chain.clients.confluent.replay import replay as put_back
     from serde_chain.config import load
@@ -71,9 +71,9 @@ def replay(  # noqa: PLR0917, click passes them by name
             f"{report.unnamed.total():,} of these name topics without --to: {', '.join(sorted(report.unnamed))}"
         )
     elif report.left and not report.replayed:
-        lines.append(f"none of these is a dead letter that can go back: is {topic} the dead-letter topic?")
+        lines.append(f"none of these is a dead letter that can be put back: is {topic} the dead-letter topic?")
     if report.left and not dry_run:
-        lines.append("the next run begins behind them; to look at them again, set the position of the group back:")
+        lines.append("the next run starts after them; to read them again, reset the position of the group:")
         lines += [_set_back(topic, partition, offset) for partition, offset in _first(report.left).items()]
     say(content, "\n".join(lines), as_json=as_json)
     if report.left:
@@ -81,7 +81,7 @@ def replay(  # noqa: PLR0917, click passes them by name
 
 
 def _first(left: list[Left]) -> dict[int, int]:
-    """The first offset that was left, by partition."""
+    """The first offset left, by partition."""
     return {each.partition: each.offset for each in reversed(left)}
 
 

@@ -1,4 +1,4 @@
-"""What ``large-message`` is configured with, topic by topic."""
+"""The configuration of ``large-message`` for each topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["MESSAGE_MAX", "config_of", "large_message_config", "threshold_of"]
 
 
 def large_message_config(config: Config) -> dict[str, object] | None:
-    """The configuration as ``large-message`` sees it, its own options above the others; None without that stage."""
+    """The configuration that ``large-message`` sees, including its own options; None without that stage."""
     for side in (SERIALIZE, DESERIALIZE):
         for is_key in (False, True):
             for item in configuration.stage_items(config, side, is_key=is_key):
@@ -27,18 +27,18 @@ def large_message_config(config: Config) -> dict[str, object] | None:
 
 
 def config_of(merged: Mapping[str, object], topic: str) -> Mapping[str, object]:
-    """What :func:`large_message_config` returned, as it is for one topic: the first route that names it counts."""
+    """The result of :func:`large_message_config` for one topic: the first matching route counts."""
     return next((route.config for route in routes_of(merged) if route.takes(topic)), merged)
 
 
 def threshold_of(config: Mapping[str, object]) -> int | str:
-    """Up to which size values stay in their records, as ``Producer`` has it.
+    """The maximum size of values that stay in their records, as in ``Producer``.
 
     Args:
-        config: What :func:`config_of` returned.
+        config: The result of :func:`config_of`.
 
     Returns:
-        Size in bytes of a value without key and headers, or ``auto`` where the producer asks the broker.
+        Size in bytes of a value without key and headers, or ``auto`` if the producer asks the broker.
     """
     threshold = THRESHOLD.read(config)
     if threshold == AUTO or find_format(FORMAT.read(config)).whole_record:

@@ -1,4 +1,4 @@
-"""The options by which commands are told which records of a topic they are about."""
+"""The command options that select records of a topic."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _RANGE: Final = re.compile(r"(\d{1,19})?(?:(\.\.|-)(\d{1,19})?)?")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records of a topic.
+    """A selection of a topic's records.
 
     Attributes:
-        partition: Of this partition only.
-        first: From this offset on.
-        last: Up to this offset.
-        since_ms: From this time on, in ms since the epoch.
-        newest: The newest of each partition; how many.
-        key: With this encoded key only.
-        count: At most so many.
+        partition: Only this partition.
+        first: First offset.
+        last: Last offset.
+        since_ms: Earliest time, in ms since the epoch.
+        newest: Number of newest records of each partition.
+        key: Only this encoded key.
+        count: Maximum number.
 
     Example:
         >>> Selection(partition=0, first=10, last=19)
@@ -45,16 +45,16 @@ class Selection:
     count: int | None = None
 
     def takes(self, message: Any) -> bool:
-        """Whether a record is one of them, by its key and its offset; where they begin is known by partition only.
+        """Whether a record is selected by its key and offset; the start is known only per partition.
 
         Args:
-            message: The record, as it came.
+            message: The raw record.
         """
         return (self.key is None or message.key() == self.key) and (self.last is None or message.offset() <= self.last)
 
 
 def _offsets(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
-    """Read ``A..B``, ``A-B``, ``A..``, ``..B`` or ``A``; both ends belong to it."""
+    """Parse ``A..B``, ``A-B``, ``A..``, ``..B`` or ``A``; both ends are included."""
     if value is None:
         return None
     match = _RANGE.fullmatch(value)
@@ -68,7 +68,7 @@ def _offsets(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 
 
 def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """Read a time: ISO 8601, in UTC where it says no zone; or ms since the epoch."""
+    """Parse a time: ISO 8601, by default in UTC; or ms since the epoch."""
     if value is None or re.fullmatch(r"\d{1,15}", value):
         return None if value is None else int(value)
     try:
@@ -78,7 +78,7 @@ def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
             f"{value!r} is neither ISO 8601, such as 2026-11-22T10:00Z, nor a number of ms"
         ) from None
     since = ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
-    return max(since, 0)  # to a broker, negative ones mean something else
+    return max(since, 0)  # negative times have another meaning to a broker
 
 
 _OPTIONS: Final = (
@@ -90,7 +90,7 @@ _OPTIONS: Final = (
         "--from", "since", callback=_time, metavar="TIMESTAMP", help="Records from this time on: ISO 8601 (UTC), or ms."
     ),
     click.option("--last", "newest", type=click.IntRange(1), metavar="N", help="The newest N of each partition."),
-    click.option("--key", help="Records with this key only: its text, as it stands in the record."),
+    click.option("--key", help="Records with this key only: its text, as stored in the record."),
 )
 
 
@@ -109,12 +109,12 @@ def selection(  # noqa: PLR0917, in the order of the options
     key: str | None,
     count: int | None,
 ) -> Selection:
-    """Put the options of :func:`selecting` together.
+    """Combine the options of :func:`selecting`.
 
     Raises:
-        click.UsageError: They say in two ways where to begin.
+        click.UsageError: They set the start twice.
     """
     first, last = offsets or (None, None)
     if sum(begin is not None for begin in (first, since, newest)) > 1:
-        raise click.UsageError("--offsets, --from and --last say in different ways where to begin: choose one")
+        raise click.UsageError("--offsets, --from and --last all set the start: choose one")
     return Selection(partition, first, last, since, newest, None if key is None else key.encode(), count)

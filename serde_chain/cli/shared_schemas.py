@@ -1,4 +1,4 @@
-"""Record schemas that a configuration has for keys and for values alike, which is seldom what was meant."""
+"""Record schemas configured for both keys and values, which is rarely intended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shared_schemas(config: Config | Resolved) -> Iterator[tuple[str, str]]:
         config: A configuration without mistakes.
 
     Yields:
-        For each: what is wrong, and what to do.
+        For each, the problem and the remedy.
 
     Example:
         >>> stages = {"key.serializer": "avro", "value.serializer": "avro"}
@@ -51,7 +51,7 @@ def _is_shared(name: str, config: Resolved, side: Side) -> bool:
 
 
 def _user(name: str, config: Resolved, side: Side, *, is_key: bool) -> StageItem | None:
-    """The stage of a chain that takes the schema from the common key."""
+    """The stage of a chain that uses the schema of the common key."""
     for item in config.of(side, is_key=is_key):
         kind = stage_type(item, side)
         settings = item.settings(config.settings, is_key=is_key)

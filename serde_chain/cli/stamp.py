@@ -18,12 +18,12 @@ __all__ = ["stamp"]
 
 @click.command(epilog=example("stamp client.toml --from events --to events-stamped --until-end"))
 @click.argument("file", type=FILE, metavar="CONFIG", required=False)
-# Scripts may still say it as the first version had it.
+# The first version's spelling still works in scripts.
 @click.option("--config", "named_file", type=FILE, hidden=True)
 @click.option("--from", "source", help="Topic to read.")
 @click.option("--to", "target", help="Topic to write, with at least as many partitions; nothing else may write to it.")
-@click.option("--until-end", is_flag=True, help="Stop once all present records are relayed.")
-@click.option("--check", "checked", metavar="TOPIC", help="Instead: look for gaps, repeats and time going backwards.")
+@click.option("--until-end", is_flag=True, help="Stop once all existing records are relayed.")
+@click.option("--check", "checked", metavar="TOPIC", help="Instead: find gaps, repeats and time going backwards.")
 @arguments.timeout(60.0, "the broker")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def stamp(  # noqa: PLR0917, click passes them by name
@@ -38,10 +38,10 @@ def stamp(  # noqa: PLR0917, click passes them by name
 ) -> None:
     """Relay a topic, with a timestamp and an index (PIP-70).
 
-    They stand in front of each value; the index has no gaps, and each record is written exactly once. CONFIG is that of
-    a client (.toml or .properties).
+    They precede each value; the index has no gaps, and each record is written exactly once. CONFIG is a
+    client's configuration (.toml or .properties).
 
-    After a stop or a crash, the same command continues where it was. Exit code 1: --check reports a fault.
+    After a stop or a crash, the same command continues where it stopped. Exit code 1: --check reports a fault.
     """
     file = file or named_file
     if file is None:

@@ -30,7 +30,7 @@ __all__ = [
     "suffix_of",
 ]
 
-# What files begin with, as regular expressions, by the suffix of their names. Those of images come first.
+# The first bytes of file types, as regular expressions, by file name suffix. Images come first.
 _IMAGES: Final = (
     (rb"\x89PNG\r\n\x1a\n", ".png"),
     (rb"\xff\xd8\xff", ".jpg"),
@@ -51,17 +51,17 @@ _MAGIC: Final = (
 )
 _HEAD: Final = 16
 _COPIED: Final = 1 << 20
-# Of the parts of a file's name: topic, key, and field. Together with the rest, they stay below 255 bytes.
+# Maximum lengths of a file name's parts: topic, key, and field. With the rest, the name stays below 255 bytes.
 _LONGEST_TOPIC: Final = 100
 _LONGEST_NAME: Final = 50
 
 
 def as_json(value: Any, of_bytes: Callable[[bytes], Any] | None = None) -> Any:
-    r"""A value as JSON has it.
+    r"""A value in JSON's types.
 
     Args:
-        value: What a chain returned.
-        of_bytes: What becomes of bytes; by default ``{"base64": "…"}``, which :func:`from_json` reads back.
+        value: A chain's result.
+        of_bytes: Converts bytes; by default to ``{"base64": "…"}``, which :func:`from_json` reads back.
 
     Example:
         >>> as_json({"name": "M 51", "pixels": b"\xff\xd8", "magnitude": float("nan")})
@@ -80,7 +80,7 @@ def as_json(value: Any, of_bytes: Callable[[bytes], Any] | None = None) -> Any:
 
 
 def field_json(value: Any) -> Any:
-    r"""A key, a value or a header as JSON: as :func:`as_json`, save that bytes which are text become it.
+    r"""A key, a value or a header as JSON: like :func:`as_json`, but bytes that are text become text.
 
     Example:
         >>> field_json(b"M 51"), field_json(b"\xff\xd8")
@@ -93,7 +93,7 @@ def field_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    r"""Undo :func:`as_json`, as far as bytes go.
+    r"""Undo :func:`as_json` for bytes.
 
     Example:
         >>> from_json({"name": "M 51", "pixels": {"base64": "/9g="}})
@@ -111,7 +111,7 @@ def _base64(data: bytes) -> dict[str, str]:
 
 
 def as_size(data: bytes) -> str:
-    """What stands for bytes where they are not shown.
+    """The representation of bytes that are not shown.
 
     Example:
         >>> as_size(bytes(2000))
@@ -121,7 +121,7 @@ def as_size(data: bytes) -> str:
 
 
 def _scalar(value: Any) -> Any:
-    """What JSON has; a message of Protobuf as its own JSON; anything else as text, such as a Decimal or a UUID."""
+    """A value of JSON's types; a Protobuf message as its JSON; anything else, such as a Decimal or UUID, as text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (str, bool, int)):
@@ -137,7 +137,7 @@ def _scalar(value: Any) -> Any:
 
 
 def as_text(data: bytes) -> str | None:
-    r"""Bytes as the text that they are; None for those that are none.
+    r"""Bytes as text; None if they are not text.
 
     Example:
         >>> as_text(b"M 51"), as_text(b"\xff\xd8")
@@ -147,12 +147,12 @@ def as_text(data: bytes) -> str | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    # Far quicker than a look at each character.
+    # Far faster than checking each character.
     return text if text.replace("\n", "").replace("\r", "").replace("\t", "").isprintable() else None
 
 
 def as_line(value: Any) -> str:
-    """A value for people: text as it is, save control characters; objects as JSON, other bytes by their size.
+    """A value for people: text unchanged except for control characters; objects as JSON; other bytes by their size.
 
     Example:
         >>> as_line(b"M 51"), as_line(bytes(2000)), as_line({"pixels": bytes(2000)})
@@ -167,7 +167,7 @@ def as_line(value: Any) -> str:
 
 
 def suffix_of(head: bytes) -> str:
-    r"""The suffix of a file's name, by what the file begins with.
+    r"""The suffix of a file name, by the file's first bytes.
 
     Example:
         >>> suffix_of(b"SIMPLE  =                    T"), suffix_of(b"M 51"), suffix_of(b"\x00")
@@ -182,12 +182,12 @@ def _suffix(data: bytes, known: Iterable[tuple[bytes, str]]) -> str | None:
 
 @dataclass(frozen=True)
 class Saved:
-    """A file that was written.
+    """A written file.
 
     Attributes:
         path: The file.
         size: Its size in bytes.
-        images: Images that the value has among its fields, as files beside it.
+        images: Images among the value's fields, as files beside it.
     """
 
     path: Path
@@ -196,14 +196,14 @@ class Saved:
 
 
 def save(message: Any, target: Path) -> Saved:
-    """Write a record's value into a file: bytes and text as they are, objects as JSON.
+    """Write a record's value to a file: bytes and text unchanged, objects as JSON.
 
-    What is in the record never chooses the folder: of its key, only letters, digits and ``._-`` go into the name.
+    The record never chooses the folder: only letters, digits and ``._-`` of its key go into the name.
 
     Args:
         message: The record in its final form, with a value.
-        target: The file; or a folder, where it is named by topic, partition, offset and key, with a suffix by what it
-            begins with. Images among the fields of an object become files beside it.
+        target: The file; or a folder, in which the name consists of topic, partition, offset and key, with a suffix
+            by the first bytes. Images among an object's fields become files beside it.
     """
     value = message.value()
     if isinstance(value, PayloadHandle):
@@ -221,7 +221,7 @@ def save(message: Any, target: Path) -> Saved:
     images: dict[str, Path] = {}
     for name, data, suffix in images_in(value):
         stem = f"{path.stem}{_safe(name)}"
-        if f"{stem}{suffix}".lower() in images:  # of another field: names lose characters, and case on some disks
+        if f"{stem}{suffix}".lower() in images:  # of another field: names lose characters, and on some disks their case
             stem += f"-{len(images)}"
         image = images[f"{stem}{suffix}".lower()] = path.with_name(stem + suffix)
         _write(image, data)
@@ -229,14 +229,14 @@ def save(message: Any, target: Path) -> Saved:
 
 
 def images_in(value: Any, name: str = "") -> Iterator[tuple[str, bytes, str]]:
-    r"""The images in a value, by what they begin with.
+    r"""The images in a value, recognized by their first bytes.
 
     Args:
-        value: What a chain returned.
-        name: What the names of its fields begin with.
+        value: A chain's result.
+        name: Prefix of its fields' names.
 
     Yields:
-        The name of the field, the image, and the suffix of a file's name.
+        The field's name, the image, and the suffix of a file name.
 
     Example:
         >>> [(name, suffix) for name, _, suffix in images_in({"cutout": b"GIF89a", "more": [b"M 51", b"\xff\xd8\xff"]})]
@@ -259,11 +259,11 @@ def _path(target: Path, message: Any, suffix: str) -> Path:
 
 
 def file_name(message: Any, suffix: str) -> str:
-    """A name for what is in a record: topic, partition, offset, and of the key letters, digits and ``._-`` only.
+    """A file name for a record: topic, partition, offset, and the letters, digits and ``._-`` of the key.
 
     Args:
-        message: The record, as it came or in its final form.
-        suffix: What the name ends with.
+        message: The record, raw or in its final form.
+        suffix: The end of the name.
     """
     key = message.key()
     name = key if isinstance(key, str) else as_text(key) if isinstance(key, bytes) else None
@@ -278,7 +278,7 @@ def _safe(name: str) -> str:
 
 
 def _write(path: Path, head: bytes, reader: BinaryIO | None = None) -> int:
-    """Write a file that is there as a whole, or not at all; returns its size."""
+    """Write a file atomically; returns its size."""
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:

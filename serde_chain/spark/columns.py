@@ -1,4 +1,4 @@
-"""Column functions: one Kafka value, by its columns, into a typed column."""
+"""Column functions: convert a Kafka value, with its other columns, into a typed column."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ def deserialize(
 
     Args:
         value: The binary column with the values.
-        headers: The column with the headers, as Spark's Kafka source returns it with ``includeHeaders``; None if no
-            stage needs any.
+        headers: The column with the headers, as returned by Spark's Kafka source with ``includeHeaders``; None if
+            no stage needs any.
         config: The configuration: a mapping, or the path of a TOML or Java ``.properties`` file.
         topic: Column with the topic. This and the next two identify the record in errors.
         partition: Column with the partition.
         offset: Column with the offset.
-        key: Column with the keys as they came, for stages that need them.
-        schema: Spark type, or its DDL string, in place of the one that the chain has. Values are fitted to it by the
-            names of fields. JSON without it stays text.
-        mode: ``FAILFAST`` ends the query with an error; ``PERMISSIVE`` and ``DROPMALFORMED`` return null for a record
-            that cannot be read (:func:`serde_chain.spark.decode` also drops rows, and reports what was wrong).
+        key: Column with the keys as received, for stages that need them.
+        schema: Spark type, or its DDL string, which overrides the chain's. Values are matched to it by field
+            names. JSON without it stays text.
+        mode: ``FAILFAST`` ends the query with an error; ``PERMISSIVE`` and ``DROPMALFORMED`` return null for an
+            undecodable record (:func:`serde_chain.spark.decode` can also drop rows, and reports the error).
         engine: As in :func:`serde_chain.spark.decode`.
         topics: As in :func:`serde_chain.spark.decode`.
 
     Returns:
-        A column of the type that the schema has in ``from_avro``. Where it calls Python it counts as not deterministic,
-        so that Spark evaluates it once.
+        A column of the schema's type in ``from_avro``. If it calls Python, it counts as nondeterministic, so that Spark
+        evaluates it once.
 
     Raises:
         ConfigError: The configuration or an argument is wrong.
@@ -99,8 +99,8 @@ def deserialize_udf(
         mode: As in :func:`deserialize`.
 
     Returns:
-        A user-defined function that takes columns in this order, all but the first optional: value, headers, topic,
-        partition, offset, key. It raises ConfigError where the chain needs the headers and does not get them.
+        A user-defined function of these columns, all but the first optional: value, headers, topic, partition,
+        offset, key. It raises ConfigError if the chain needs the headers and does not get them.
 
     Raises:
         ConfigError: The configuration or an argument is wrong.
@@ -124,17 +124,17 @@ def deserialize_udf(
 
 
 def _check_headers(field: FieldPlan, *, given: bool) -> None:
-    """Refuse to go without the headers: references would be taken for values."""
+    """Refuse missing headers: references would be taken for values."""
     if field.needs_headers and not given:
         raise ConfigError(
-            "the chain needs the record's headers",
+            "the chain requires the record's headers",
             hint="Pass the column headers, read with includeHeaders",
             key="headers",
         )
 
 
 def plan_values(config: dict[str, object], schema: DataType | str | None) -> FieldPlan:
-    """How values are read, by the configuration and the type that the user asks for."""
+    """The plan for values, by the configuration and the user's type."""
     field = plan_field(config, is_key=False, given=None if schema is None else arrow_of(schema))
     if field is None:
         raise ConfigError("the configuration names no value.deserializers", key="value.deserializers")

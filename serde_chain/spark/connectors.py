@@ -10,12 +10,12 @@ from serde_chain.errors import MissingDependencyError
 
 __all__ = ["coordinates", "packages"]
 
-# Spark 4 is built for this version of Scala alone.
+# Spark 4 is built for this version of Scala only.
 _SCALA: Final = "2.13"
 _ARTIFACTS: Final = ("spark-sql-kafka-0-10", "spark-avro")
-# For each line of Spark, the versions of both jars that it was tried with, patch releases included. Not all are
-# published with each release of pyspark; one of an older line works where it is named here, and fails in the middle of
-# a streaming query elsewhere.
+# For each minor release of Spark, the tested versions of both jars, including patch releases. Not every release of
+# pyspark has its own; a jar of an older release works where it is listed here, and otherwise fails in the middle of a
+# streaming query.
 _TRIED: Final = {
     "4.0": ("4.0.1", "4.0.1"),
     "4.1": ("4.1.1", "4.1.1"),
@@ -27,14 +27,14 @@ _TRIED: Final = {
 def packages() -> list[str]:
     """Maven coordinates of Spark's Kafka connector and Avro functions, for the installed pyspark.
 
-    They are those that this version of Spark was tried with. Others may load, and fail in the middle of a streaming
+    They were tested with this version of Spark. Others may load, but fail in the middle of a streaming
     query.
 
     Returns:
         The coordinates, for ``spark.jars.packages``: joined by commas.
 
     Raises:
-        MissingDependencyError: pyspark is not installed, or is newer than those that were tried.
+        MissingDependencyError: pyspark is not installed, or is newer than the tested versions.
 
     Example:
         >>> SparkSession.builder.config("spark.jars.packages", ",".join(packages()))  # doctest: +SKIP
@@ -43,17 +43,17 @@ def packages() -> list[str]:
 
 
 def coordinates(version: str) -> list[str]:
-    """As :func:`packages`, for a version of pyspark.
+    """Like :func:`packages`, for a version of pyspark.
 
     Raises:
-        MissingDependencyError: It is none of those that were tried.
+        MissingDependencyError: The version was not tested.
     """
     line = ".".join(version.split(".")[:2])
     if line not in _TRIED:
         raise MissingDependencyError(
-            f"no Kafka connector has been tried with pyspark {version}, and that of another version may fail in the "
+            f"no Kafka connector was tested with pyspark {version}, and that of another version may fail in the "
             "middle of a streaming query",
-            hint=f"Install one of pyspark {', '.join(_TRIED)}, or a newer serde-chain; or name a connector of your own "
+            hint=f"Install one of pyspark {', '.join(_TRIED)}, or a newer serde-chain; or name your own connector "
             "in spark.jars.packages",
         )
     pairs = zip(_ARTIFACTS, _TRIED[line], strict=True)

@@ -1,4 +1,4 @@
-"""DataFrames of Spark's Kafka source into DataFrames of typed columns."""
+"""Converts DataFrames of Spark's Kafka source into DataFrames of typed columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def decode(
     raw: bool = False,
     retries: bool = False,
 ) -> Callable[[DataFrame], DataFrame]:
-    """Make a transformation for DataFrames of Spark's Kafka source, in batch and in structured streaming.
+    """Make a transformation for DataFrames of Spark's Kafka source, for batch and structured streaming.
 
     Example:
         >>> records = spark.read.format("kafka").option("includeHeaders", "true")...load()  # doctest: +SKIP
@@ -45,38 +45,38 @@ def decode(
 
     Args:
         config: The configuration of a consumer: a mapping, or the path of a TOML or Java ``.properties`` file.
-        mode: For records that cannot be read: ``FAILFAST`` ends the query with an error that names topic, partition and
+        mode: For undecodable records: ``FAILFAST`` ends the query with an error that names topic, partition and
             offset; ``PERMISSIVE`` leaves null, and adds the string column ``serde_error`` (null for good records);
-            ``DROPMALFORMED`` drops the row. What is not the record's own fault (a store, registry or key provider that
-            is down or refuses) ends the query in all modes.
-        engine: What reads the records. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, as
-            ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references, and those with schema ids
-            that were not known when the query was planned, then pass through Python. ``auto``: ``native`` where the
-            chain allows it; :func:`serde_chain.spark.explain` says why.
+            ``DROPMALFORMED`` drops the row. A fault other than the record's own (a store, registry or key provider
+            that is down or refuses) ends the query in all modes.
+        engine: Reads the records. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, such as
+            ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references, and those with schema
+            ids unknown when the query was planned, then pass through Python. ``auto``: ``native`` if the chain
+            allows it; :func:`serde_chain.spark.explain` says why.
         topics: For ``native`` with a schema registry: the topics, whose subjects have the schemas.
-        raw: With ``PERMISSIVE``: add the column ``serde_raw`` as well, a struct of ``value``, ``headers``, ``key`` and
-            ``timestamp`` as they came, null for good records. :func:`serde_chain.spark.dead_letters` takes it.
-        retries: Add the column ``serde_retries``: how many requests the stores have repeated (those with
-            :class:`payload_stores.SupportsRetryCount`), in the first record of a batch that may have caused them, and 0
-            in the others. :func:`serde_chain.spark.observe` adds them up.
+        raw: With ``PERMISSIVE``: also add the column ``serde_raw``, a struct of ``value``, ``headers``, ``key`` and
+            ``timestamp`` as received, null for good records, for :func:`serde_chain.spark.dead_letters`.
+        retries: Add the column ``serde_retries``: the number of requests repeated by stores (those with
+            :class:`payload_stores.SupportsRetryCount`), in the first record of a batch that may have caused them, and
+            0 in the others. :func:`serde_chain.spark.observe` adds them up.
 
     Returns:
         A function from DataFrame to DataFrame. ``value`` becomes the typed column of ``value.deserializers``, and
-        ``key`` that of ``key.deserializers``; without these they stay binary. Headers that stages have used are taken
-        out of ``headers``. All other columns stay.
+        ``key`` that of ``key.deserializers``; without these they stay binary. Headers used by stages are removed
+        from ``headers``. All other columns are unchanged.
 
     Raises:
-        ConfigError: The configuration or an argument is wrong; from the function: a column is missing or of a wrong
+        ConfigError: The configuration or an argument is wrong; from the function: a column is missing or has the wrong
             type.
-        MissingDependencyError: A package is missing, also in the workers' interpreter where that can be seen.
+        MissingDependencyError: A package is missing, also in the workers' interpreter if that can be checked.
     """
     check_packages()
     check_engine(engine)
     mode = check_mode(mode)
     if raw and mode != PERMISSIVE:
         raise ConfigError(
-            f"raw=True keeps what cannot be read, which {mode} does not",
-            hint=f'Set mode="{PERMISSIVE}" beside it',
+            f"raw=True keeps undecodable records, which {mode} does not",
+            hint=f'Set mode="{PERMISSIVE}" too',
             key="raw",
         )
     loaded = load(config)
@@ -85,7 +85,7 @@ def decode(
     if value is None and key is None:
         raise ConfigError(
             "the configuration names neither value.deserializers nor key.deserializers",
-            hint='Set value.deserializers, for instance to "large-message, zstd, avro"',
+            hint='Set value.deserializers, for example to "large-message, zstd, avro"',
             key="value.deserializers",
         )
 
@@ -119,19 +119,19 @@ def _decoded(
     *,
     counted: tuple[str, ...],
 ) -> DataFrame:
-    """Decode columns that were checked, each row by one engine.
+    """Decode checked columns, each row with one engine.
 
     Args:
-        frame: With these columns.
+        frame: The DataFrame with these columns.
         config: Flat configuration.
-        choices: What reads ``key`` and ``value``; those not here stay.
+        choices: The engines of ``key`` and ``value``; fields not here stay unchanged.
         fields: Their plans.
         mode: The mode.
-        counted: The columns of numbers that are wanted besides.
+        counted: Requested columns of numbers.
     """
     columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
     context: dict[str, Column] = {name: columns[name] for name in CONTEXT if name in columns}
-    # A row of which one field passes through Python does so as a whole.
+    # A row with one field that passes through Python does so as a whole.
     native = choices if all(choice.native for choice in choices.values()) else {}
     others = any_of(crossing(choice, columns[name], columns.get("headers")) for name, choice in native.items())
     if not native:
@@ -146,7 +146,7 @@ def _decoded(
         work = work.withColumn(_DECODED, given)
 
     def merged(name: str, own: Column) -> Column:
-        """What Arrow returns for a row that it has read, and otherwise what is Spark's own."""
+        """Arrow's result for the rows that it has read, otherwise Spark's own."""
         if others is None or name not in gives:
             return own
         return functions.when(others, functions.col(_DECODED)[name]).otherwise(own)
@@ -157,7 +157,7 @@ def _decoded(
         field, data, own = fields[name], columns[name], functions.lit(None)
         if name in native and field is not None:
             own = read_natively(native[name], data, field, mode=mode, context=context)
-        # In a step of its own, since it is used several times below.
+        # A separate step, since it is used several times below.
         work = work.withColumn(f"{_DECODED}_{name}", merged(name, own))
         read[name] = functions.col(f"{_DECODED}_{name}")
         if name in native:
@@ -172,13 +172,13 @@ def _decoded(
             work = work.where(error.isNull())
         else:
             made[ERROR] = error
-    # The other columns stay as they are, whatever their names.
+    # The other columns are unchanged, whatever their names.
     steps = (_DECODED, f"{_DECODED}_error", *(f"{_DECODED}_{name}" for name in choices))
     return work.withColumns(made).drop(*steps)
 
 
 def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None, *, adds: tuple[str, ...]) -> None:
-    """Refuse a DataFrame that is not one of Spark's Kafka source, or has columns that are to be added.
+    """Refuse a DataFrame that is not from Spark's Kafka source, or already has columns to be added.
 
     Raises:
         ConfigError: Names the column.
@@ -196,14 +196,14 @@ def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | N
                 f"the DataFrame has no column {name}",
                 hint='Read it with .option("includeHeaders", "true"): the chain needs the headers'
                 if name == "headers"
-                else "decode() takes what Spark's Kafka source returns",
+                else "decode() requires the columns of Spark's Kafka source",
                 key=name,
             )
         if as_nullable(kind) != expected:
             raise ConfigError(
                 f"the column {name} is {kind.simpleString()}, expected {expected.simpleString()}",
-                hint="decode() takes the columns of Spark's Kafka source as they come, once",
+                hint="decode() requires the unchanged columns of Spark's Kafka source, and only once",
                 key=name,
             )
     if there := next((name for name in adds if name in types), None):
-        raise ConfigError(f"the DataFrame has a column {there} already", hint="Was it decoded before?", key=there)
+        raise ConfigError(f"the DataFrame already has a column {there}", hint="Was it decoded before?", key=there)

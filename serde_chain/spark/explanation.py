@@ -1,4 +1,4 @@
-"""Which engine reads or writes by a configuration's chains, in words."""
+"""Explains which engine reads or writes with a configuration's chains."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ def explain(
     topics: str | Sequence[str] = (),
     writes: DataFrame | None = None,
 ) -> str:
-    """Say which engine reads by a configuration's chains, or writes a DataFrame by them, and why.
+    """Say which engine reads with a configuration's chains, or writes a DataFrame with them, and why.
 
     Example:
         >>> print(explain({"value.deserializers": "zstd, json"}))  # doctest: +SKIP
         value: arrow (all records pass through Python for zstd (1 of 2))
         >>> print(explain({"value.serializers": "json"}, writes=alerts))  # doctest: +SKIP
-        value: arrow (Spark has no function of its own for json (1 of 1))
+        value: arrow (Spark has no function for json (1 of 1))
 
     Args:
-        config: As in :func:`serde_chain.spark.decode`, as are the others; with ``writes``, as in
+        config: As in :func:`serde_chain.spark.decode`, like the other arguments; with ``writes``, as in
             :func:`serde_chain.spark.encode`.
         engine: The engine.
         mode: The mode.
-        topics: The topics; with ``writes``, the topic that ``encode`` is given.
-        writes: The DataFrame that ``encode`` is to write.
+        topics: The topics; with ``writes``, the topic passed to ``encode``.
+        writes: The DataFrame for ``encode`` to write.
 
     Returns:
-        A line each for keys and values that have a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``.
+        A line for each field that has a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``.
 
     Raises:
         ConfigError: As in :func:`serde_chain.spark.decode` and :func:`serde_chain.spark.encode`.

@@ -19,12 +19,12 @@ from serde_chain.wire.entry_metadata import MAGIC, peek
 __all__ = ["entry_metadata"]
 
 _HEAD_BYTES: Final = 6
-# Far more than both fields take; what is longer counts as cut off.
+# Far more than both fields take; anything longer counts as truncated.
 _MOST_BYTES: Final = 1 << 16
 
 
 class _Peek(Deserializer[dict[str, Any]]):
-    """Reads what stands in front of a payload."""
+    """Reads the metadata in front of a payload."""
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> dict[str, Any] | None:
         metadata = None if data is None else peek(data)
@@ -35,15 +35,15 @@ def entry_metadata(value: ColumnOrName, *, mode: str = "FAILFAST") -> Column:
     """Read the frame of PIP-70 ("raw message metadata") in front of values.
 
     Args:
-        value: The binary column with the values as they are stored in the topic. Their payloads are not touched.
-        mode: ``FAILFAST`` ends the query where a frame is malformed; ``PERMISSIVE`` and ``DROPMALFORMED`` return null.
+        value: The binary column with the values as stored in the topic. Their payloads are not touched.
+        mode: ``FAILFAST`` ends the query at a malformed frame; ``PERMISSIVE`` and ``DROPMALFORMED`` return null.
 
     Returns:
         A column ``struct<broker_timestamp: bigint (ms since the epoch), index: bigint>``, as
-        :func:`serde_chain.wire.entry_metadata.peek` returns it; null where there is no frame.
+        :func:`serde_chain.wire.entry_metadata.peek` returns it; null without a frame.
 
     Raises:
-        ConfigError: There is no such mode.
+        ConfigError: The mode is unknown.
         MissingDependencyError: A package is missing.
 
     Example:

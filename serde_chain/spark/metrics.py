@@ -1,4 +1,4 @@
-"""Counts of records and payloads, which Spark reports with each batch of a query."""
+"""Counts of records and payloads, reported by Spark with each batch of a query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from serde_chain.wire import hop, kip1159
 
 __all__ = ["observe"]
 
-# The header of a value in a store, and what it says, by format; formats whose mark is in the value show nothing here.
+# By format, the header and content that mark an offloaded value; formats with their mark in the value are not counted.
 _MARKS: Final[Mapping[str, bytes]] = {
     kip1159.MARKER: b"true",
     hop.FORMAT_HEADER: hop.EXTERNAL.encode(),
@@ -30,28 +30,28 @@ _SIZE: Final = f"{kip1159.MARKER}-size"
 
 
 def observe(name: str | Observation) -> Callable[[DataFrame], DataFrame]:
-    """Make a transformation that counts records, for Spark's own listeners: nothing passes through Python.
+    """Make a transformation that counts records for Spark's own listeners; nothing passes through Python.
 
-    It stands before ``decode``, after it, or after ``encode``. Spark reports the counts in the progress of a streaming
+    Use it before or after ``decode``, or after ``encode``. Spark reports the counts in the progress of a streaming
     query (``observedMetrics``), to a ``QueryExecutionListener`` and in a ``pyspark.sql.Observation``.
 
     Args:
-        name: What Spark calls the counts, or an ``Observation``, for a batch.
+        name: Spark's name for the counts, or an ``Observation``, for a batch.
 
     Returns:
-        A function from DataFrame to DataFrame, which changes nothing. It counts what the columns tell:
+        A function from DataFrame to DataFrame that changes nothing. It counts, depending on the columns:
 
-        * ``records``, and of these ``tombstones``, whose value is null; one that could not be read is none;
-        * ``bytes`` of the values as they stand in the topic, where ``value`` is binary;
-        * ``offloaded``, the records whose value is in a store, and ``offloaded_bytes`` there, where the record says so,
-          as those of KIP-1159's format do, where there are ``headers``;
-        * ``retries``, the requests that stores have repeated, where there is ``serde_retries``: after ``decode`` or
+        * ``records``, and among them ``tombstones``, whose value is null; an unreadable record is not a tombstone;
+        * ``bytes`` of the values as stored in the topic, if ``value`` is binary;
+        * ``offloaded``, the records whose value is in a store, and ``offloaded_bytes``, their size there if the record
+          states it, as KIP-1159's format does; both require ``headers``;
+        * ``retries``, the requests repeated by stores, if ``serde_retries`` exists: after ``decode`` or
           ``encode`` with ``retries=True``;
-        * ``errors``, the records that could not be read, where there is ``serde_error``: after ``decode`` in the mode
+        * ``errors``, the unreadable records, if ``serde_error`` exists: after ``decode`` in the mode
           PERMISSIVE.
 
     Raises:
-        ConfigError: From the function: there is no column ``value``.
+        ConfigError: From the function: the column ``value`` is missing.
 
     Example:
         >>> alerts = records.transform(observe("alerts")).transform(decode(config))  # doctest: +SKIP
@@ -64,7 +64,7 @@ def observe(name: str | Observation) -> Callable[[DataFrame], DataFrame]:
         if VALUE not in types:
             raise ConfigError(
                 "the DataFrame has no column value",
-                hint="observe() takes what Spark's Kafka source returns, or what encode() or decode() do",
+                hint="observe() requires the columns of Spark's Kafka source, or of encode() or decode()",
                 key=VALUE,
             )
         return frame.observe(name, *[column.alias(count) for count, column in _counts(types).items()])
@@ -74,7 +74,7 @@ def observe(name: str | Observation) -> Callable[[DataFrame], DataFrame]:
 
 def _counts(types: Mapping[str, DataType]) -> dict[str, Column]:
     value = functions.col(VALUE)
-    # A record that could not be read is null as well, and no tombstone.
+    # An unreadable record is null too, but not a tombstone.
     is_tombstone = value.isNull() & functions.col(ERROR).isNull() if ERROR in types else value.isNull()
     counts = {"records": functions.count(functions.lit(1)), "tombstones": functions.count_if(is_tombstone)}
     if isinstance(types[VALUE], BinaryType):
@@ -101,5 +101,5 @@ def _is_mark(header: Column) -> Column:
 
 
 def _sum(column: Column) -> Column:
-    """A sum; 0 where it has more than 64 bits, as that of sizes may that others have written."""
+    """A sum; 0 beyond 64 bits, which sizes written by others may reach."""
     return functions.coalesce(functions.try_sum(column), functions.lit(0))

@@ -1,4 +1,4 @@
-"""Column functions that put payloads in place of references, and leave all other records to the JVM."""
+"""Column functions that replace references by payloads, and leave all other records to the JVM."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def resolve(
     offset: ColumnOrName | None = None,
     mode: str = "FAILFAST",
 ) -> Column:
-    """Put payloads in place of references to them.
+    """Replace references by their payloads.
 
-    Only records that bear a format's mark cross into Python; the others stay in the JVM, as do the functions that read
-    the column afterwards, such as ``from_avro`` and ``from_protobuf``.
+    Only records with a format's mark cross into Python; the others stay in the JVM, as do the functions that then read
+    the column, such as ``from_avro`` and ``from_protobuf``.
 
     Args:
         value: The binary column with the values.
-        headers: The column with the headers, as Spark's Kafka source returns it with ``includeHeaders``.
+        headers: The column with the headers, as returned by Spark's Kafka source with ``includeHeaders``.
         config: The configuration of a consumer with ``large-message`` in ``value.deserializers``: a mapping, or the
             path of a TOML or Java ``.properties`` file. Stages after ``large-message`` are not run.
         topic: Column with the topic. This and the next two identify the record in errors.
         partition: Column with the partition.
         offset: Column with the offset.
-        mode: ``FAILFAST`` ends the query where a payload cannot be retrieved; ``PERMISSIVE`` and ``DROPMALFORMED``
-            return null.
+        mode: ``FAILFAST`` ends the query at a payload that cannot be retrieved; ``PERMISSIVE`` and
+            ``DROPMALFORMED`` return null.
 
     Returns:
         A binary column.
@@ -81,22 +81,22 @@ def resolve_record(
     timestamp: ColumnOrName | None = None,
     mode: str = "FAILFAST",
 ) -> Column:
-    """Put stored records in place of references: value, headers, key and timestamp as they were before.
+    """Replace references by stored records: with their original value, headers, key and timestamp.
 
     Args:
         value: As in :func:`resolve`.
         headers: As in :func:`resolve`.
-        key: The binary column with the keys; resolved too where ``key.deserializers`` has ``large-message``.
+        key: The binary column with the keys; resolved too if ``key.deserializers`` has ``large-message``.
         config: As in :func:`resolve`, for values, keys or both.
         topic: As in :func:`resolve`.
         partition: As in :func:`resolve`.
         offset: As in :func:`resolve`.
         timestamp: Column with the timestamps, for formats that do not store one.
-        mode: As in :func:`resolve`; the field that cannot be retrieved is then null.
+        mode: As in :func:`resolve`; a field that cannot be retrieved is then null.
 
     Returns:
-        A column of structs with the fields ``value`` (binary), ``headers`` (an array, as Spark's Kafka source has it),
-        ``key`` (binary) and ``timestamp``. Transport headers are removed from the headers; null where none are left.
+        A column of structs with the fields ``value`` (binary), ``headers`` (an array, as in Spark's Kafka source),
+        ``key`` (binary) and ``timestamp``. Transport headers are removed; ``headers`` is null if none are left.
 
     Raises:
         ConfigError: The configuration or an argument is wrong.
@@ -129,16 +129,16 @@ def resolve_record(
         where=marked(came["headers"], *[plan.markers for plan in plans]),
         leaves_empty=True,
     )
-    # The column is used once: used twice, Spark would call the function twice.
+    # The column is used once: Spark would call the function once per use.
     own = functions.struct(*(column.alias(name) for name, column in came.items()))
     return called("resolve_record", value, functions.coalesce(result, own))
 
 
 def marked(headers: Column, *markers: frozenset[str] | None) -> Column:
-    """Whether a record bears the mark of a reference.
+    """Whether a record has the mark of a reference.
 
     Args:
-        headers: The record's headers; not used where any record may be a reference.
+        headers: The record's headers; unused if any record may be a reference.
         *markers: Headers of which every reference has at least one, as in
             :class:`~serde_chain.spark.plan.reading.FieldPlan`; None if any record may be one.
     """

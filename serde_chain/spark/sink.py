@@ -1,4 +1,4 @@
-"""DataFrames and columns into what Spark's Kafka sink takes."""
+"""Converts DataFrames and columns into the input of Spark's Kafka sink."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger("serde_chain")
 
 _ENCODE: Final = "serde_chain.spark.worker.encode:encode_batches"
 _ENCODED: Final = "__serde_chain"
-# The columns of Spark's Kafka sink, with their types; key and value may have any that their chains take.
+# The columns of Spark's Kafka sink, with their types; key and value may have any type that their chains accept.
 _SINK: Final[Mapping[str, DataType | None]] = {
     "topic": StringType(),
     "partition": None,
@@ -48,30 +48,30 @@ _RECORD: Final = StructType([StructField("value", BinaryType()), StructField("he
 def encode(
     config: Config | str | Path, *, topic: str | None = None, engine: str = "auto", retries: bool = False
 ) -> Callable[[DataFrame], DataFrame]:
-    """Make a transformation into the columns of Spark's Kafka sink, in batch and in structured streaming.
+    """Make a transformation into the columns of Spark's Kafka sink, for batch and structured streaming.
 
     Example:
         >>> records = alerts.select(struct("*").alias("value"), col("id").alias("key"))  # doctest: +SKIP
         >>> sink = records.transform(encode(config, topic="alerts")).write.format("kafka")  # doctest: +SKIP
 
     Args:
-        config: The configuration of a producer: a mapping, or the path of a TOML or Java ``.properties`` file. Ids of
-            payloads are of the content unless it says otherwise, so that tasks that are tried again, or run twice,
-            write the same objects.
-        topic: The topic of all records; otherwise the column ``topic`` names it, or the sink's own option, which chains
-            that need the topic do not see.
-        engine: What runs the first stage. ``native``: Spark's own functions, as ``to_avro`` (the jar ``spark-avro``),
-            in the JVM; only values that may have to be offloaded then pass through Python. ``arrow``: Python, for all
-            rows. ``auto``: ``native`` where that writes what the chain writes.
-        retries: Add the column ``serde_retries``, as :func:`serde_chain.spark.decode` does; the sink ignores it.
+        config: The configuration of a producer: a mapping, or the path of a TOML or Java ``.properties`` file. The
+            default of payload ids is ``content``, so that retried and speculative tasks write the same
+            objects.
+        topic: The topic of all records; otherwise the column ``topic`` names it, or the sink's own option, which
+            chains that need the topic do not see.
+        engine: Runs the first stage. ``native``: Spark's own functions, such as ``to_avro`` (the jar ``spark-avro``),
+            in the JVM; only values that may be offloaded then pass through Python. ``arrow``: Python, for all
+            rows. ``auto``: ``native`` if it writes the same bytes as the chain.
+        retries: Add the column ``serde_retries``, like :func:`serde_chain.spark.decode`; the sink ignores it.
 
     Returns:
-        A function from DataFrame to DataFrame. Of its columns ``value``, ``key``, ``headers``, ``topic`` and
-        ``partition``, those that there are become those of the sink; others are dropped. ``value`` is what
-        ``value.serializers`` takes, such as a struct for ``avro``; null stays null, a tombstone.
+        A function from DataFrame to DataFrame. Existing columns ``value``, ``key``, ``headers``, ``topic`` and
+        ``partition`` become the sink's; others are dropped. ``value`` is the input of
+        ``value.serializers``, such as a struct for ``avro``; null stays null, a tombstone.
 
     Raises:
-        ConfigError: The configuration or an argument is wrong; from the function: a column is missing or of a wrong
+        ConfigError: The configuration or an argument is wrong; from the function: a column is missing or has the wrong
             type.
         MissingDependencyError: A package is missing.
     """
@@ -82,7 +82,7 @@ def encode(
         if setup.value is None and setup.key is None:
             raise ConfigError(
                 "the configuration names neither value.serializers nor key.serializers",
-                hint='Set value.serializers, for instance to "avro, zstd, large-message"',
+                hint='Set value.serializers, for example to "avro, zstd, large-message"',
                 key="value.serializers",
             )
 
@@ -95,7 +95,7 @@ def encode(
         with closing(open_setup(loaded)) as setup:
             choice = choose_writing(setup, types, topic=topic, engine=engine, session=frame.sparkSession)
         for name in choice.avoidable:
-            _log.warning("to_avro cannot write the column %s, Python does: %s", name, choice.reasons[name])
+            _log.warning("to_avro cannot write the column %s, so Python does: %s", name, choice.reasons[name])
         if choice.engine == NATIVE:
             return _natively(frame, loaded, columns, choice, counted)
         check_worker_python(frame.sparkSession)
@@ -120,15 +120,15 @@ def serialize(
     """Serialize values of Kafka records with ``value.serializers``, in Python.
 
     Args:
-        column: The column with the values, as the chain takes them: a struct for ``avro``, binary, text.
+        column: The column with the values in the chain's input type: a struct for ``avro``, binary, text.
         config: As in :func:`encode`.
         topic: Column with the topic; ``functions.lit("alerts")`` for one.
         key: Column with the encoded keys, for stages that need them.
-        headers: Column with the headers that the record has already.
+        headers: Column with the record's existing headers.
 
     Returns:
         A column ``struct<value: binary, headers: array<struct<key: string, value: binary>>>``; ``headers`` is null
-        where there are none. It counts as not deterministic, so that Spark evaluates it once.
+        without headers. It counts as nondeterministic, so that Spark evaluates it once.
 
     Raises:
         ConfigError: The configuration is wrong.
@@ -149,7 +149,7 @@ def serialize_udf(config: Config | str | Path) -> Callable[..., Column]:
         config: As in :func:`encode`.
 
     Returns:
-        A user-defined function that takes columns in this order, all but the first two optional: value, topic, key,
+        A user-defined function of these columns, all but the first two optional: value, topic, key,
         headers.
 
     Raises:
@@ -172,21 +172,21 @@ def offload(
     topic: ColumnOrName,
     key: ColumnOrName | None = None,
 ) -> Column:
-    """Put references in place of what is too large for a record: the mirror of :func:`serde_chain.spark.resolve`.
+    """Replace values that are too large for a record by references: the inverse of :func:`serde_chain.spark.resolve`.
 
-    Only values that may have to be offloaded cross into Python; the others stay in the JVM, as do the functions that
-    made the column, such as ``to_avro`` and ``to_protobuf``.
+    Only values that may be offloaded cross into Python; the others stay in the JVM, as do the functions that made the
+    column, such as ``to_avro`` and ``to_protobuf``.
 
     Args:
-        value: The binary column with the encoded values. It is used several times: make it in a step before, by
+        value: The binary column with the encoded values. It is used several times: make it in a previous step, with
             ``withColumn``.
-        headers: Column with the headers that the record has already; None for none.
+        headers: Column with the record's existing headers; None for none.
         config: As in :func:`encode`, with ``large-message`` in ``value.serializers``. Stages before it are not run.
         topic: As in :func:`serialize`.
         key: As in :func:`serialize`.
 
     Returns:
-        As :func:`serialize`.
+        The same as :func:`serialize`.
 
     Raises:
         ConfigError: The configuration is wrong, or has no ``large-message``.
@@ -219,7 +219,7 @@ def _natively(
 ) -> DataFrame:
     done = frame
     for name, writer in choice.writers.items():
-        # In a step of its own: it is used several times below.
+        # A separate step: it is used several times below.
         done = done.withColumn(f"{_ENCODED}_{name}", write_natively(writer, columns[name]))
         columns[name] = functions.col(f"{_ENCODED}_{name}")
     if choice.offloads is not None:
@@ -245,13 +245,13 @@ def _offloaded(
 ) -> Column:
     columns = {VALUE: value, **beside}
     gives = (VALUE, "headers", *counted)
-    if not most:  # the format marks what stays in its record, too
+    if not most:  # the format also marks values that stay in their records
         return _in_workers("offload", config, columns, gives, first=first)
     headers = beside.get("headers", functions.lit(None).cast(HEADERS))
-    # With a larger key or more headers, less of the record's limit is left to the value.
+    # A larger key or more headers leave less of the record's limit to the value.
     crossing = (functions.length(value) > most) | (size_beside_value(beside.get(KEY), beside.get("headers")) > KEY_ROOM)
     if "headers" in beside:
-        # Left over from the record that the value was made of: on one that stays inline, a mark would be wrong.
+        # Such headers come from the record that the value was read from: on an inline value, a mark would be wrong.
         crossing |= marked(headers, marker_headers(is_key=False))
     result = _in_workers("offload", config, columns, gives, first=first, where=crossing)
     own = {VALUE: value, "headers": headers, RETRIES: _no_retries()}
@@ -280,7 +280,7 @@ def _no_retries() -> Column:
 
 
 def _checked(config: Config | str | Path) -> dict[str, object]:
-    """A configuration whose value chain can be opened."""
+    """A configuration with a valid value chain."""
     check_packages()
     loaded = with_defaults(load(config))
     with closing(open_setup(loaded)) as setup:
@@ -299,10 +299,10 @@ def _beside(topic: ColumnOrName, key: ColumnOrName | None, headers: ColumnOrName
 
 
 def _columns_of(frame: DataFrame, topic: str | None) -> dict[str, Column]:
-    """The columns of a DataFrame that the sink has.
+    """The columns of a DataFrame that the sink uses.
 
     Raises:
-        ConfigError: One is missing, or is of a wrong type.
+        ConfigError: A column is missing, or has the wrong type.
     """
     types = {field.name: field.dataType for field in frame.schema}
     if VALUE not in types:

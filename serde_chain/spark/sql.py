@@ -37,12 +37,12 @@ def register(
     """Make :func:`serde_chain.spark.deserialize` a temporary function of SQL, with its type.
 
     In SQL it takes ``value``, and optionally ``headers``, ``topic``, ``partition``, ``offset`` and ``key``, in this
-    order or by name. Where the chain needs the headers, as with ``large-message``, they have to be given.
+    order or by name. The headers are required if the chain needs them, as with ``large-message``.
 
     Args:
-        session: The session in which it is known.
-        name: Its name; a function of this name is replaced.
-        config: As in :func:`serde_chain.spark.deserialize`, as are the others.
+        session: The session that gets the function.
+        name: Its name; an existing function is replaced.
+        config: As in :func:`serde_chain.spark.deserialize`, like the other arguments.
         schema: The type of the column.
         mode: The mode.
 
@@ -65,10 +65,10 @@ def register(
     function, field = plain_udf(name, DECODE, plan, result_type(plan))
     inner = f"__serde_chain_{name}"
     session.udf.register(inner, function)
-    # A function of SQL around it: Python's own have no optional arguments, and must not get headers that are null.
+    # Wrapped in an SQL function: Python's have no optional arguments, and must not get null headers.
     first, *others = [f"{column} {KAFKA[column].simpleString()}" for column in _COLUMNS]
     # Without them, a chain that needs them would take references for values.
-    missing = f"raise_error('{name}() needs the headers, which mark references: {name}(value, headers)')"
+    missing = f"raise_error('{name}() requires the headers, which mark references: {name}(value, headers)')"
     defaults = {"headers": missing} if values.needs_headers else {}
     takes = ", ".join([first, *(f"{other} DEFAULT {defaults.get(other.split()[0], 'NULL')}" for other in others)])
     given = ["coalesce(headers, array())" if column == "headers" else column for column in _COLUMNS]

@@ -1,6 +1,6 @@
 """Functions for Spark's workers: Arrow UDFs where pyspark has them (4.1), pandas UDFs otherwise.
 
-Both run the same code on Arrow arrays; around the pandas UDF they are converted.
+Both run the same code on Arrow arrays; the pandas UDF converts at its boundary.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ def run_in_workers(
     """Read columns of Spark's Kafka source in the workers.
 
     Args:
-        name: What a query's plan shows.
+        name: The name in a query's plan.
         config: Flat configuration.
-        columns: The columns by what they are in the source.
-        value: As in :class:`~serde_chain.spark.plan.reading.ReadPlan`, as are the others.
-        key: How keys are read.
-        gives: The fields of the struct that the column is of; none for the value alone.
+        columns: The columns by their names in the source.
+        value: As in :class:`~serde_chain.spark.plan.reading.ReadPlan`, like the other arguments.
+        key: The plan for keys.
+        gives: The fields of the column's struct; empty for the value alone.
         mode: The mode.
         where: The rows that cross into Python; None for all.
-        leaves_empty: Return null where neither value nor key is present.
+        leaves_empty: Return null if neither value nor key is present.
 
     Returns:
         The column. Used several times in a query, it is evaluated several times.
 
     Raises:
-        ConfigError: Something in the configuration cannot be pickled.
+        ConfigError: A part of the configuration cannot be pickled.
     """
     plan = ReadPlan(config, tuple(columns), value, key, gives, mode, leaves_empty=leaves_empty)
     arguments = [functions.unix_millis(at) if name == "timestamp" else at for name, at in columns.items()]
@@ -84,14 +84,14 @@ def make_function(name: str, plan: ReadPlan) -> Callable[..., Any]:
     """Make the function that Spark ships to its workers.
 
     Args:
-        name: What a query's plan shows.
-        plan: What the function does.
+        name: The name in a query's plan.
+        plan: The function's instructions.
 
     Returns:
         A function of columns, in the order of the plan's.
 
     Raises:
-        ConfigError: Something in the configuration cannot be pickled.
+        ConfigError: A part of the configuration cannot be pickled.
     """
     return make_udf(name, DECODE, plan, result_type(plan))
 
@@ -102,17 +102,17 @@ def make_udf(
     """Make a function that Spark ships to its workers.
 
     Args:
-        name: What a query's plan shows.
-        work: What does it there, ``module:function``: called with the pickled plan and an iterator of tuples of
+        name: The name in a query's plan.
+        work: The function in the worker, ``module:function``. It gets the pickled plan and an iterator of tuples of
             ``pyarrow.Array``, and returns an iterator of ``pyarrow.Array``.
-        plan: What it is to do.
+        plan: Its instructions.
         returns: The type of the column.
 
     Returns:
         A function of columns, in the order of the plan's.
 
     Raises:
-        ConfigError: Something in the configuration cannot be pickled.
+        ConfigError: A part of the configuration cannot be pickled.
     """
     function, field = plain_udf(name, work, plan, returns)
 
@@ -124,22 +124,22 @@ def make_udf(
 
 
 def map_batches(frame: DataFrame, work: str, plan: ListingPlan, schema: str) -> DataFrame:
-    """Turn a DataFrame into another one in the workers, batch by batch.
+    """Convert a DataFrame into another one in the workers, batch by batch.
 
     Args:
         frame: The DataFrame.
         work: As for :func:`make_udf`; it takes and returns iterators of ``pyarrow.RecordBatch``.
-        plan: What it is to do.
-        schema: The columns of what it returns.
+        plan: Its instructions.
+        schema: The columns of its result.
 
     Raises:
-        ConfigError: Something in the configuration cannot be pickled.
+        ConfigError: A part of the configuration cannot be pickled.
     """
     return frame.mapInArrow(_arrow_function(_InWorkers(work), pickled(plan)), schema)
 
 
 def result_type(plan: ReadPlan) -> DataType:
-    """The type of the column that a plan makes."""
+    """The type of a plan's column."""
     types = {**KAFKA, "error": StringType(), RETRIES: LongType()}
     for name, field in ((KEY, plan.key), (VALUE, plan.value)):
         if field is not None:
@@ -151,8 +151,8 @@ def result_type(plan: ReadPlan) -> DataType:
 def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
     """Make a column one that Spark sends at a bounded cost.
 
-    Spark 4.1 computes the size of a batch for each row that it adds, and for that walks through all lists of the batch
-    back to the last one that is not null: without headers, the usual case, the cost of a batch would be quadratic.
+    Spark 4.1 computes the size of a batch for each row that it adds, and to do so walks back through all lists of the
+    batch to the last one that is not null: without headers, the usual case, the cost of a batch would be quadratic.
     """
     return functions.coalesce(as_column(column), functions.array().cast(HEADERS)) if name == "headers" else column
 
@@ -160,14 +160,14 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
 def plain_udf(
     name: str, work: str, plan: ReadPlan | WritePlan | ReferencePlan | MigratePlan, returns: DataType
 ) -> tuple[Callable[..., Any], str | None]:
-    """As :func:`make_udf`, for those who call it in their own way.
+    """Like :func:`make_udf`, for callers with their own calling convention.
 
     Returns:
-        The user-defined function, whose headers must not be null, and the field of its result that is meant; None for
+        The user-defined function, whose headers must not be null, and the relevant field of its result; None for
         the result itself.
 
     Raises:
-        ConfigError: Something in the configuration cannot be pickled.
+        ConfigError: A part of the configuration cannot be pickled.
     """
     spark: Any = functions  # its attributes depend on the version
     shipped = pickled(plan)
@@ -177,7 +177,7 @@ def plain_udf(
         return _once(spark.arrow_udf, _named(run, name, array, array), returns), None
     pandas: Any = require("pandas", "spark")
     run = _arrow_function(_InWorkers(work), shipped)
-    # In a struct, since a pandas.DataFrame, which stands for a struct, cannot express that a whole row is null.
+    # In a struct, since a pandas.DataFrame, which represents a struct, cannot express that a whole row is null.
     function = _once(
         spark.pandas_udf,
         _named(_pandas_function(run, plan.columns), name, pandas.Series, pandas.DataFrame),
@@ -187,21 +187,21 @@ def plain_udf(
 
 
 def check_takes(types: Mapping[str, DataType]) -> None:
-    """Refuse columns that do not reach a worker as they are.
+    """Refuse columns that would not reach a worker unchanged.
 
     Args:
-        types: The types of keys and values that are to be written.
+        types: The types of the keys and values to write.
 
     Raises:
-        ConfigError: There are only pandas UDFs, and a column is not binary.
+        ConfigError: Only pandas UDFs are available, and a column is not binary.
     """
     if not has_arrow_udfs():
         for name, kind in types.items():
             if not isinstance(kind, BinaryType):
                 raise ConfigError(
-                    f"before pyspark 4.1, Python can take the column for {name} only as binary, and it is "
+                    f"before pyspark 4.1, Python accepts the column for {name} only as binary, but it is "
                     f"{kind.simpleString()}",
-                    hint="Use pyspark 4.1 or newer; to write Avro, engine='native' will do as well",
+                    hint="Use pyspark 4.1 or newer; for writing Avro, engine='native' works too",
                     key=name,
                 )
 
@@ -209,17 +209,17 @@ def check_takes(types: Mapping[str, DataType]) -> None:
 def _named(run: Callable[..., Any], name: str, takes: Any, gives: Any) -> Callable[..., Any]:
     hints: Any = Iterator
     run.__name__ = name
-    # Spark reads from the annotations that the function works on iterators.
+    # The annotations tell Spark that the function works on iterators.
     run.__annotations__ = {"batches": hints[tuple[takes, ...]], "return": hints[gives]}
     return run
 
 
 def _once(udf: Any, run: Callable[..., Any], returns: DataType) -> Callable[..., Any]:
     made = udf(run, returns)
-    # They would be pickled with the function, and a worker without the package could not even unpickle it.
+    # They would be pickled with the function, which a worker without the package could not even unpickle.
     run.__annotations__ = {}
-    # To Spark, this means: evaluate it once per row and nowhere else. Spark copies deterministic functions into
-    # filters that it pushes down, and every copy would fetch all payloads again.
+    # Tells Spark to evaluate it once per row and nowhere else. Spark copies deterministic functions into pushed-down
+    # filters, and every copy would fetch all payloads again.
     function: Callable[..., Any] = made.asNondeterministic()
     return function
 
@@ -242,10 +242,10 @@ def _pandas_function(run: Callable[..., Iterator[Any]], columns: tuple[str, ...]
 
 
 class _InWorkers:
-    """Stands for a function of :mod:`serde_chain.spark.worker`, which a worker has in its place.
+    """Represents a function of :mod:`serde_chain.spark.worker`, which replaces it in a worker.
 
-    A worker unpickles a function before pyspark prepares to call it, which takes pyarrow: where that is missing,
-    pyspark's own error names neither the interpreter nor the remedy. So everything is loaded while this is unpickled.
+    A worker unpickles a function before pyspark prepares the call, which imports pyarrow: if that is missing,
+    pyspark's own error names neither the interpreter nor the remedy. So unpickling this object loads everything.
 
     Args:
         work: ``module:function``.
@@ -266,7 +266,7 @@ def _loader() -> Callable[[str, tuple[str, ...], str], Any]:
         from importlib import import_module
 
         try:
-            # What allocators reserve is decided when the packages are loaded.
+            # Allocators decide on their reservations when the packages are loaded.
             import_module("serde_chain.spark.worker.memory").bound_address_space()
             for package in packages:
                 import_module(package)

@@ -1,4 +1,4 @@
-"""Records that could not be read, as dead letters for Spark's Kafka sink."""
+"""Undecodable records as dead letters for Spark's Kafka sink."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _FIELDS: Final = ("value", "headers", "key", "timestamp")
 
 
 def raw_records(frame: DataFrame) -> DataFrame:
-    """A DataFrame of Spark's Kafka source with each record once more, as it came, in the column ``serde_raw``."""
+    """A DataFrame of Spark's Kafka source with a copy of each received record in the column ``serde_raw``."""
     return frame.withColumn(RAW, functions.struct(*[name for name in _FIELDS if name in frame.columns]))
 
 
 def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
-    """The records that could not be read, for Spark's Kafka sink.
+    """The undecodable records, for Spark's Kafka sink.
 
-    They are as the dead letters of :class:`serde_chain.Consumer`: key, value and headers as they came, and headers that
-    say where the record was and why it could not be read. ``serde-chain replay`` puts them back.
+    They have the form of :class:`serde_chain.Consumer`'s dead letters: key, value and headers as received, and headers
+    with the record's position and error. ``serde-chain replay`` puts them back.
 
     Args:
-        frame: What ``decode(config, mode="PERMISSIVE", raw=True)`` has made of Spark's Kafka source.
+        frame: The result of ``decode(config, mode="PERMISSIVE", raw=True)`` for Spark's Kafka source.
         topic: The dead-letter topic.
 
     Returns:
         A DataFrame of ``topic``, ``key``, ``value`` and ``headers``.
 
     Raises:
-        ConfigError: The DataFrame is another one.
+        ConfigError: The DataFrame has another origin.
 
     Example:
         >>> read = records.transform(decode(config, mode="PERMISSIVE", raw=True))  # doctest: +SKIP
@@ -47,7 +47,7 @@ def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
     if missing is not None:
         raise ConfigError(
             f"the DataFrame has no column {missing}",
-            hint='dead_letters() takes what decode(config, mode="PERMISSIVE", raw=True) returns, with all its columns',
+            hint='dead_letters() requires all columns of decode(config, mode="PERMISSIVE", raw=True)',
             key=missing,
         )
     kind = frame.schema[RAW].dataType

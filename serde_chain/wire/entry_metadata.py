@@ -196,5 +196,5 @@ def _varint(fields: bytes, at: int) -> tuple[int, int]:
 
 def _field(tag: int, value: int) -> bytes:
     if not 0 <= value <= _LARGEST:
-        raise ValueError(f"{value} does not fit into 64 unsigned bits")
+        raise ValueError(f"{value} is not an unsigned number of 64 bits")
     return bytes((tag,)) + varint.encode(value)

@@ -258,7 +258,7 @@ def test_stacks_in_the_text_of_an_error_are_not_shown(stack: str, file: Path, mo
 
     monkeypatch.setattr("serde_chain.cli.check_config.print_config", fail)
     done = CliRunner().invoke(commands, ["check-config", str(file)])
-    assert done.output == "Error: RuntimeError: o42.load\n: SparkException: it failed. With --debug, it says where\n"
+    assert done.output == "Error: RuntimeError: o42.load\n: SparkException: it failed. Add --debug for a traceback\n"
 
 
 def test_wrong_usage_has_exit_code_2(tmp_path: Path) -> None:

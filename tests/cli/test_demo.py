@@ -41,7 +41,7 @@ def test_demo(store: str, tmp_path: Path) -> None:
     assert scheme in said
     # What a killed producer has left, and no more.
     assert re.search(
-        rf"2 payloads are in use, and are still there; 1 was in no record, and is deleted, [\d,]+ bytes: {scheme}", said
+        rf"2 payloads are in use, and are still there; 1 was in no record and was deleted, [\d,]+ bytes: {scheme}", said
     )
     assert "the grace period of" not in said  # told in other words
     assert list(tmp_path.iterdir()) == []
@@ -51,7 +51,7 @@ def test_demo(store: str, tmp_path: Path) -> None:
 def test_what_ends_with_the_servers_is_not_kept(others: list[str]) -> None:
     done = CliRunner().invoke(commands, ["demo", "--keep", *others])
     assert done.exit_code == 2
-    assert "--keep is for the payloads of --store local" in done.output
+    assert "--keep requires --store local" in done.output
 
 
 def test_figures_alone(monkeypatch: pytest.MonkeyPatch) -> None:

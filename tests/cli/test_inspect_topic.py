@@ -61,7 +61,7 @@ def test_inspect_shows_records_without_downloading(filled: tuple[str, Path], tmp
     assert tombstone["value"] == {"is": "a tombstone"}
     assert "[/bold]" in run("inspect", path, topic).stdout
     missing = run("inspect", path, topic, "--payload", path.parent / "missing" / "file", code=2).stderr
-    assert "there is no folder" in missing
+    assert "does not exist" in missing
     when = datetime.fromtimestamp(large["timestamp_ms"] / 1000, UTC).isoformat(timespec="milliseconds")
     assert when.replace("+00:00", "Z") in run("inspect", path, topic, "--offset", 1).stdout
     shown = run("inspect", path, topic, "--offset", 1).stdout
@@ -109,7 +109,7 @@ def test_a_topic_of_transactions(broker: KafkaBroker, topic: str, tmp_path: Path
     assert [record["offset"] for record in inspected(topic, path, "--count", 3)] == [0, 2, 4]
     assert [record["offset"] for record in inspected(topic, path, "--offset", 1, "--count", 9)] == [2, 4]
     done = run("inspect", path, topic, "--offset", 5, code=1)
-    assert "there is no record from this offset on, up to 6" in done.stderr
+    assert "no record has this offset or a later one, up to 6" in done.stderr
 
 
 def test_a_range_is_one_assignment(filled: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_what_is_not_there_is_told_apart(broker: KafkaBroker, filled: tuple[str,
             print_records(path, topic, Selection(partition, first, count=1), Shown(as_json=True), timeout=30)
         return str(caught.value)
 
-    assert "the partition ends before: its last offset is 2" in error(topic, first=7)
+    assert "the partition ends before it: its last offset is 2" in error(topic, first=7)
     assert "the topic has 1 partition, counted from 0" in error(topic, partition=3)
     assert "Unknown topic" in error("no-such-topic")
     assert "the partition has no records" in error(new_topic())

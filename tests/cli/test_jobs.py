@@ -98,7 +98,7 @@ def test_migrate(config: dict[str, Any], file: Path, topic: str, new_topic: "New
     target = tmp_path / "target.toml"
     target.write_text(file.read_text().replace("payloads", "moved"))
     call = ("migrate", file, target, topic, new_topic(1), "--checkpoint", tmp_path / "checkpoint")
-    assert run(*call).stdout == "2 records were copied, and 1 payloads moved\n"
+    assert run(*call).stdout == "2 records copied, 1 payloads moved\n"
     moved = {**config, "local.path": str(tmp_path / "moved")}
     assert count(moved, call[4]) == 1
     said = json.loads(run(*call, "--json").stdout.splitlines()[-1])
@@ -153,7 +153,7 @@ def test_a_spark_that_does_not_start(more: list[str], file: Path, topic: str) ->
     assert done.returncode == 1
     said, last = done.stderr.rstrip().rsplit("\n", 1)
     assert last.startswith("Error: Spark did not start")
-    assert last.endswith("Check --master and --conf, and what Spark has printed before this line")
+    assert last.endswith("Check --master and --conf, and Spark's output before this line")
     assert "Master must either be yarn" in said or "much" in said
 
 

@@ -198,7 +198,7 @@ def test_wrong_options(files: list[object], tmp_path: Path) -> None:
     without_acls = files[:-2]
     cases: list[tuple[list[object], int, str]] = [
         (without_acls, 2, "set --broker-config or --acl-file"),
-        ([*files, "--announce"], 2, "--announce needs --broker-config"),
+        ([*files, "--announce"], 2, "--announce requires --broker-config"),
         ([*files, "--tls-cert", junk], 2, "set --tls-cert and --tls-key together"),
         ([*files, "--tls-cert", junk, "--tls-key", junk], 1, "certificate or key cannot be used"),
         ([*files, "--credentials", junk], 1, "not a file of users"),

@@ -161,7 +161,7 @@ def test_keys_in_lines_and_partitions(configure: Configure, new_topic: NewTopic)
     [
         (["--lines"], "{", "the content is not JSON"),
         (["--lines"], "[" * 100_000, "the content is nested too deeply"),
-        (["--records"], "[]", "the line is not a record as consume --json prints it"),
+        (["--records"], "[]", "the line is not a record as printed by consume --json"),
         (["--records"], '{"value": {}, "headers": [1]}', "its headers are not pairs"),
         ([], '{"name": 1}', "[file=-, line 1]"),
         (["--records"], '{"value": {"base64": "!"}}', "a field cannot be read"),

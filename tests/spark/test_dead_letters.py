@@ -64,7 +64,7 @@ def test_dead_letters(spark: SparkSession, broker: KafkaBroker, new_topic: Calla
 
 
 def test_mistakes(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match="raw=True keeps what cannot be read, which FAILFAST does not"):
+    with pytest.raises(ConfigError, match="raw=True keeps undecodable records, which FAILFAST does not"):
         decode(CONFIG, raw=True)
     with pytest.raises(ConfigError, match="no column serde_error"):
         dead_letters(spark.range(1), "dead")

@@ -258,7 +258,7 @@ def test_columns_are_checked_on_the_driver(
     for name, arguments in added.items():
         with pytest.raises(ConfigError, match=f"{name} already"):
             raw.withColumn(name, functions.lit("")).transform(decode(config, **arguments))
-    with pytest.raises(ConfigError, match="needs the record's headers"):
+    with pytest.raises(ConfigError, match="requires the record's headers"):
         deserialize("value", None, config)
     with pytest.raises(AnalysisException, match="cast"):
         _ = raw.select(deserialize("value", "topic", config)).schema

@@ -74,9 +74,9 @@ def test_without_headers_that_the_chain_needs(spark: SparkSession, tmp_path: Pat
     spark.sql("SELECT binary('file:///t/1') AS value, 't' AS topic").createOrReplaceTempView("references")
     register(spark, "texts", config)
     for call in ("texts(value)", "texts(value, topic => topic)"):
-        with pytest.raises(SparkRuntimeException, match=r"texts\(\) needs the headers, .*: texts\(value, headers\)"):
+        with pytest.raises(SparkRuntimeException, match=r"texts\(\) requires the headers, .*: texts\(value, headers\)"):
             spark.table("references").selectExpr(call).collect()
-    with pytest.raises(ConfigError, match=r"the chain needs the record's headers .*includeHeaders"):
+    with pytest.raises(ConfigError, match=r"the chain requires the record's headers .*includeHeaders"):
         spark.table("references").select(deserialize_udf(config)("value"))
     register(spark, "plain_texts", {"value.deserializer": "string"})
     assert spark.sql("SELECT plain_texts(value, topic => topic) FROM references").collect() == [("file:///t/1",)]

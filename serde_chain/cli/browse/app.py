@@ -1,4 +1,4 @@
-"""The pages: what is asked for, and how it is shown."""
+"""The pages: requests, and their responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _log = logging.getLogger("serde_chain")
 
 T = TypeVar("T")
 
-# Readers of the topic at a time; what is asked for beyond them waits.
+# Concurrent readers of the topic; further requests wait.
 _AT_ONCE: Final = 4
 _HEAD: Final = 1024
 _SUFFIX_HEAD: Final = 16
@@ -53,7 +53,7 @@ class Seen(NamedTuple):
     """Whether a reference leads to its payload.
 
     Attributes:
-        text: What is shown.
+        text: The text to show.
         kind: ``good``, ``bad`` or ``unknown``.
     """
 
@@ -62,13 +62,13 @@ class Seen(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """A record that was fetched and read.
+    """A fetched and decoded record.
 
     Attributes:
-        message: As it came.
-        seen: What :meth:`Topic.describe` says of it.
-        preview: Its value; None if it cannot be read.
-        problem: Why it cannot be read.
+        message: The raw record.
+        seen: The result of :meth:`Topic.describe`.
+        preview: Its value; None if undecodable.
+        problem: The reason if it is undecodable.
     """
 
     message: Any
@@ -78,12 +78,12 @@ class _Record(NamedTuple):
 
 
 class Pages:
-    """The application, without what guards it.
+    """The application, without its guard.
 
     Args:
         config: Flat configuration.
         topic: The topic.
-        timeout_s: The longest wait for the broker, a store, or what a page needs of either, in seconds.
+        timeout_s: Maximum wait for the broker, a store, or a page's data from either, in seconds.
 
     Raises:
         ConfigError: The configuration is wrong.
@@ -135,11 +135,11 @@ class Pages:
         )
 
     def check(self) -> None:
-        """See that the topic is there; errors as in :meth:`Topic.check`."""
+        """Check that the topic exists; errors as in :meth:`Topic.check`."""
         self._topic.check()
 
     def close(self) -> None:
-        """Wait for what is still under way, a few seconds at most, and close the stores."""
+        """Wait a few seconds at most for running work, and close the stores."""
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, _CLOSING_S)
         self._previews.close()
@@ -233,7 +233,7 @@ class Pages:
             file.close()
             raise
         headers = _attached(file_name(message, suffix_of(head)))
-        if request.method == "HEAD":  # the rest would be read for nothing
+        if request.method == "HEAD":  # the body is not needed
             await elsewhere(file.close)
             return Response(media_type="application/octet-stream", headers=headers)
         return StreamingResponse(blocks(head, file), media_type="application/octet-stream", headers=headers)
@@ -242,12 +242,12 @@ class Pages:
         return Response(self._style, media_type="text/css")
 
     async def _do(self, request: Request, work: Callable[[Patience], T]) -> T:
-        """Read the topic in a thread, for as long as someone waits for it."""
+        """Read the topic in a thread, while the client waits for it."""
         patience = Patience(self._timeout_s)
         watching = asyncio.ensure_future(_watch(request, patience))
         try:
             async with self._turns:
-                patience.check()  # it may have waited for its turn until its browser went
+                patience.check()  # the browser may have disconnected while it was queued
                 return await elsewhere(self._counted, work, patience)
         finally:
             patience.is_over = True
@@ -270,7 +270,7 @@ class Pages:
         preview, problem = None, None
         size = max(seen["value"].get("payload bytes", 0), seen["value"].get("bytes", 0))
         if size > MOST_BYTES:
-            problem = f"of its {size:,} bytes nothing is read here: that is done up to {MOST_BYTES:,}"
+            problem = f"the value has {size:,} bytes, but only up to {MOST_BYTES:,} are decoded here"
         else:
             try:
                 preview = self._previews.read(message, patience)
@@ -286,7 +286,7 @@ class Pages:
         try:
             return await elsewhere(self._payloads.head, self._topic.name, reference, _HEAD)
         except ContextualError as error:
-            _log.debug("the beginning of a payload cannot be shown: %s", error)  # what `_see` returns is shown
+            _log.debug("the beginning of a payload cannot be shown: %s", error)  # the result of `_see` is shown
             return None
 
     async def _see_all(self, rows: list[Row]) -> dict[str, Seen]:
@@ -316,21 +316,21 @@ class Pages:
         return self._render("message.html", error.status_code, text=error.detail)
 
     async def _broken(self, request: Request, error: Any) -> Response:
-        # The texts of errors that are not ours may contain anything.
+        # Texts of foreign errors may contain anything.
         _log.error("the page %s failed: %s", request.url.path, type(error).__name__)
         return self._render("message.html", 500, text=f"This page failed: {type(error).__name__}")
 
 
 async def _no_icon(_request: Request) -> Response:
-    return Response(status_code=204)  # browsers ask for one
+    return Response(status_code=204)  # browsers request one
 
 
 async def _abandoned(_request: Request, _error: Exception) -> Response:
-    return Response(status_code=503)  # which no one gets
+    return Response(status_code=503)  # the client is gone
 
 
 async def _watch(request: Request, patience: Patience) -> None:
-    """End work when the browser goes."""
+    """Stop the work when the browser disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     patience.is_over = True
@@ -344,7 +344,7 @@ def _place(request: Request) -> tuple[int, int]:
 
 
 def _as_file(message: Any, value: Any) -> tuple[bytes, str]:
-    """A value as a file: what is in it, and its name."""
+    """A value as a file: its content, and its name."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         return data, file_name(message, suffix_of(data[:_SUFFIX_HEAD]))
@@ -362,7 +362,7 @@ def _download(data: bytes, name: str) -> Response:
 
 
 def _time(timestamp_ms: int) -> str:
-    """A time in UTC; what no calendar has as its number."""
+    """A time in UTC; a time out of the calendar's range as a number."""
     if timestamp_ms < 0:
         return "none"
     try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["browse", "serve"]
 
 _ADDRESS = "127.0.0.1"
-# Connections at a time, of which a browser opens six.
+# Concurrent connections; a browser opens six.
 _CONNECTIONS = 64
 _SHUTDOWN_S = 1
 
@@ -35,9 +35,9 @@ _SHUTDOWN_S = 1
 def browse(file: Path, topic: str, port: int, timeout: float) -> None:
     """Show the records of TOPIC as pages in a browser.
 
-    CONFIG is that of a client (.toml or .properties). The pages are for browsers on this machine, until Ctrl-C. The
-    link that is printed has a token, without which nothing is shown. The pages only read: no consumer group is joined,
-    no offset committed, and a payload is fetched when its record is looked at.
+    CONFIG is a client's configuration (.toml or .properties). The pages are for browsers on this machine, until
+    Ctrl-C. The printed link contains a token, which is required to see them. The pages only read: no consumer group
+    is joined, no offset committed, and a payload is fetched only when its record is shown.
     """
     from payload_stores.plugins import require
 
@@ -46,10 +46,10 @@ def browse(file: Path, topic: str, port: int, timeout: float) -> None:
     from serde_chain.cli.browse.app import Pages
     from serde_chain.config import load
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as by Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same as Ctrl-C
     with closing(Pages(load(file), topic, timeout)) as pages:
         pages.check()
-        with suppress(KeyboardInterrupt):  # which is how it ends
+        with suppress(KeyboardInterrupt):  # the regular end
             serve(pages, port, click.echo)
 
 
@@ -57,13 +57,13 @@ def serve(pages: Pages, port: int, ready: Callable[[str], object]) -> None:
     """Serve pages until SIGINT or SIGTERM.
 
     Args:
-        pages: What is served.
-        port: Port on 127.0.0.1; 0 takes a free one.
+        pages: The pages.
+        port: Port on 127.0.0.1; 0 for a free one.
         ready: Called with the link.
 
     Raises:
         ConfigError: The port is taken.
-        KeyboardInterrupt: SIGINT came; the server has ended in order. After SIGTERM, what its handler raises is.
+        KeyboardInterrupt: After SIGINT, once the server has shut down. After SIGTERM, its handler's exception.
     """
     import uvicorn
 
@@ -78,10 +78,10 @@ def serve(pages: Pages, port: int, ready: Callable[[str], object]) -> None:
         token, port = secrets.token_urlsafe(32), listener.getsockname()[1]
         config = uvicorn.Config(
             Guard(pages.app, token, port),
-            http=BoundedHttp,  # connections without a request would fill the number that is allowed
+            http=BoundedHttp,  # idle connections would exhaust the allowed number
             ws="none",
             lifespan="off",
-            # The first address has the token, and what goes wrong is told by the pages.
+            # The first address contains the token, and the pages report errors.
             access_log=False,
             log_config=None,
             log_level="critical",

@@ -1,4 +1,4 @@
-"""Who may see the pages: a browser on this machine, with the link that was printed."""
+"""Access control of the pages: only a browser on this machine, with the printed link."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 __all__ = ["Guard"]
 
 _HEADERS: Final = {
-    # Nothing in a record is run, loaded from elsewhere, or taken for another type than it was sent as.
+    # Content of records is never run, never loaded from elsewhere, and never interpreted as another type.
     "content-security-policy": "default-src 'none'; img-src 'self'; style-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -25,10 +25,10 @@ _HEADERS: Final = {
 
 
 class Guard:
-    """Lets requests through that only read, are for this machine by name, and have the token.
+    """Admits requests that only read, address this machine by name, and have the token.
 
-    The token is in the link that is printed. The first request trades it for a cookie, so that it stays in no address
-    of a page; other sites' pages cannot have the browser send the cookie (``SameSite=Strict``).
+    The printed link contains the token. The first request exchanges it for a cookie, so that no page's address contains
+    it; other sites cannot make the browser send the cookie (``SameSite=Strict``).
 
     Args:
         app: The application.
@@ -39,9 +39,9 @@ class Guard:
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self._app = app
         self._token = token.encode()
-        # Cookies are for all ports of a host.
+        # A host's cookies are shared by all its ports.
         self._cookie = f"serde-chain-browse-{port}"
-        # Another name that is resolved to this machine, by the DNS of an attacker, is not one of these.
+        # Excludes other names that an attacker's DNS resolves to this machine.
         self._hosts = frozenset(host if port == 80 else f"{host}:{port}" for host in ("127.0.0.1", "localhost"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,15 +57,15 @@ class Guard:
 
     def _answer(self, request: Request) -> Response | None:
         if request.headers.get("host") not in self._hosts:
-            return PlainTextResponse("These pages are at 127.0.0.1 only.\n", 421)
+            return PlainTextResponse("These pages are available at 127.0.0.1 only.\n", 421)
         if request.method not in {"GET", "HEAD"}:
-            return PlainTextResponse("These pages can only be read.\n", 405, {"allow": "GET, HEAD"})
+            return PlainTextResponse("These pages are read-only.\n", 405, {"allow": "GET, HEAD"})
         if self._is_right(request.query_params.get("token")):
             entry = RedirectResponse("/", 303)
             entry.set_cookie(self._cookie, self._token.decode(), httponly=True, samesite="strict")
             return entry
         if not self._is_right(request.cookies.get(self._cookie)):
-            return PlainTextResponse("Open the link that serde-chain browse has printed.\n", 403)
+            return PlainTextResponse("Open the link printed by serde-chain browse.\n", 403)
         return None
 
     def _is_right(self, token: str | None) -> bool:

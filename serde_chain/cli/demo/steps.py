@@ -26,10 +26,10 @@ class DemoError(ContextualError):
 
 
 def make_console(*, is_quiet: bool = False) -> Console:
-    """Make the console to print to; warnings are logged there too.
+    """Create the console for output; warnings are logged there too.
 
     Args:
-        is_quiet: Print nothing, as what is wanted are the figures alone.
+        is_quiet: Print nothing: only the figures are wanted.
     """
     console = Console(quiet=is_quiet)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=console)])
@@ -59,10 +59,10 @@ def produce(
         config: The configuration.
         topic: The topic.
         records: Arguments of ``Producer.produce`` for each.
-        on_delivered: Called with the number of each record that the broker has accepted, from 0.
+        on_delivered: Called with the number of each accepted record, from 0.
 
     Raises:
-        DemoError: Some were not delivered.
+        DemoError: Some records were not delivered.
     """
     from serde_chain import Producer
 
@@ -87,16 +87,16 @@ def produce(
 
 
 def consume(config: dict[str, Any], topic: str, count: int, *, group: str) -> Iterator[Any]:
-    """The first records of a topic, as a consumer returns them.
+    """The first records of a topic, from a consumer.
 
     Args:
         config: The configuration.
         topic: The topic.
-        count: How many records.
+        count: Number of records.
         group: The consumer group.
 
     Raises:
-        DemoError: They did not come, or not in time.
+        DemoError: Records are missing, or did not arrive in time.
     """
     from serde_chain import Consumer
 
@@ -114,10 +114,10 @@ def consume(config: dict[str, Any], topic: str, count: int, *, group: str) -> It
 
 
 def raw_records(config: dict[str, Any], topic: str, *, group: str) -> Iterator[Any]:
-    """The records of a topic's first partition as they are stored in Kafka.
+    """The records of a topic's first partition as stored in Kafka.
 
     Raises:
-        DemoError: They cannot be read.
+        DemoError: The records are unreadable.
     """
     from serde_chain.clients.confluent.partitions import PartitionReader
 

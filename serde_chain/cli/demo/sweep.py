@@ -1,4 +1,4 @@
-"""The last part of the demo: a producer is killed, and a sweep deletes what it left in the payload store."""
+"""The last part of the demo: a producer is killed, and a sweep deletes the payload that it left in the store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep_after_a_kill"]
 
-_NUMBER: Final = 1_000_000  # none of the alerts that were produced before
+_NUMBER: Final = 1_000_000  # not the number of an earlier alert
 _BYTES: Final = 5_000_000
 
 
@@ -35,15 +35,15 @@ def sweep_after_a_kill(
     Args:
         console: Where to print.
         spark: A session with Spark's Kafka connector.
-        config: The configuration, of a store that can list and delete.
+        config: The configuration; its store supports listing and deletion.
         topic: The topic, with some large messages.
-        manifest: The file for the list of what is deleted.
+        manifest: The file for the list of deleted payloads.
 
     Returns:
-        How many payloads the sweep deleted.
+        Number of payloads deleted by the sweep.
 
     Raises:
-        DemoError: The producer uploaded nothing, or the sweep deleted anything but what it left.
+        DemoError: The producer uploaded nothing, or the sweep deleted other payloads than its own.
     """
     before = _references(config, topic)
     console.print("A producer is killed between the upload of a payload and its record …")
@@ -51,18 +51,18 @@ def sweep_after_a_kill(
     with _quiet(), console.status("Sweeping: comparing the store with the records …"):
         from serde_chain.spark.jobs import sweep
 
-        # No producer is at work, so that no record is on its way.
+        # No producer is running, so no record is in transit.
         report = sweep(spark, config, topic, grace_ms=0, delete=True, manifest=manifest)
     deleted = before.union(left) - _references(config, topic)
     if len(left) != 1 or deleted != left:
         raise DemoError(f"the producer left {len(left)} payloads, and the sweep deleted {len(deleted)}", topic=topic)
     console.print("`serde-chain sweep --delete` has compared the store with the records in the topic:")
     console.print(f"  {report.live} payloads are in use, and are still there;")
-    console.print(f"  {report.deleted} was in no record, and is deleted, {report.bytes:,} bytes:")
+    console.print(f"  {report.deleted} was in no record and was deleted, {report.bytes:,} bytes:")
     console.print(f"  {left.pop()}", soft_wrap=True)
     console.print(
-        "(A sweep spares what is younger than a day, since its record may still come, and warns of less. Here it may "
-        "delete at once: nothing else is being produced.)"
+        "(A sweep keeps payloads younger than a day, whose records may still come, and warns of a shorter period. Here "
+        "it may delete at once: nothing else is being produced.)"
     )
     return report.deleted
 
@@ -75,7 +75,7 @@ def _references(config: dict[str, Any], topic: str) -> set[str]:
 
 
 def _killed_producer(config: dict[str, Any], topic: str, before: set[str]) -> set[str]:
-    """Start a producer, kill it when its payload is in the store, and return the references that came."""
+    """Start a producer, kill it when its payload is in the store, and return the new references."""
     processes = multiprocessing.get_context("spawn")
     ours, its = processes.Pipe()
     producer = processes.Process(target=_produce_and_wait, args=(its, config, topic), daemon=True)
@@ -85,8 +85,8 @@ def _killed_producer(config: dict[str, Any], topic: str, before: set[str]) -> se
     try:
         while not (came := _references(config, topic) - before):
             if not producer.is_alive() or time.monotonic() > until:
-                raise DemoError("the producer that was to be killed has uploaded nothing", topic=topic)
-            time.sleep(0.05)  # a store does not tell what comes
+                raise DemoError("the producer to be killed uploaded nothing", topic=topic)
+            time.sleep(0.05)  # stores have no notifications
     finally:
         producer.kill()
         producer.join()
@@ -95,10 +95,10 @@ def _killed_producer(config: dict[str, Any], topic: str, before: set[str]) -> se
 
 
 def _produce_and_wait(connection: Connection, config: dict[str, Any], topic: str) -> None:
-    """Upload a payload, and keep its record; ends when the process that started this one is gone, too."""
+    """Upload a payload, and hold back its record; also ends when the parent process is gone."""
     from serde_chain import Producer
 
-    # The client holds records back for this long, so as to send several at once.
+    # The client delays records for this long, to send several at once.
     with Producer({**config, "linger.ms": 1000 * DEADLINE_S}) as producer:
         producer.produce(topic, alert(_NUMBER, _BYTES))
         connection.poll(DEADLINE_S)

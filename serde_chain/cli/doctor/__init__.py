@@ -1,4 +1,4 @@
-"""``serde-chain doctor``: what is wrong between a configuration, its topics, its stores and its registry.
+"""``serde-chain doctor``: finds mismatches between a configuration, its topics, its stores and its registry.
 
-``examine.py`` has the function, and the list of the checks.
+``examine.py`` contains the function, and the list of the checks.
 """

@@ -1,4 +1,4 @@
-"""What a check is, and what all of them look at."""
+"""The result of a check, and the data shared by all checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S: Final = 10.0
 
 
 class UnknownError(ContextualError):
-    """The broker does not say what a check needs to know."""
+    """The broker does not report a fact that a check needs."""
 
     context_fields = ("topic", "partition", "offset")
 
@@ -35,7 +35,7 @@ def number(count: int, what: str) -> str:
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity."""
 
     OK = "ok"
     WARNING = "warning"
@@ -44,14 +44,14 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, and what was found.
+    """The result of a check.
 
     Attributes:
-        name: Of the check, for scripts.
-        level: How bad it is.
-        message: What was found, with its numbers.
-        change: What to do; None if nothing.
-        topic: The topic it is about; None if all.
+        name: Name of the check, for scripts.
+        level: The severity.
+        message: The finding, with its numbers.
+        change: The remedy; None if there is nothing to do.
+        topic: The topic concerned; None for all.
 
     Example:
         >>> print(Check("threshold", Level.ERROR, "it is above the topic's limit", "Set it to 900000", "images"))
@@ -72,10 +72,10 @@ class Check:
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """What the broker says of a topic.
+    """The broker's settings of a topic.
 
     Attributes:
-        retention_ms: Its ``retention.ms``; -1 for ever.
+        retention_ms: Its ``retention.ms``; -1 is unlimited.
         compacted: Whether its ``cleanup.policy`` has ``compact``.
         deletes: Whether its ``cleanup.policy`` has ``delete``.
         max_bytes: Its ``max.message.bytes``, the largest batch.
@@ -88,18 +88,18 @@ class TopicFacts:
 
     @property
     def longest_ms(self) -> int | None:
-        """How long a record may stay, in ms; None if for ever."""
+        """The maximum lifetime of a record in ms; None if unlimited."""
         return self.retention_ms if self.retention_ms >= 0 and self.deletes else None
 
 
 class Look:
-    """A configuration and its cluster, as they are looked at.
+    """The configuration and its cluster, for all checks.
 
     Args:
         config: The configuration, without mistakes.
-        topics: The topics that are looked at.
-        timeout_s: Longest wait for one answer of the broker, in seconds.
-        missing: Topics that are not there, whose stores are looked at all the same.
+        topics: The topics to check.
+        timeout_s: Maximum wait for one answer of the broker, in seconds.
+        missing: Topics that do not exist; their stores are checked all the same.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Look:
         return any(items for key, items in self.config.items.items() if key.endswith(".deserializer"))
 
     def reader(self) -> PartitionReader:
-        """A reader of the topics; of no group."""
+        """A reader of the topics, without a group."""
         return PartitionReader(
             self.config.settings, "serde-chain", failure=UnknownError, timeout_s=self.timeout_s, log_level=0
         )
@@ -148,10 +148,10 @@ class Look:
         return AdminClient(settings)
 
     def facts(self, topic: str) -> TopicFacts | None:
-        """What the broker says of a topic; None where this user may not see it.
+        """The broker's settings of a topic; None if this user may not read them.
 
         Raises:
-            UnknownError: It does not answer.
+            UnknownError: The broker does not answer.
         """
         if topic not in self._facts:
             self._facts[topic] = self._ask(topic)
@@ -171,7 +171,7 @@ class Look:
             if reason is not None and reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return None
             raise UnknownError(
-                f"the broker did not say how it is configured: {reason or 'no answer'}", topic=topic
+                f"the broker did not return its configuration: {reason or 'no answer'}", topic=topic
             ) from error
         value = {name: entry.value for name, entry in entries.items()}
         policy = value["cleanup.policy"]
@@ -181,4 +181,4 @@ class Look:
 
 
 Checks: TypeAlias = Callable[[Look], Iterator[Check]]
-"""A family of checks: what it yields is printed, in this order."""
+"""A group of checks: its results are printed in this order."""

@@ -20,17 +20,17 @@ __all__ = ["doctor"]
 @click.argument("file", type=FILE, metavar="CONFIG")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--strict", is_flag=True, help="Warnings are errors: exit code 1.")
-@click.option("--quiet", is_flag=True, help="Do not print what is all right.")
+@click.option("--quiet", is_flag=True, help="Do not print successful checks.")
 @arguments.timeout(10.0, "one answer")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object a check.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object per check.")
 def doctor(  # noqa: PLR0917, click passes them by name
     file: Path, topics: tuple[str, ...], strict: bool, quiet: bool, timeout: float, as_json: bool
 ) -> None:
-    """Look for what is wrong between CONFIG and a cluster.
+    """Find mismatches between CONFIG and a cluster.
 
-    What CONFIG (.toml or .properties) says is compared with the broker, the TOPICs, their stores and the registry. A
-    configuration with serializers is tried for real: a tiny payload is written to each store, read and deleted. No
-    record is produced. Exit code 1: there is an error; with --strict, also if there is a warning.
+    Compares CONFIG (.toml or .properties) with the broker, the TOPICs, their stores and the registry. A
+    configuration with serializers is tested: a tiny payload is written to each store, read and deleted. No
+    record is produced. Exit code 1: there is an error; with --strict, also for a warning.
     """
     from serde_chain.cli.doctor.base import Level, number
     from serde_chain.cli.doctor.examine import examine

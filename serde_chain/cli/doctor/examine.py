@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are made."""
+"""All checks, in their order."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ FAMILIES: Final[tuple[Checks, ...]] = (
     clocks,
     readers,
 )
-"""One function a family; they need a sound configuration, and all but the stores' topics that are there."""
+"""One function per group; they require a valid configuration, and all but the stores' require existing topics."""
 
 
 def examine(config: Config | str | Path, names: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> Iterator[Check]:
-    """Look for what is wrong between a configuration and its topics, stores and registry.
+    """Find mismatches between a configuration and its topics, stores and registry.
 
-    A tiny payload is published to each topic's store, downloaded and deleted, where the configuration writes. Nothing
+    If the configuration writes, a tiny payload is published to each topic's store, downloaded and deleted. Nothing
     else is changed: no record is produced, no group joined, and no payload topic created.
 
     Args:
         config: Client configuration: a mapping, or the path of a file.
         names: The topics.
-        timeout_s: Longest wait for one answer of the broker, in seconds.
+        timeout_s: Maximum wait for one answer of the broker, in seconds.
 
     Yields:
-        What was found, as soon as it is: what is all right too. Behind mistakes in the configuration, and a broker that
-        does not answer, nothing else is looked at.
+        The findings as they come, including successful checks. Mistakes in the configuration, and a broker that
+        does not answer, end the checks.
 
     Example:
         >>> for check in examine("client.toml", ["images"]):  # doctest: +SKIP
         ...     print(check)
-        ok       configuration: there are no mistakes in it
-        error    topic (images): there is no such topic, or this user may not see it. Create it, or permit DESCRIBE
+        ok       configuration: no mistakes
+        error    topic (images): the topic does not exist, or this user may not see it. Create it, or permit DESCRIBE
     """
     try:
         config, wrong = checked(config)
@@ -61,7 +61,7 @@ def examine(config: Config | str | Path, names: Iterable[str], *, timeout_s: flo
     yield from (_mistake(error, line) for error, line in wrong)
     if wrong:
         return
-    yield Check("configuration", Level.OK, "there are no mistakes in it")
+    yield Check("configuration", Level.OK, "no mistakes")
     look = Look(configuration.resolve(config), tuple(dict.fromkeys(names)), timeout_s)
     there = []
     try:
@@ -79,11 +79,11 @@ def examine(config: Config | str | Path, names: Iterable[str], *, timeout_s: flo
 
 
 def _made(family: Checks, look: Look) -> Iterator[Check]:
-    """The checks of a family. What keeps it from looking is an error of its own: the others look on."""
+    """The results of a group. A failure of the check itself becomes an error; the other groups go on."""
     try:
         yield from family(look)
     except ContextualError as error:
-        yield Check(family.__name__, Level.ERROR, f"it cannot be looked at: {error.message}", error.hint)
+        yield Check(family.__name__, Level.ERROR, f"the check failed: {error.message}", error.hint)
 
 
 def _mistake(error: ContextualError, line: int | None) -> Check:

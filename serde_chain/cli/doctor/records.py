@@ -1,4 +1,4 @@
-"""Checks of what is in the topics, and of the schema registry: can the newest records be read here?"""
+"""Checks of the topics' records and of the schema registry: are the newest records readable here?"""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from serde_chain.schemas.schema_registry import OPTIONS, URL, SchemaRegistry
 __all__ = ["readers", "registry", "schemas"]
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
-# Stages that any of the others reads, and those that leave the bytes as they are.
+# Codecs, each of which reads the others, and stages that leave the bytes unchanged.
 _CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy"})
 _AUTO: Final = "auto"
 _IDLE: Final = frozenset({"bytes", "describe"})
 
 
 def schemas(look: Look) -> Iterator[Check]:
-    """Whether keys and values have schemas of their own."""
+    """Whether keys and values have separate schemas."""
     for message, change in shared_schemas(look.config):
         yield Check("schemas", Level.WARNING, message, change)
 
 
 def registry(look: Look) -> Iterator[Check]:
-    """Whether the schema registries answer, and take the credentials."""
+    """Whether the schema registries answer and accept the credentials."""
     asked: list[dict[str, object]] = []
     for is_key in (False, True):
         settings = StageItem("avro", {}).settings(look.config.settings, is_key=is_key)
@@ -54,7 +54,7 @@ def _registry(config: dict[str, object]) -> Iterator[Check]:
 
 
 def readers(look: Look) -> Iterator[Check]:
-    """Whether the configuration's deserializers undo what its serializers do, and what the newest records list."""
+    """Whether the deserializers undo the configuration's serializers, and those listed in the newest records."""
     of_writer, of_reader = (_names(look, side) for side in (SERIALIZE, DESERIALIZE))
     if of_writer and of_reader and _AUTO not in of_reader:
         yield _compared("value.serializers", of_writer, of_reader, None)
@@ -82,11 +82,11 @@ def _read(decoding: Decoding, messages: list[Any], topic: str) -> Iterator[Check
     except SerializationError as error:
         failures = [error]
     if failures:
-        message = f"the newest record cannot be read: {failures[0].message} ({failures[0].stage or 'in its chain'})"
-        change = failures[0].hint or "See it by serde-chain inspect, and let the deserializers undo what wrote it"
+        message = f"the newest record is unreadable: {failures[0].message} ({failures[0].stage or 'in its chain'})"
+        change = failures[0].hint or "Look at it with serde-chain inspect, and make the deserializers match"
         yield Check("records", Level.ERROR, message, change, topic)
     else:
-        read = f"the newest record of {number(partitions, 'partition')} can be read"
+        read = f"the newest record of {number(partitions, 'partition')} is readable"
         message = read if messages else "there are no records to read"
         yield Check("records", Level.OK, message, topic=topic)
 
@@ -104,7 +104,7 @@ def _compared(what: str, written: list[str], read: list[str], topic: str | None)
 
 
 def _names(look: Look, side: Side) -> list[str] | None:
-    """The names of a value chain's stages; None where one of them has none, or there is no chain."""
+    """The names of a value chain's stages; None without a chain, or if a stage has no name."""
     items = look.config.of(side, is_key=False)
     names = [item.target for item in items if isinstance(item.target, str)]
     catalogue = SERIALIZERS if side is SERIALIZE else DESERIALIZERS

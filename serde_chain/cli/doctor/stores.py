@@ -1,4 +1,4 @@
-"""Checks of payload stores: permissions tried for real, lifetimes, clocks, and what is left over."""
+"""Checks of payload stores: tested permissions, lifetimes, clocks, and leftovers."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from serde_chain.stages.large_message.stores import Stores
 
 __all__ = ["journal", "stores"]
 
-_STAYS: Final = " and read; it stays, since the store cannot delete"
+_STAYS: Final = " and read; it remains, since the store does not support deletion"
 _PROBE: Final = b"a probe of serde-chain doctor, which deletes it"
 _SKEW_S: Final = 60
-# What is listed of a topic at most: a look is to stay quick.
+# Maximum number of listed payloads of a topic: a check must stay quick.
 _LISTED: Final = 100_000
 
 
 def stores(look: Look) -> Iterator[Check]:
-    """Each topic's store; one that several topics share is one."""
+    """Each topic's store; a store shared by several topics is checked once."""
     opened = Stores()
     names: dict[PayloadStore, str] = {}
     unusable: dict[PayloadStore, _UnusableError] = {}
@@ -51,12 +51,12 @@ def stores(look: Look) -> Iterator[Check]:
             store = opened.open(spec, config)
             name = names.setdefault(store, StoreItem.of(spec).label)
             if store in unusable and unusable[store].is_away:
-                yield replace(unusable[store].check, topic=topic)  # a wait for each topic would be long
+                yield replace(unusable[store].check, topic=topic)  # waiting for each topic would take long
                 continue
             try:
                 yield from _of_topic(store, name, topic, look)
             except _UnusableError as error:
-                # What else is asked of it would fail for the same reason.
+                # Further checks of it would fail for the same reason.
                 unusable[store] = error
                 yield error.check
         for store, name in names.items():
@@ -67,10 +67,10 @@ def stores(look: Look) -> Iterator[Check]:
 
 
 class _UnusableError(Exception):
-    """A step on the way of a payload fails.
+    """A step of a payload's test fails.
 
     Args:
-        check: What is told of it.
+        check: The result to report.
         is_away: Whether the store does not answer, whatever the topic.
     """
 
@@ -81,15 +81,15 @@ class _UnusableError(Exception):
 
 @contextlib.contextmanager
 def _step(what: str, permit: str, topic: str) -> Iterator[None]:
-    """One step: its errors are told as those of the store.
+    """One step: its errors are reported as the store's.
 
     Args:
-        what: What is done with the store.
-        permit: What to change where it is refused.
+        what: The operation on the store.
+        permit: The remedy if it is refused.
         topic: The topic.
 
     Raises:
-        _UnusableError: It fails.
+        _UnusableError: The step fails.
     """
     try:
         yield
@@ -100,19 +100,19 @@ def _step(what: str, permit: str, topic: str) -> Iterator[None]:
 
 
 def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[Check]:
-    """What there is to say of a topic's payloads, in a store that the configuration calls by this name."""
+    """The checks of a topic's payloads, in a store with this name in the configuration."""
     if store.scheme == "memory":
         change = f"Set {STORE.name} to a store that other processes reach"
-        yield Check("store", Level.WARNING, "the store memory is of one process: others read nothing", change, topic)
+        yield Check("store", Level.WARNING, "the store memory is private to one process", change, topic)
         return
     if isinstance(store, SupportsOptOut) and (why := store.why_not()) is not None:
-        yield Check("store", Level.WARNING, f"the store {name} takes no payloads: {why}", None, topic)
+        yield Check("store", Level.WARNING, f"the store {name} accepts no payloads: {why}", None, topic)
         return
     if isinstance(store, SupportsPreparation):
         with _step("ask", "Permit describing it", topic):
             missing = store.unprepared(topic)
         if missing is not None:
-            message = f"nothing was tried: the first payload creates {missing}, which is not there"
+            message = f"not tested: the first payload creates {missing}, which does not exist yet"
             yield Check("store", Level.OK, message, topic=topic)
             return
     yield from _probe(store, name, topic) if look.writes else _listed(store, name, topic)
@@ -123,18 +123,18 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterato
 
 
 def _probe(store: PayloadStore, name: str, topic: str) -> Iterator[Check]:
-    """Publish, download and, where the store can, delete a tiny payload."""
+    """Publish, download and, if supported, delete a tiny payload."""
     with _step("publish to", "Permit writing", topic):
         reference = store.publish(topic, _PROBE)
     try:
         with _step("download from", "Permit reading", topic):
             store.download_verified(reference, size=len(_PROBE))
             modified = _modified(store, topic, reference)
-    except BaseException:  # Ctrl-C as well
-        with contextlib.suppress(PayloadStoreError):  # that it cannot be read is what is wrong
+    except BaseException:  # Ctrl-C too
+        with contextlib.suppress(PayloadStoreError):  # the failed read is the error to report
             _delete(store, reference)
         raise
-    with _step("delete from", "Permit deleting: payloads of records that fail are deleted", topic):
+    with _step("delete from", "Permit deletion: payloads of failed records are deleted", topic):
         _delete(store, reference)
     if modified is not None:
         yield from _clock(modified, topic)
@@ -156,14 +156,14 @@ def _listed(store: PayloadStore, name: str, topic: str) -> Iterator[Check]:
 
 
 def _change(error: PayloadStoreError, permit: str, *, otherwise: str | None = None) -> str:
-    """What to change: a permission is not what a bucket that is missing needs, or a server that is down."""
+    """The remedy: a missing bucket or a server that is down does not need a permission."""
     if isinstance(error, PayloadAccessDeniedError):
         return f"{error.hint}. If they are right: {permit[0].lower()}{permit[1:]}" if error.hint else permit
     return error.hint or otherwise or permit
 
 
 def _modified(store: PayloadStore, topic: str, reference: str) -> datetime | None:
-    """When a payload was written, by the store's clock; None where it does not tell."""
+    """A payload's time of writing, by the store's clock; None if the store does not report it."""
     if isinstance(store, SupportsInfo):
         return store.info(reference).modified
     if isinstance(store, SupportsList):
@@ -173,14 +173,14 @@ def _modified(store: PayloadStore, topic: str, reference: str) -> datetime | Non
 
 
 def _clock(modified: datetime, topic: str) -> Iterator[Check]:
-    """The store's clock, by a payload that was written just now."""
+    """The store's clock, by a payload written just now."""
     skew = (modified - datetime.now(UTC)).total_seconds()
     if abs(skew) > _SKEW_S:
         yield Check(
             "store clock",
             Level.WARNING,
             f"the store's clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's",
-            "Set both by NTP: signatures and the ages of payloads are counted by them",
+            "Set both by NTP: signatures and the ages of payloads depend on them",
             topic,
         )
 
@@ -195,12 +195,12 @@ def _lifetime(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Ch
         change = _change(
             error,
             "Permit reading the store's lifecycle rules (S3: s3:GetLifecycleConfiguration)",
-            otherwise="Make sure that the store keeps payloads for longer than the topic keeps records",
+            otherwise="Make sure that the store keeps payloads longer than the topic keeps records",
         )
         yield Check(
             "retention",
             Level.WARNING,
-            f"the store does not tell when it deletes payloads: {error.message}",
+            f"the store does not report when it deletes payloads: {error.message}",
             change,
             topic,
         )
@@ -212,7 +212,7 @@ def _lifetime(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Ch
         yield Check(
             "retention",
             Level.ERROR,
-            f"the store deletes payloads after {_days(age)}, and the topic keeps records for ever"
+            f"the store deletes payloads after {_days(age)}, but the topic keeps records indefinitely"
             f"{' (it is compacted)' if facts.compacted else ''}",
             "Remove the store's rule for the topic, and run serde-chain sweep instead",
             topic,
@@ -221,7 +221,7 @@ def _lifetime(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Ch
         yield Check(
             "retention",
             Level.ERROR,
-            f"the store deletes payloads after {_days(age)}, and the topic keeps records for "
+            f"the store deletes payloads after {_days(age)}, but the topic keeps records for "
             f"{_days(timedelta(milliseconds=longest))}: they lose their payloads",
             _proposal(longest),
             topic,
@@ -241,7 +241,7 @@ def _lifetime(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Ch
 
 def _proposal(retention_ms: int) -> str:
     age = propose_expiration(retention_ms)
-    return "Have the store keep payloads" if age is None else f"Set the store's expiration to {_days(age)} or more"
+    return "Make the store keep payloads" if age is None else f"Set the store's expiration to {_days(age)} or more"
 
 
 def _days(age: timedelta) -> str:
@@ -250,25 +250,25 @@ def _days(age: timedelta) -> str:
 
 
 def _leftovers(store: PayloadStore, name: str) -> Iterator[Check]:
-    """What killed writers have left, which no listing shows."""
+    """Leftovers of killed writers, which listings do not show."""
     if not isinstance(store, SupportsLeftoverCount):
         return
     try:
         count = store.count_leftovers()
     except PayloadStoreError as error:
-        # The permission is one that no client needs (S3: s3:ListBucketMultipartUploads).
+        # No client needs this permission (S3: s3:ListBucketMultipartUploads).
         yield Check("leftovers", Level.OK, f"unfinished uploads were not counted: {error.message}")
         return
     if count:
-        message = f"{number(count, 'upload')} to the store {name} began more than a day ago, and never ended"
+        message = f"{number(count, 'upload')} to the store {name} started more than a day ago and never ended"
         change = f'Remove them by open_store("{name}", config).remove_leftovers(), or by a lifecycle rule'
         yield Check("leftovers", Level.WARNING, message, change)
     else:
-        yield Check("leftovers", Level.OK, f"no upload to the store {name} is unfinished")
+        yield Check("leftovers", Level.OK, f"the store {name} has no unfinished uploads")
 
 
 def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Check]:
-    """Payloads that are older than any record can be."""
+    """Payloads older than any record can be."""
     longest = facts.longest_ms
     if longest is None or not isinstance(store, SupportsList):
         return
@@ -283,8 +283,8 @@ def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Check]
             "orphans",
             Level.WARNING,
             f"the store has {number(len(old), 'payload')}{more} ({number(sum(old), 'byte')}) older than twice the "
-            "topic's retention, probably in no record",
-            f"Run serde-chain sweep CONFIG {topic}, which looks into the records",
+            "topic's retention, probably orphans",
+            f"Run serde-chain sweep CONFIG {topic}, which reads the records",
             topic,
         )
     else:
@@ -292,7 +292,7 @@ def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Check]
 
 
 def journal(look: Look) -> Iterator[Check]:
-    """What a killed producer has left in its journal."""
+    """Leftovers of a killed producer in its journal."""
     config: Mapping[str, object] | None = look.large_messages
     path = None if config is None else JOURNAL_PATH.read(config)
     if path is None or not Path(path).exists():
@@ -303,10 +303,10 @@ def journal(look: Look) -> Iterator[Check]:
         with Journal(path) as opened:
             left = len(opened.left)
     except ConfigError as error:
-        yield Check("journal", Level.OK, f"it was not looked into: {error.message}")
+        yield Check("journal", Level.OK, f"it was not checked: {error.message}")
         return
     if left:
-        message = f"a producer that was killed has left {number(left, 'payload')} without a record"
+        message = f"a killed producer has left {number(left, 'payload')} without a record"
         yield Check("journal", Level.WARNING, message, "Start the producer: it deletes them")
     else:
-        yield Check("journal", Level.OK, "nothing is left of a killed producer")
+        yield Check("journal", Level.OK, "a killed producer has left nothing")

@@ -1,4 +1,4 @@
-"""Checks of topics: are they there, may this user use them, and do sizes and clean-up fit."""
+"""Checks of topics: existence, this user's permissions, sizes and cleanup."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["cleanup", "clocks", "dead_letters", "deliveries", "newest_to_read", 
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _RECEIVE_MAX: Final = Option("receive.message.max.bytes", integer(1), 100_000_000)
-# Of a fetch, beside the records: librdkafka's rule for fetch.max.bytes.
+# Overhead of a fetch beside the records: librdkafka's rule for fetch.max.bytes.
 _FETCH_OVERHEAD: Final = 512
 _SKEW_MS: Final = 60_000
-# Offsets at the end of a partition, where the last has no record with a value.
+# Offsets to read at the end of a partition whose last offset has no record with a value.
 _TAIL: Final = 20
 
 
 def topics(look: Look) -> Iterator[Check]:
-    """Whether the broker answers and has the topics. Where it does not answer, that is raised."""
+    """Whether the broker answers and has the topics. A broker that does not answer raises an error."""
     with look.reader() as reader:
         for topic in look.topics:
             try:
                 is_there = reader.is_there(topic)
             except UnknownError as error:
                 if error.transient:
-                    raise  # it does not answer on the others either
+                    raise  # it will not answer about the others either
                 yield Check("topic", Level.ERROR, error.message, error.hint or "Check the topic's name", topic)
                 continue
             if is_there:
@@ -46,14 +46,14 @@ def topics(look: Look) -> Iterator[Check]:
                 yield Check(
                     "topic",
                     Level.ERROR,
-                    "there is no such topic, or this user may not see it",
+                    "the topic does not exist, or this user may not see it",
                     "Create it, or permit DESCRIBE",
                     topic,
                 )
 
 
 def permissions(look: Look) -> Iterator[Check]:
-    """Whether this user may do what the chains of the configuration are for."""
+    """Whether this user has the permissions that the configuration's chains need."""
     from confluent_kafka import KafkaException, TopicCollection
     from confluent_kafka.admin import AclOperation
 
@@ -65,24 +65,24 @@ def permissions(look: Look) -> Iterator[Check]:
         try:
             allowed = set(future.result(look.timeout_s + 1).authorized_operations or ())
         except (KafkaException, TimeoutError):
-            continue  # older brokers do not tell
+            continue  # older brokers do not report permissions
         missing = [name for name, is_wanted in wanted if is_wanted and AclOperation[name] not in allowed]
         if missing:
             change = f"Permit {' and '.join(missing)} on the topic"
             yield Check("permissions", Level.ERROR, f"this user may not {' or '.join(missing)}", change, topic)
         else:
-            yield Check("permissions", Level.OK, "this user may do what the chains need", topic=topic)
+            yield Check("permissions", Level.OK, "this user has the permissions that the chains need", topic=topic)
 
 
 def sizes(look: Look) -> Iterator[Check]:
-    """Whether what stays in records is accepted by the client, the topic, and readers."""
+    """Whether the client, the topic and readers accept the largest records."""
     for topic in look.topics:
         facts = look.facts(topic)
         if facts is None:
             yield Check(
                 "limits",
                 Level.WARNING,
-                "this user may not see the topic's limits, so that they were not compared",
+                "this user may not read the topic's limits, so they were not compared",
                 "Permit DESCRIBE_CONFIGS on the topic",
                 topic,
             )
@@ -92,7 +92,7 @@ def sizes(look: Look) -> Iterator[Check]:
 
 
 def deliveries(look: Look) -> Iterator[Check]:
-    """Whether the producer waits for a broker that is away, or gives up and writes records twice."""
+    """Whether the producer outlasts a broker outage, or gives up and writes records twice."""
     if look.writes:
         for message, change in short_delivery_times(look.config.settings):
             yield Check("delivery", Level.WARNING, message, change)
@@ -108,8 +108,8 @@ def _threshold(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
         yield Check(
             "threshold",
             Level.ERROR,
-            f"values up to {stays:,} bytes stay in their records, and the topic takes {taken:,} (max.message.bytes = "
-            f"{facts.max_bytes}): those between are refused",
+            f"values up to {stays:,} bytes stay in their records, but the topic accepts {taken:,} (max.message.bytes = "
+            f"{facts.max_bytes}): sizes in between are refused",
             f"Set {THRESHOLD.name} to auto, or to less than {taken}; or raise the topic's max.message.bytes",
             topic,
         )
@@ -124,7 +124,7 @@ def _batches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
         yield Check(
             "batch.size",
             Level.ERROR,
-            f"the client makes batches of up to {batch:,} bytes, and the topic takes {facts.max_bytes:,}: small "
+            f"the client makes batches of up to {batch:,} bytes, but the topic accepts {facts.max_bytes:,}: small "
             "records are refused together",
             f"Set {_BATCH_SIZE.name} to {facts.max_bytes}",
             topic,
@@ -137,14 +137,14 @@ def _fetches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
         yield Check(
             "receive.message.max.bytes",
             Level.ERROR,
-            f"the client receives up to {most:,} bytes at a time, and the topic's batches may have {facts.max_bytes:,}",
+            f"the client receives up to {most:,} bytes at a time, but the topic's batches may have {facts.max_bytes:,}",
             f"Set {_RECEIVE_MAX.name} to at least {facts.max_bytes + _FETCH_OVERHEAD}",
             topic,
         )
 
 
 def dead_letters(look: Look) -> Iterator[Check]:
-    """Whether the dead-letter topic is there, with room for the largest records and the headers of letters."""
+    """Whether the dead-letter topic exists, with room for the largest records and the headers of letters."""
     topic = DEAD_LETTER_TOPIC.read(look.config.settings)
     if topic is None or not look.reads:
         return
@@ -153,7 +153,7 @@ def dead_letters(look: Look) -> Iterator[Check]:
             yield Check(
                 "dead letters",
                 Level.ERROR,
-                f"{DEAD_LETTER_TOPIC.name} is not there, or this user may not see it: the first undecodable record "
+                f"{DEAD_LETTER_TOPIC.name} does not exist, or this user may not see it: the first undecodable record "
                 "stops the consumer",
                 "Create it, or permit DESCRIBE",
                 topic,
@@ -165,7 +165,7 @@ def dead_letters(look: Look) -> Iterator[Check]:
         yield Check(
             "dead letters",
             Level.WARNING,
-            f"letters may have {facts.max_bytes:,} bytes, and records {largest:,}: those of the largest records lose "
+            f"letters may have {facts.max_bytes:,} bytes, and records {largest:,}: letters of the largest records lose "
             "the text of the error, or their values",
             f"Set the topic's max.message.bytes to {largest + ROOM_BYTES}",
             topic,
@@ -175,7 +175,7 @@ def dead_letters(look: Look) -> Iterator[Check]:
 
 
 def cleanup(look: Look) -> Iterator[Check]:
-    """Whether ids of payloads suit the topic's clean-up."""
+    """Whether the ids of payloads suit the topic's cleanup policy."""
     for topic in look.topics:
         config, facts = look.large_messages_of(topic), look.facts(topic)
         if config is None or facts is None or not look.writes:
@@ -185,25 +185,25 @@ def cleanup(look: Look) -> Iterator[Check]:
             yield Check(
                 "ids",
                 Level.WARNING,
-                f"the topic is compacted, and {ID.name} = {strategy}: each new value of a key leaves a payload that no "
-                "listing by key finds",
-                f"Set {ID.name} = keyed, and run serde-chain sweep now and then",
+                f"the topic is compacted, and {ID.name} = {strategy}: each new value of a key leaves a payload that "
+                "listing by key does not find",
+                f"Set {ID.name} = keyed, and run serde-chain sweep regularly",
                 topic,
             )
         elif strategy == "keyed" and not facts.compacted:
             yield Check(
                 "ids",
                 Level.WARNING,
-                f"{ID.name} = keyed refuses records without a key, and is for compacted topics, which this one is not",
+                f"{ID.name} = keyed refuses records without a key and suits compacted topics, which this one is not",
                 f"Set {ID.name} = random or content",
                 topic,
             )
         else:
-            yield Check("ids", Level.OK, f"{ID.name} = {strategy} suits the topic's clean-up", topic=topic)
+            yield Check("ids", Level.OK, f"{ID.name} = {strategy} suits the topic's cleanup policy", topic=topic)
 
 
 def clocks(look: Look) -> Iterator[Check]:
-    """Whether the newest records are of the future: retention and payloads' ages are counted by these clocks."""
+    """Whether the newest records have future timestamps: retention and payloads' ages depend on these clocks."""
     with look.reader() as reader:
         for topic in look.topics:
             latest = max((_time(message) for message in _newest(reader, topic)), default=None)
@@ -212,24 +212,24 @@ def clocks(look: Look) -> Iterator[Check]:
                 yield Check(
                     "clock",
                     Level.WARNING,
-                    f"the newest record is of a time {ahead / 1000:,.0f} s ahead of this machine's clock",
+                    f"the newest record's timestamp is {ahead / 1000:,.0f} s ahead of this machine's clock",
                     "Set the clocks of the broker, its producers and this machine by NTP",
                     topic,
                 )
             else:
-                yield Check("clock", Level.OK, "no record is of the future", topic=topic)
+                yield Check("clock", Level.OK, "no record has a future timestamp", topic=topic)
 
 
 def _newest(reader: PartitionReader, topic: str) -> Iterator[Any]:
-    """The newest record of each partition that has one at its end; a transaction ends with a marker instead."""
+    """The last record of each partition that ends with one; a transaction ends with a marker instead."""
     yield from _last(reader, topic, range(reader.count(topic)), 1)
 
 
 def newest_to_read(reader: PartitionReader, topic: str) -> list[Any]:
-    """The newest record of each partition and, where that is a tombstone, the newest with a value as well.
+    """The newest record of each partition and, if that is a tombstone, also the newest one with a value.
 
-    Where the newest offset has no record with a value, the last 20 are read: partitions end with tombstones where rows
-    are deleted, and with markers where writers use transactions.
+    If the last offset has no record with a value, the last 20 are read: partitions end with tombstones after deletions,
+    and with markers after transactions.
     """
     found = {message.partition(): [message] for message in _newest(reader, topic)}
     bare = [
@@ -247,7 +247,7 @@ def newest_to_read(reader: PartitionReader, topic: str) -> list[Any]:
 
 
 def _last(reader: PartitionReader, topic: str, partitions: Iterable[int], count: int) -> Iterator[Any]:
-    """What is at the last offsets of partitions."""
+    """The records at the last offsets of partitions."""
     bounds = reader.all_bounds(topic, partitions)
     ends = {partition: (max(low, high - count), high) for partition, (low, high) in bounds.items()}
     for batch in batches(reader, topic, ends, Selection()):

@@ -1,6 +1,6 @@
 """Jobs on topics and payload stores.
 
-:func:`sweep` deletes orphans, :func:`audit` looks for what is missing, :func:`migrate` moves records and payloads.
+:func:`sweep` deletes orphans, :func:`audit` finds missing payloads, :func:`migrate` moves records and payloads.
 """
 
 from importlib import import_module

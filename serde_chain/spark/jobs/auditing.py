@@ -1,4 +1,4 @@
-"""Looks for references that lead to nothing, or to something else."""
+"""Finds references to missing or different payloads."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _COLUMNS: Final = ("topic", "partition", "offset", "reference", "kind", "message
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit saw.
+    """The result of an audit.
 
     Attributes:
-        references: How many references the records have.
-        problems: A DataFrame of those that a reader could not follow: ``topic``, ``partition``, ``offset``,
-            ``reference`` (null where the placeholder itself cannot be read), ``kind`` (the error's class) and
+        references: Number of references in the records.
+        problems: A DataFrame of the references that a reader cannot follow: ``topic``, ``partition``, ``offset``,
+            ``reference`` (null if the placeholder itself is unreadable), ``kind`` (the error's class) and
             ``message``.
     """
 
@@ -42,20 +42,20 @@ def audit(
 ) -> AuditReport:
     """Check that every reference in some topics leads to its payload.
 
-    What is committed counts, up to the first transaction that is open. Each executor's task downloads
-    ``large.message.downloads.in.flight`` payloads at a time, and holds ``large.message.downloads.max.bytes`` of them at
-    most, or one that is larger.
+    Reads committed records, up to the first open transaction. Each executor task downloads up to
+    ``large.message.downloads.in.flight`` payloads concurrently, and holds up to ``large.message.downloads.max.bytes``
+    of them, or a single larger one.
 
     Args:
         spark: As in :func:`~serde_chain.spark.jobs.sweep`.
         config: As in :func:`~serde_chain.spark.jobs.sweep`.
         topics: The topics.
-        payloads: Download each payload, and compare its size and digest with those in the record, where they are;
-            otherwise read the byte at its end, which says whether it is there and of the right size.
+        payloads: Download each payload, and compare its size and digest with those in the record, if present;
+            otherwise read only the last byte, which shows whether the payload exists and has the right size.
 
     Raises:
         ConfigError: The configuration is wrong.
-        JobError: A topic is not there, or cannot be read to its end.
+        JobError: A topic does not exist, or is not readable to its end.
         MissingDependencyError: A package is missing.
 
     Example:
@@ -67,7 +67,7 @@ def audit(
     loaded = load(config)
     named = tuple(dict.fromkeys(as_topics(topics)))
     if not named:
-        raise ConfigError("no topic is named")
+        raise ConfigError("no topic is given")
     plan = replace(plan_reading(loaded, named), check=WHOLE if payloads else END)
     reading = Topics(spark, loaded, plan, "read_committed")
     first, ends = reading.bounds()

@@ -1,4 +1,4 @@
-"""How far a job is, kept where Spark can write."""
+"""A job's progress, stored where Spark can write."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _SCHEMA: Final = "version long, state string"
 
 @dataclass(frozen=True)
 class State:
-    """How far a migration is.
+    """The progress of a migration.
 
     Attributes:
-        name: What the names of its transactions and groups begin with.
-        topic: The topic that is read.
-        target_topic: The topic that is written.
-        under_way: Whether a run has begun, and not ended: then the groups know better.
-        done: How far each partition is.
+        name: Prefix of its transactional ids and groups.
+        topic: The topic to read.
+        target_topic: The topic to write.
+        under_way: Whether a run was started and not ended: then the groups have newer positions.
+        done: The progress of each partition.
     """
 
     name: str
@@ -42,18 +42,18 @@ class State:
 
     @classmethod
     def from_json(cls, text: str) -> State:
-        """The state out of its text."""
+        """Parse a state."""
         fields = json.loads(text)
         done = {int(partition): Done(**each) for partition, each in fields.pop("done").items()}
         return cls(**fields, done=done)
 
 
 class Checkpoint:
-    """States in a folder of any file system that Spark writes: the last one counts, so a kill leaves the one before.
+    """States in a folder of any file system that Spark can write: the last one counts, so a crash keeps the one before.
 
     Args:
         spark: The session.
-        path: The folder; it need not be there.
+        path: The folder; it may not exist yet.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -64,7 +64,7 @@ class Checkpoint:
         """The last state; None if there is none.
 
         Raises:
-            JobError: The folder cannot be read.
+            JobError: The folder is unreadable.
         """
         with spark_errors(f"the checkpoint {self._path} cannot be read"):
             try:
@@ -83,7 +83,7 @@ class Checkpoint:
         """Add a state.
 
         Raises:
-            JobError: It cannot be written; or the first one is not there afterwards.
+            JobError: The folder is unwritable; or the first state is missing after the write.
         """
         self._version += 1
         with spark_errors(f"the checkpoint {self._path} cannot be written"):
@@ -91,6 +91,6 @@ class Checkpoint:
             row.coalesce(1).write.mode("append").json(self._path)
         if self._version == 1 and self.read() != state:
             raise JobError(
-                f"the checkpoint {self._path} does not have what was written to it",
-                hint="Name a folder that Spark's driver and its executors share",
+                f"the checkpoint {self._path} does not contain what was written to it",
+                hint="Name a folder shared by Spark's driver and its executors",
             )

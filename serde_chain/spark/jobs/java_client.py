@@ -1,4 +1,4 @@
-"""librdkafka's connection keys as the Java client's, which Spark's Kafka source runs."""
+"""librdkafka's connection keys translated for the Java client in Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["java_settings"]
 
 _log = logging.getLogger("serde_chain")
 
-# Keys of one meaning in both; None for those of the same name.
+# Keys with the same meaning in both clients; None for the same name.
 _SAME: Final[Mapping[str, str | None]] = {
     "bootstrap.servers": None,
     "metadata.broker.list": "bootstrap.servers",
@@ -32,7 +32,7 @@ _MODULES: Final = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-# In PEM, and by its text: the files need not be on Spark's executors.
+# PEM text instead of paths: the files may not exist on Spark's executors.
 _PEM: Final[Mapping[str, tuple[str, ...]]] = {
     "ssl.truststore.certificates": ("ssl.ca.pem", "ssl.ca.location"),
     "ssl.keystore.certificate.chain": ("ssl.certificate.pem", "ssl.certificate.location"),
@@ -40,23 +40,23 @@ _PEM: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _LOGIN: Final = frozenset({"sasl.username", "sasl.password"})
 _VERIFICATION: Final = "ssl.endpoint.identification.algorithm"
-# What else is about the connection would be missed; all other keys are about how records are read or written.
+# Other untranslated keys of the connection are reported; all remaining keys concern reading or writing records.
 _MISSED: Final = ("sasl.", "ssl.", "ssl_", "security.", "enable.ssl.", "enable.sasl.", "oauth", "https.", "broker.")
 
 
 def java_settings(client: Mapping[str, object]) -> dict[str, str]:
-    """Translate what a client of librdkafka needs to connect.
+    """Translate the settings with which a librdkafka client connects.
 
     Args:
-        client: librdkafka's keys. Those that Java's client does not have are left out; of those that are about the
-            connection, the names are logged.
+        client: librdkafka's keys. Keys that Java's client lacks are omitted; the names of those that concern the
+            connection are logged.
 
     Returns:
         Keys of Java's client.
 
     Raises:
-        ConfigError: A certificate or key cannot be read, or there is no address; or the login is of a mechanism other
-            than PLAIN and SCRAM: its keys mean nothing to Java's client.
+        ConfigError: A certificate or key is unreadable, or the address is missing; or the login uses a mechanism other
+            than PLAIN and SCRAM, whose keys Java's client does not understand.
 
     Example:
         >>> settings = java_settings({"bootstrap.servers": "localhost:9092", "security.protocol": "ssl", "acks": "all"})
@@ -72,8 +72,8 @@ def java_settings(client: Mapping[str, object]) -> dict[str, str]:
     mechanism = settings.get("sasl.mechanism", "GSSAPI")  # the default of both clients
     if settings.get("security.protocol", "").startswith("SASL") and mechanism not in _MODULES:
         raise ConfigError(
-            f"sasl.mechanism = {mechanism} cannot be used for this job: it reads topics by Java's Kafka client, for "
-            "which only the keys of PLAIN and SCRAM are translated",
+            f"sasl.mechanism = {mechanism} cannot be used for this job: it reads topics with Java's Kafka client, and "
+            "only the keys of PLAIN and SCRAM are translated",
             hint=f"Give the job a configuration with one of {', '.join(_MODULES)}, or with a client certificate",
             key="sasl.mechanism",
         )
@@ -83,7 +83,7 @@ def java_settings(client: Mapping[str, object]) -> dict[str, str]:
         settings[_VERIFICATION] = "" if name == "none" else name
         used.add(_VERIFICATION)
     if missed := sorted(key for key in client if key.startswith(_MISSED) and key not in used):
-        _log.warning("Spark connects without %s, which Java's Kafka client does not have", ", ".join(missed))
+        _log.warning("Spark connects without %s, which Java's Kafka client lacks", ", ".join(missed))
     return settings
 
 
@@ -97,7 +97,7 @@ def _put_login(client: Mapping[str, object], settings: dict[str, str]) -> frozen
 
 
 def _quoted(text: str) -> str:
-    """A value in JAAS's own syntax."""
+    """A value in JAAS syntax."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

@@ -1,4 +1,4 @@
-"""Listings of stores, kept in files and on Spark's disks: a store may have more payloads than fit into memory."""
+"""Listings of stores, in files and on Spark's disks: a store may have more payloads than fit into memory."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Pages:
         """Write payloads.
 
         Args:
-            payloads: The place of the folder among all, the name, and the payload.
+            payloads: The index of the payload's folder, its name, and the payload.
 
         Yields:
-            How many were written, after each page.
+            The number of payloads written, after each page.
         """
         written = 0
         with self._arrow.ipc.new_stream(str(self._path), self._schema) as file:
@@ -53,20 +53,20 @@ class Pages:
 
     def read(self) -> Iterator[Any]:
         """The pages, as ``pyarrow.Table``."""
-        # By its path it would be mapped, and all of it would stay in memory as far as the kernel has room.
+        # A memory-mapped file would stay in memory as long as the kernel has room.
         with self._arrow.OSFile(str(self._path)) as source, self._arrow.ipc.open_stream(source) as file:
             for batch in file:
                 yield self._arrow.Table.from_batches([batch])
 
 
 def list_on_executors(spark: SparkSession, plan: ListingPlan) -> DataFrame:
-    """List folders by as many tasks as they have parts.
+    """List folders with one task per part.
 
     Returns:
-        What is listed, complete and on Spark's disks: :data:`~serde_chain.spark.plan.folders.LISTED`.
+        The complete listing, on Spark's disks: :data:`~serde_chain.spark.plan.folders.LISTED`.
 
     Raises:
-        JobError: A store cannot be listed.
+        JobError: A store could not be listed.
     """
     tasks = len(plan.folders) * len(SHARES)
     numbers = spark.range(0, tasks, 1, tasks)
@@ -80,14 +80,14 @@ def list_on_executors(spark: SparkSession, plan: ListingPlan) -> DataFrame:
 
 
 def store_failed(what: str, *, message: str, hint: str | None, store: object, transient: bool) -> JobError:
-    """The error of a job that ends because of a store's.
+    """The error of a job that ends because of a store.
 
     Args:
-        what: What cannot be done.
-        message: The store's error, as are the others.
-        hint: What to do.
+        what: The failed operation.
+        message: The store's error; the following arguments belong to it too.
+        hint: Its hint.
         store: The store's scheme.
-        transient: Whether the same may work later.
+        transient: Whether a retry may succeed.
     """
     failure = JobError(f"{what}: {message}", hint=hint or "Run it again", store=store)
     failure.transient = transient

@@ -1,4 +1,4 @@
-"""The list of what a job deletes."""
+"""The list of payloads that a job deletes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Manifest"]
 
 
 class Manifest:
-    """The list of what is deleted: each line is on its way to the disk before its payload goes.
+    """The list of deleted payloads: each line is flushed before its payload is deleted.
 
     Args:
         path: The file; None for a new one in the current folder.
@@ -31,7 +31,7 @@ class Manifest:
         """Write a line.
 
         Raises:
-            JobError: The file cannot be written.
+            JobError: The file is unwritable.
         """
         line = json.dumps({"reference": reference, "size": size, "modified": modified.isoformat()})
         with self._lock:
@@ -41,12 +41,12 @@ class Manifest:
                 self._file.write(line + "\n")
                 self._file.flush()
             except OSError as error:
-                raise JobError(f"the list of what is deleted cannot be written to {self.path}: {error}") from error
+                raise JobError(f"the list of deleted payloads cannot be written to {self.path}: {error}") from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
-            with suppress(OSError):  # each line was written, or its error raised, by itself
+            with suppress(OSError):  # each line was flushed, or its error raised, before
                 self._file.close()

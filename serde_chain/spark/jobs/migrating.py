@@ -1,8 +1,8 @@
 """Moves a topic's records, with their payloads, to another topic, store or format.
 
-Each partition is copied by Kafka transactions that commit records and position together, so that what was written is
-never written again. The checkpoint says which groups have these positions, and keeps them when the broker forgets
-groups that rest (``offsets.retention.minutes``).
+Each partition is copied by Kafka transactions that commit records and position together, so written records are never
+written again. The checkpoint names the groups with these positions, and keeps the positions if the broker forgets
+inactive groups (``offsets.retention.minutes``).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _WORK: Final = "serde_chain.spark.worker.migrate:copy_partitions"
 
 @dataclass(frozen=True)
 class MigrateReport:
-    """What a run of a migration wrote.
+    """The result of a migration's run.
 
     Attributes:
-        records: How many records were written.
-        payloads: How many payloads were moved for them.
-        skipped: How many records were left out, as they cannot be read (``serde.error.policy`` of the source).
+        records: Number of records written.
+        payloads: Number of payloads moved for them.
+        skipped: Number of undecodable records skipped (``serde.error.policy`` of the source).
     """
 
     records: int
@@ -61,32 +61,32 @@ def migrate(
     checkpoint: str | Path,
     progress: Callable[[str, int], None] | None = None,
 ) -> MigrateReport:
-    """Copy a topic's records, up to its present end, and move their payloads to another store or format.
+    """Copy a topic's records, up to its current end, and move their payloads to another store or format.
 
-    Keys, headers, timestamps, tombstones and records without payloads are kept; and partitions, where both topics have
-    the same number, otherwise keys choose them. Of the chains, only ``large-message`` and what is applied after it are
-    undone and done again: what is inside, such as ``avro`` and ``zstd``, stays as it is. The target's ids are of the
-    content unless its configuration says otherwise.
+    Keys, headers, timestamps, tombstones and records without payloads are kept. So are partitions, if both topics have
+    the same number; otherwise keys choose them. Of the chains, only ``large-message`` and the stages applied after it
+    are undone and redone: inner stages, such as ``avro`` and ``zstd``, are untouched. The target uses content ids
+    unless its configuration says otherwise.
 
-    Each record is written once, in the order of its partition, whatever is killed and when, as readers see it that
-    read what is committed (librdkafka's default; for Java, ``isolation.level = read_committed``). Run again, with the
-    same checkpoint, it goes on where it stopped.
+    For readers of committed records (librdkafka's default; for Java, ``isolation.level = read_committed``), each record
+    is written once, in the order of its partition, regardless of crashes. A repeated run with the same checkpoint
+    continues where the last one stopped.
 
     Args:
         spark: A session; its executors need the extras of the stores and ``kafka``.
-        source_config: The configuration of a consumer or a producer of the topic. Its ``serde.error.policy`` says what
-            becomes of a record that cannot be read: ``raise``, the default, ends the migration in front of it;
-            ``skip`` and ``dead-letter`` leave it out.
-        target_config: The configuration of a producer, of the same cluster or of another one.
+        source_config: The configuration of a consumer or a producer of the topic. Its ``serde.error.policy``
+            decides on undecodable records: ``raise``, the default, ends the migration before such a record;
+            ``skip`` and ``dead-letter`` skip it.
+        target_config: The configuration of a producer, of the same cluster or another.
         topic: The topic to read.
-        target_topic: The topic to write; it is there already.
-        checkpoint: A folder for the position, on a file system that driver and executors share; one for each migration.
-        progress: Called now and then with what is going on and a number.
+        target_topic: The topic to write; it must exist.
+        checkpoint: A folder for the position, on a file system shared by driver and executors; one per migration.
+        progress: Called regularly with the current activity and a number.
 
     Raises:
-        ConfigError: A configuration is wrong, or the checkpoint is of another migration.
-        JobError: A topic is not there; a record cannot be read or written; a store or the broker failed. What was
-            written before counts; run it again.
+        ConfigError: A configuration is wrong, or the checkpoint belongs to another migration.
+        JobError: A topic does not exist; a record is unreadable or unwritable; a store or the broker failed. The
+            records written so far count; run it again.
         MissingDependencyError: A package is missing.
 
     Example:
@@ -126,29 +126,29 @@ def _sum(done: Mapping[int, Done], name: str) -> int:
 
 
 def _ends(plan: MigratePlan) -> tuple[dict[int, tuple[int, int]], MigratePlan]:
-    """The bounds of the topic's partitions, and the plan with what the topics say."""
+    """The bounds of the topic's partitions, and the plan with the topics' facts."""
     with PartitionReader(plan.source, _GROUP, failure=JobError) as reader:
         count = reader.count(plan.topic)
         bounds = reader.all_bounds(plan.topic, range(count))
     with PartitionReader(plan.target, _GROUP, failure=JobError) as other:
         targets = other.count(plan.target_topic)
-        # Answered by the partitions' leaders: a topic that is new may have none yet, and refuse its first records.
+        # Answered by the partitions' leaders: a new topic may have none yet, and refuse its first records.
         other.all_bounds(plan.target_topic, range(targets))
     return bounds, replace(plan, same_partitions=targets == count)
 
 
 def _begun(states: Checkpoint, plan: MigratePlan, bounds: Mapping[int, tuple[int, int]]) -> State:
-    """The state to go on from, in the checkpoint and in the groups.
+    """The state to continue from, in the checkpoint and in the groups.
 
     Raises:
-        ConfigError: The checkpoint is of another migration.
-        JobError: It is not known how far an earlier run came, or the topic was made anew since.
+        ConfigError: The checkpoint belongs to another migration.
+        JobError: The position of an earlier run is unknown, or the topic was recreated since.
     """
     state = states.read() or State(f"{_GROUP}-{uuid.uuid4().hex}", plan.topic, plan.target_topic)
     if (state.topic, state.target_topic) != (plan.topic, plan.target_topic):
         raise ConfigError(
-            f"the checkpoint is of a migration from {state.topic} to {state.target_topic}",
-            hint="Name a folder of its own for each migration",
+            f"the checkpoint belongs to a migration from {state.topic} to {state.target_topic}",
+            hint="Use a separate folder for each migration",
         )
     plan = replace(plan, name=state.name)
     done = {partition: _known(plan, state, partition, *places) for partition, places in bounds.items()}
@@ -158,19 +158,19 @@ def _begun(states: Checkpoint, plan: MigratePlan, bounds: Mapping[int, tuple[int
 
 
 def _known(plan: MigratePlan, state: State, partition: int, first: int, end: int) -> Done:
-    """How far a partition is, which its group knows afterwards."""
-    # A task that was killed may have left its transaction open. The next one ends it: until then nothing else tells the
-    # position without waiting for the transaction's time-out.
+    """A partition's state, which its group knows afterwards."""
+    # A killed task may have left its transaction open. The next one ends it; until then, this is the only way to get
+    # the position without waiting for the transaction's timeout.
     settings: dict[str, Any] = {"isolation.level": "read_uncommitted"}
     with PartitionReader(plan.target, plan.name_of(partition), failure=JobError, **settings) as group:
         known = state.done.get(partition, Done(first))
         [place] = group.committed(plan.target_topic, 1)
         if place.offset >= known.position:
-            # It was committed with the records; the checkpoint may be an old one, or of two runs at once.
+            # Committed with the records; the checkpoint may be outdated, or shared by two concurrent runs.
             known = Done.of(place.offset, place.metadata)
         elif place.offset < 0 and state.under_way and partition in state.done:
             raise JobError(
-                "it is not known how far the run came that was interrupted: the broker has forgotten its group, "
+                "the position of the interrupted run is unknown: the broker has forgotten its group, "
                 "after offsets.retention.minutes",
                 hint="Migrate into a new topic, with a new checkpoint",
                 topic=plan.topic,
@@ -180,33 +180,33 @@ def _known(plan: MigratePlan, state: State, partition: int, first: int, end: int
             group.commit(plan.target_topic, 0, known.position, known.metadata)
     if known.position > end:
         raise JobError(
-            f"the partition ends at offset {end}, and was copied up to {known.position}: its topic was made anew since",
+            f"the partition ends at offset {end}, but was copied up to {known.position}: its topic was recreated since",
             hint="Migrate it with a new checkpoint",
             topic=plan.topic,
             partition=partition,
         )
     if known.position < first:
         _log.warning(
-            "migrate: partition %d of %s begins at offset %d, the records from %d on were removed from it meanwhile",
+            "migrate: partition %d of %s begins at offset %d, the records from %d on were removed in the meantime",
             *(partition, plan.topic, first, known.position),
         )
     return known
 
 
 def _round(spark: SparkSession, plan: MigratePlan, left: Mapping[int, int]) -> tuple[dict[int, Done], JobError | None]:
-    """Let each partition's task work for a while; returns how far they are, and what has ended one."""
+    """Let each partition's task work for a while; returns their states, and the error that ended one."""
     copy = make_udf("migrate", _WORK, plan, StringType())
     row = (functions.col("id") + 1).cast("int")
     partitions, ends = (
         functions.element_at(functions.array(*map(functions.lit, column)), row)
         for column in zip(*sorted(left.items()), strict=True)
     )
-    tasks = spark.range(0, len(left), 1, len(left))  # a task for each
+    tasks = spark.range(0, len(left), 1, len(left))  # one task each
     with spark_errors("the records cannot be copied"):
         rows = tasks.select(copy(partitions.cast("int"), ends.cast("long"))).collect()
     copied = [json.loads(row[0]) for row in rows]
     failure = next((_failure(plan, each) for each in copied if each["error"] is not None), None)
-    # Of a task that could not begin, the position is not known.
+    # A task that could not start has no known position.
     return {each["partition"]: Done(**each["done"]) for each in copied if each["done"]["position"] >= 0}, failure
 
 

@@ -1,9 +1,9 @@
-"""Deletes payloads that no record refers to.
+"""Deletes unreferenced payloads.
 
-The order is what makes it safe beside producers: the stores are listed first, then the topics are read to their ends,
-and before each page of deletions what has come to the topics meanwhile. A payload that is old enough to be listed, and
-in no record of the log by then, belongs to none that is still to come: a producer sends its record within the grace
-period, or renews the object.
+The order makes it safe beside producers. The stores are listed first, then the topics are read to their ends, and new
+records are read before each page of deletions. A payload that is old enough to be listed, and in no record of the log
+by then, belongs to no future record either: a producer sends its record within the grace period, or renews the
+object.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _TRANSACTION: Final = (("transaction.timeout.ms",), 60_000)
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What a sweep saw and did.
+    """The result of a sweep.
 
     Attributes:
-        live: How many payloads the records refer to.
-        listed: How many payloads of the topics are older than the grace period.
-        orphans: How many of these no record refers to.
-        deleted: How many were deleted; those that were renewed or deleted meanwhile are not.
-        bytes: The bytes of what was deleted; in a dry run, of the orphans.
-        manifest: The file that lists what was deleted, a JSON object a line; None if nothing was.
-        warnings: What the operator should know: a short grace period, stores that were left out, placeholders that
-            cannot be read, payloads that could not be deleted.
+        live: Number of payloads that the records refer to.
+        listed: Number of the topics' payloads older than the grace period.
+        orphans: Number of listed payloads without a record.
+        deleted: Number of deleted payloads, without those that were renewed or deleted by others in the meantime.
+        bytes: Total size of the deleted payloads; in a dry run, of the orphans.
+        manifest: The list of deleted payloads, a file with one JSON object per line; None if nothing was deleted.
+        warnings: Messages for the operator: a short grace period, skipped stores, unreadable placeholders, payloads
+            that could not be deleted.
     """
 
     live: int
@@ -84,27 +84,27 @@ def sweep(
 ) -> SweepReport:
     """Delete the payloads of some topics that no record in them refers to.
 
-    Producers that were killed leave such, and records whose retention is over.
+    These are left behind by killed producers and by expired records.
 
-    Safe beside producers and readers. All records that are in the log count, those of open and of aborted transactions
-    too, and all named topics count for all of them: name every topic that may refer to these payloads, as mirrors and
-    dead-letter topics do.
+    Safe beside producers and readers. All records in the log count, including those of open and aborted transactions,
+    and the records of all named topics count together: name every topic that may refer to these payloads, including
+    mirrors and dead-letter topics.
 
     Args:
         spark: A session with Spark's Kafka connector (:func:`serde_chain.spark.packages`).
         config: The configuration of a consumer or a producer with ``large-message``: a mapping, or a file's path.
-        topics: The topics. Only payloads in their own folders are looked at, below the stores' own prefixes.
-        grace_ms: Younger payloads stay: their records may still come. In ms; longer than a record may take from the
-            upload to the topic, and not shorter than the producers' ``large.message.grace.ms``.
-        delete: Delete them; otherwise only count.
-        manifest: The file for the list of what is deleted; it is appended to. By default a new one in the current
-            folder.
-        progress: Called with what is going on and a number.
+        topics: The topics. Only payloads in their own folders, below the stores' own prefixes, are considered.
+        grace_ms: Minimum age of deleted payloads in ms: the records of younger ones may still come. Must exceed the
+            time from an upload to its record in the topic, and the producers' ``large.message.grace.ms``.
+        delete: Delete the payloads; otherwise only count them.
+        manifest: The file for the list of deleted payloads; it is appended to. By default a new one in the
+            current folder.
+        progress: Called with the current activity and a number.
 
     Raises:
-        ConfigError: The configuration is wrong, or none of its stores can list and delete.
-        JobError: A topic is not there, cannot be read to its end, or is empty although it has payloads; most
-            placeholders cannot be read; a store failed. Nothing is deleted after that; run it again.
+        ConfigError: The configuration is wrong, or none of its stores supports both listing and deletion.
+        JobError: A topic does not exist, is not readable to its end, or is empty although it has payloads; most
+            placeholders are unreadable; a store failed. Nothing is deleted after that; run it again.
         MissingDependencyError: A package is missing.
 
     Example:
@@ -117,7 +117,7 @@ def sweep(
     loaded = load(config)
     named = tuple(dict.fromkeys(as_topics(topics)))
     if not named:
-        raise ConfigError("no topic is named")
+        raise ConfigError("no topic is given")
     plan = plan_reading(loaded, named)
     with ExitStack() as stack:
         readers = open_readers(plan.config)
@@ -144,7 +144,7 @@ def _no_progress(_what: str, _count: int) -> None:
 
 
 class _Sweep:
-    """A sweep under way."""
+    """A running sweep."""
 
     def __init__(
         self,
@@ -162,9 +162,9 @@ class _Sweep:
         self._folders, self._unable = folders_of(stores, plan.topics)
         if not self._folders:
             raise ConfigError(
-                f"none of the payload stores ({', '.join(store.scheme for store in stores)}) can be listed and deleted "
-                "from, so that it cannot be swept",
-                hint="Their own retention ends what is in them: an expiration in the store, or its server's",
+                f"the payload stores ({', '.join(store.scheme for store in stores)}) do not support both listing and "
+                "deletion, which a sweep requires",
+                hint="Use their own retention: an expiration in the store, or its server's",
             )
         self._listed, self._orphans = Pages(folder / "listed"), Pages(folder / "orphans")
         self._before = datetime.now(UTC) - timedelta(milliseconds=grace_ms)
@@ -175,7 +175,7 @@ class _Sweep:
         self.warnings: list[str] = []
 
     def warn(self, config: Mapping[str, object]) -> None:
-        """Say what the operator should know beforehand."""
+        """Warn the operator before the sweep."""
         client = client_config(config)
         delivery, transaction = (
             next((int(str(client[key])) for key in keys if key in client), default)
@@ -185,23 +185,23 @@ class _Sweep:
         if self._grace_ms < delivery + transaction:
             self._warn(
                 f"the grace period of {self._grace_ms} ms is shorter than delivery.timeout.ms ({delivery}) and "
-                f"transaction.timeout.ms ({transaction}) together: payloads may be deleted whose records are on the way"
+                f"transaction.timeout.ms ({transaction}) together: payloads of records in transit may be deleted"
             )
         if self._grace_ms < of_producers:
             self._warn(
                 f"the grace period of {self._grace_ms} ms is shorter than large.message.grace.ms ({of_producers}): "
-                "producers with ids of the content rely on payloads that are half as old"
+                "producers with content ids rely on payloads of half that age"
             )
         for store in self._unable:
-            self._warn(f"the store {store.scheme} is left out: it cannot be listed, or not be deleted from")
+            self._warn(f"the store {store.scheme} is skipped: it does not support both listing and deletion")
 
     def _warn(self, text: str) -> None:
         self.warnings.append(text)
         _log.warning("sweep: %s", text)
 
     def run(self, manifest: Manifest | None) -> SweepReport:
-        """List, read, compare, and delete if there is a manifest to note it in."""
-        self._topics.bounds()  # what is not there is said before a long listing
+        """List, read and compare; delete if there is a manifest."""
+        self._topics.bounds()  # report a missing topic before a long listing
         try:
             by_topic = self._list()
         except PayloadStoreError as error:
@@ -223,14 +223,14 @@ class _Sweep:
         )
 
     def release(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Release what Spark keeps; not at Ctrl-C, when pyspark still waits for another answer."""
+        """Release Spark's resources; not at Ctrl-C, while pyspark still waits for another answer."""
         for referring in self._read if kind is not KeyboardInterrupt else ():
             referring.rows.unpersist()
 
     def _list(self) -> Counter[str]:
         """List all folders; returns the number of payloads by topic.
 
-        The driver lists those that several readers cannot share, such as a disk's, into a file.
+        The driver lists folders that several readers cannot share, such as local ones, into a file.
         """
         by_topic: Counter[str] = Counter()
         own = [at for at, folder in enumerate(self._folders) if not folder.store.shares_listing]
@@ -265,14 +265,14 @@ class _Sweep:
         empty = next((topic for topic in self._plan.topics if by_topic[topic] and topic not in filled), None)
         if empty is not None:
             raise JobError(
-                f"the topic has no records, and {by_topic[empty]} payloads: it may have been emptied or made anew by "
-                "mistake, and nothing was deleted",
-                hint="If its records are gone for good, delete the topic's folder by the store's own means",
+                f"the topic has no records but {by_topic[empty]} payloads: it may have been emptied or recreated by "
+                "mistake, so nothing was deleted",
+                hint="If its records are gone for good, delete the topic's folder with the store's own tools",
                 topic=empty,
             )
 
     def _read_on(self) -> None:
-        """Read what has come since the last time."""
+        """Read the records that are new since the last call."""
         first, ends = self._topics.check_ends(self._ends)
         begin = {place: max(first[place], self._ends.get(place, 0)) for place in ends}
         places = [place for place in ends if begin[place] < ends[place]]
@@ -287,11 +287,11 @@ class _Sweep:
         return referring
 
     def _look_at_malformed(self, rows: DataFrame) -> None:
-        """Count placeholders that no reader can read: they keep nothing alive, and any writer can make them.
+        """Count placeholders that no reader can read: they protect no payload, and any writer can create them.
 
         Raises:
-            JobError: The configuration, and not the record, seems to be why: most are malformed, or a registry or a key
-                provider does not answer.
+            JobError: The configuration, rather than the record, seems to be at fault: most are malformed, or a registry
+                or key provider does not answer.
         """
         with spark_errors("the topics cannot be read"):
             [(placeholders, malformed)] = rows.agg(functions.count("*"), functions.count_if("malformed")).collect()
@@ -304,12 +304,12 @@ class _Sweep:
         where = {"topic": row["topic"], "partition": row["partition"], "offset": row["offset"]}
         if not row["malformed"] or 2 * self._malformed > self._placeholders:
             raise JobError(
-                f"the {row['field']} of a record has the mark of a placeholder and cannot be read, so it is not known "
-                f"which payload it needs: {row['kind']}: {row['message']}",
-                hint="Correct the configuration's stages and large.message.accept, or let the record go",
+                f"the {row['field']} of a record has the mark of a placeholder but is unreadable, so the payload that "
+                f"it needs is unknown: {row['kind']}: {row['message']}",
+                hint="Correct the configuration's stages and large.message.accept, or wait until the record expires",
                 **where,
             )
-        self._warn(f"{malformed} placeholders cannot be read, and keep no payload; one is at {where}: {row['message']}")
+        self._warn(f"{malformed} unreadable placeholders protect no payload; one is at {where}: {row['message']}")
 
     def _in_use(self, read: Sequence[Referring]) -> DataFrame:
         """The names of payloads in use."""
@@ -317,16 +317,16 @@ class _Sweep:
         return rows.select(functions.explode("names").alias("name"))
 
     def _without(self, listed: DataFrame, read: Sequence[Referring]) -> DataFrame:
-        """Of what is listed, what is not in use."""
-        # Spark would push an anti-join below the union of pages, and compare each of them with all records.
+        """The listed payloads that are not in use."""
+        # Spark would push an anti-join below the union of pages, and compare each page with all records.
         in_use = self._in_use(read).withColumn("in_use", functions.lit(1))
         return listed.join(in_use, "name", "left").where("in_use is null").select(*listed.columns)
 
     def _all_listed(self) -> DataFrame:
         """The listing, on Spark's disks.
 
-        So the records are read once, where comparing page by page would read all of them for each page. A checkpoint
-        lets go of the page in the driver's memory, which a cached DataFrame would keep for its plan.
+        This reads the records once; a comparison page by page would read them all for each page. A checkpoint releases
+        the page in the driver's memory, which the plan of a cached DataFrame would keep.
         """
         pages = (
             self._spark.createDataFrame(page).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
@@ -342,7 +342,7 @@ class _Sweep:
             return rows.distinct().count()
 
     def _compare(self) -> tuple[int, int]:
-        """Write the orphans into a file; returns their number and bytes."""
+        """Write the orphans to a file; returns their number and bytes."""
         size = 0
 
         def orphans() -> Iterator[tuple[int, int, PayloadInfo]]:
@@ -358,7 +358,7 @@ class _Sweep:
         return count, size
 
     def _delete(self, manifest: Manifest, orphans: int) -> tuple[int, int]:
-        """Delete the orphans; returns how many, and their bytes."""
+        """Delete the orphans; returns the number of deleted payloads, and their bytes."""
         deleted = size = 0
         refused: list[PayloadStoreError] = []
         compared = len(self._read)
@@ -382,7 +382,7 @@ class _Sweep:
         return deleted, size
 
     def _still_orphans(self, page: Any, came: Sequence[Referring]) -> list[dict[str, Any]]:
-        """The rows of a page, a ``pyarrow.Table``, that are not in use by what came since they were compared."""
+        """The rows of a page, a ``pyarrow.Table``, that records read since the comparison do not use."""
         if came:
             with spark_errors("the listing cannot be compared with the records"):
                 page = self._without(self._spark.createDataFrame(page), came).toArrow()
@@ -390,7 +390,7 @@ class _Sweep:
         return rows
 
     def _delete_one(self, manifest: Manifest, row: Mapping[str, Any]) -> bool | PayloadStoreError:
-        """Whether it was deleted; the error where this one is refused, since another writer may have put it there."""
+        """Whether it was deleted; the error if this payload is refused, which another writer may have put there."""
         folder: Folder = self._folders[row["folder"]]
         try:
             if not folder.is_old(row["reference"], self._before):

@@ -1,4 +1,4 @@
-"""Topics read to their ends, and what their records refer to."""
+"""Topics read to their ends, and the references in their records."""
 
 from __future__ import annotations
 
@@ -38,44 +38,43 @@ _FOUND: Final = ArrayType(
     )
 )
 _TOLD: Final = 300
-# What is on the disks of executors cannot be made anew: a listing has to be older than what is read afterwards.
+# Data lost from executors' disks is not recomputed: a listing must be older than the records read after it.
 _LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Raise Spark's errors as those of a job.
+    """Raise Spark's errors as a job's.
 
     Args:
-        what: What cannot be done.
+        what: The failed operation.
 
     Raises:
-        JobError: Spark raised something; the same call may work later.
+        JobError: Spark raised an error; a retry may succeed.
     """
     try:
         yield
-    # Java's errors that have no class of Spark's come as they are.
+    # Java's errors without a Spark error class are not wrapped.
     except (PySparkException, Py4JError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        # Of a failed task, the reason stands behind a page about the task.
+        # The reason of a failed task follows a page about the task.
         causes = [line.strip() for line in lines if line.startswith("Caused by:")]
         reason = (causes or lines)[-1 if causes else 0][:_TOLD]
         if _LOST in reason:
-            reason = "an executor has ended that kept a part of the stores' listing"
+            reason = "an executor that kept a part of the stores' listing has ended"
         failure = JobError(f"{what}: {reason}", hint="See Spark's log; run it again")
         failure.transient = True
         raise failure from error
 
 
 class Referring(NamedTuple):
-    """What some records refer to, kept on Spark's disks until it is released.
+    """The references in some records, kept on Spark's disks until released.
 
     Attributes:
         rows: ``topic``, ``partition``, ``offset``, ``field``, ``reference``, ``names``; ``kind`` and ``message``
-            of a placeholder that cannot be read, or of a payload with a problem; whether the placeholder is
-            ``malformed``.
-        counts: How many records were read, by topic.
-        left: The topics that had records when all was read.
+            for an unreadable placeholder, or a payload with a problem; whether the placeholder is ``malformed``.
+        counts: Number of records read, by topic.
+        left: The topics that still had records after the read.
     """
 
     rows: DataFrame
@@ -86,14 +85,14 @@ class Referring(NamedTuple):
 class Topics:
     """Reads topics to their ends.
 
-    A job that deletes payloads reads all that is in the log, records of open and of aborted transactions too: behind
-    an open transaction are committed records, whose payloads are in use, and which others do not see yet.
+    A job that deletes payloads reads the whole log, including records of open and aborted transactions: an open
+    transaction may hide committed records, whose payloads are in use.
 
     Args:
         spark: The session.
         config: Flat configuration of a client.
-        plan: How references are read.
-        isolation: ``read_uncommitted`` for all that is in the log, ``read_committed`` for what readers see.
+        plan: The plan for reading references.
+        isolation: ``read_uncommitted`` for the whole log, ``read_committed`` for what readers see.
     """
 
     def __init__(
@@ -107,10 +106,10 @@ class Topics:
         self._options = {f"kafka.{key}": value for key, value in java_settings(client_settings(config)).items()}
 
     def bounds(self) -> tuple[Ends, Ends]:
-        """The first offsets of all partitions, and the ones behind the last.
+        """The first offsets of all partitions, and their ends.
 
         Raises:
-            JobError: A topic is not there, or the broker does not answer.
+            JobError: A topic does not exist, or the broker does not answer.
         """
         first: dict[tuple[str, int], int] = {}
         ends: dict[tuple[str, int], int] = {}
@@ -122,16 +121,16 @@ class Topics:
         return first, ends
 
     def read(self, first: Ends, ends: Ends) -> Referring:
-        """Read what the records between some offsets refer to.
+        """Read the references in the records between some offsets.
 
-        Those that go meanwhile, at the beginning of a partition, are left out: a reader has them no more.
+        Records removed from a partition's beginning in the meantime are omitted: no reader sees them any more.
 
         Args:
-            first: Where to begin, in each partition.
-            ends: Where to end.
+            first: Start offsets by partition.
+            ends: End offsets by partition.
 
         Raises:
-            JobError: They cannot be read, or a topic was made anew meanwhile.
+            JobError: The topics are unreadable, or one was recreated in the meantime.
         """
         observed = Observation()
         counting = [
@@ -159,22 +158,22 @@ class Topics:
         return Referring(rows, {topic: int(counted[f"n{at}"]) for at, topic in enumerate(self._plan.topics)}, left)
 
     def check_ends(self, ends: Ends) -> tuple[Ends, Ends]:
-        """See that partitions still reach as far as they did.
+        """Check that partitions still reach their earlier ends.
 
         Args:
-            ends: The offsets behind what was last in them.
+            ends: The earlier ends.
 
         Returns:
-            The bounds as they are now.
+            The current bounds.
 
         Raises:
-            JobError: One ends earlier.
+            JobError: A partition ends earlier.
         """
         first, now = self.bounds()
         back = next((place for place in ends if now.get(place, -1) < ends[place]), None)
         if back is not None:
             raise JobError(
-                "the partition ends earlier than before: its topic was made anew while it was read",
+                "the partition ends earlier than before: its topic was recreated during the read",
                 hint="Run it again",
                 topic=back[0],
                 partition=back[1],
@@ -192,7 +191,7 @@ class Topics:
             .option("assign", json.dumps(places))
             .option("startingOffsets", _offsets(first))
             .option("endingOffsets", _offsets(ends))
-            # Retention goes on while a long topic is read. What else could be missing is seen from the ends.
+            # Retention continues while a long topic is read. Other losses show in the ends.
             .option("failOnDataLoss", "false")
             .option("includeHeaders", "true")
             .load()

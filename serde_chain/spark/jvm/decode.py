@@ -1,4 +1,4 @@
-"""Columns for the engine ``native``: Spark's own functions read the last stage, in the JVM."""
+"""Columns for reading with the engine ``native``: Spark's own functions read the last stage, in the JVM."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _TO_THE_END: Final = 2**31 - 1
 
 
 def crossing(choice: Choice, value: Column, headers: Column | None) -> Column | None:
-    """Whether Arrow has to read a row instead.
+    """Whether Arrow must read a row instead.
 
     Args:
-        choice: What Spark is to do.
-        value: The bytes, as they came. The column is used several times.
+        choice: The engine and its instructions.
+        value: The bytes, as received. The column is used several times.
         headers: The record's headers; None if no stage needs any.
 
     Returns:
-        A condition, null for false where there is no value; None if it would never be true.
+        A condition, null for false without a value; None if it is never true.
     """
     conditions = []
     if choice.markers and headers is not None:
@@ -43,7 +43,7 @@ def crossing(choice: Choice, value: Column, headers: Column | None) -> Column | 
 
 
 def any_of(conditions: Iterable[Column | None]) -> Column | None:
-    """Whether one of several conditions is true; None if there are none."""
+    """Whether one of several conditions is true; None without conditions."""
     given = [one for one in conditions if one is not None]
     return reduce(operator.or_, given) if given else None
 
@@ -54,10 +54,10 @@ def read_natively(
     """Read the last stage.
 
     Args:
-        choice: What to do.
-        value: The bytes, of rows for which :func:`crossing` is not true. The column is used several times.
-        field: How Arrow would read them.
-        mode: The mode; all but ``FAILFAST`` return null for what cannot be read.
+        choice: The engine and its instructions.
+        value: The bytes of rows for which :func:`crossing` is not true. The column is used several times.
+        field: The plan with which Arrow would read them.
+        mode: The mode; all but ``FAILFAST`` return null for unreadable values.
         context: Columns by name that identify the record.
     """
     if choice.kind == "bytes":
@@ -78,7 +78,7 @@ def read_natively(
 
 
 def _is_known(choice: Choice, value: Column) -> Column:
-    """Whether a value begins with the bytes of a branch."""
+    """Whether a value has the prefix of a branch."""
     prefixes: Any = [functions.lit(branch.prefix) for branch in choice.branches]
     return functions.substring(value, 1, len(choice.branches[0].prefix)).isin(*prefixes)
 
@@ -90,7 +90,7 @@ def _avro(choice: Choice, value: Column, mode: str, *, has_context: bool) -> Col
         read = from_avro(data, branch.schema, choice.reader, mode)
         conditions = [functions.startswith(value, functions.lit(branch.prefix))] if branch.prefix else []
         if mode == PERMISSIVE:
-            # It returns a record of nothing but nulls for what it cannot read.
+            # It returns a record of nulls for an unreadable value.
             read = _or_null(read, str(required_field(json.loads(choice.reader or branch.schema))))
         elif mode == DROPMALFORMED or has_context:
             probe = _probe(json.loads(choice.reader or branch.schema), whole=mode == DROPMALFORMED)
@@ -103,14 +103,14 @@ def _avro(choice: Choice, value: Column, mode: str, *, has_context: bool) -> Col
 
 
 def _or_null(record: Column, required: str) -> Column:
-    """A record, or null where a field is null that never is."""
+    """A record, or null if a field that is never null is null."""
     return let(record, lambda whole: functions.when(whole[required].isNotNull(), whole))
 
 
 def _probe(reader: dict[str, Any], *, whole: bool) -> str:
-    """A schema to read into that finds what cannot be read, in less time than reading all of it.
+    """A reader schema that detects unreadable records faster than reading them completely.
 
-    Avro steps over the other fields. On the way it finds what is cut off or foreign, save in types of which it only
+    Avro skips the other fields and detects truncated and foreign bytes on the way, except in types of which it only
     reads the length, or nothing: these are read.
     """
     fields = [field for field in reader["fields"] if whole or not _steps_safely(field["type"])]
@@ -130,7 +130,7 @@ _SAFE: Final = frozenset(["null", "boolean", "int", "long", "float", "double"])
 
 
 def message(choice: Choice, value: Column, context: Mapping[str, Column], field: str) -> Column:
-    """The error of a value that could not be read, with its place, in the words of the other engine."""
+    """The error of an unreadable value, with its position, in the words of the other engine."""
     if choice.kind == "string":
         problem = functions.lit("the text is not UTF-8")
     else:
@@ -156,10 +156,10 @@ def _text(column: Column) -> Column:
 
 
 def is_bad(value: Column, result: Column) -> Column:
-    """Whether there was a value, and it could not be read."""
+    """Whether a value exists but is unreadable."""
     return value.isNotNull() & result.isNull()
 
 
 def let(column: Column, use: Callable[[Column], Column]) -> Column:
-    """Use a column several times and have it evaluated once, as ``let`` does in other languages."""
+    """Use a column several times and evaluate it once, like ``let`` in other languages."""
     return functions.get(functions.transform(functions.array(column), use), functions.lit(0))

@@ -1,4 +1,4 @@
-"""Columns for the engine ``native`` when it writes: Spark's own functions make the bytes, in the JVM."""
+"""Columns for writing with the engine ``native``: Spark's own functions make the bytes, in the JVM."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from serde_chain.spark.plan.writing_engine import NativeWriter
 
 __all__ = ["size_beside_value", "write_natively"]
 
-# The lengths of a header's name and value.
+# Length fields of a header's name and value.
 _HEADER_OVERHEAD: Final = 10
 
 
 def write_natively(writer: NativeWriter, value: Column) -> Column:
-    """Write a column, with what stands in front of each record.
+    """Write a column, including each record's prefix.
 
     Args:
-        writer: What Spark is to do.
+        writer: Spark's instructions.
         value: The column.
 
     Returns:
-        A binary column; null where the value is.
+        A binary column; null for null values.
     """
     if writer.kind == "bytes":
         return value
@@ -33,16 +33,16 @@ def write_natively(writer: NativeWriter, value: Column) -> Column:
     from pyspark.sql.avro import functions as avro
 
     data = avro.to_avro(value, writer.schema)
-    # SQL's concatenation costs nothing that could be measured, and is null where the record is.
+    # SQL's concatenation has no measurable cost, and is null for null records.
     return functions.concat(functions.lit(writer.prefix), data) if writer.prefix else data
 
 
 def size_beside_value(key: Column | None, headers: Column | None) -> Column:
-    """How many bytes of a record its key and its headers take.
+    """The bytes of a record's key and headers.
 
     Args:
         key: The encoded key; None if there is no such column.
-        headers: The headers, likewise.
+        headers: The headers; None if there is no such column.
     """
     sizes = [functions.lit(0)]
     if key is not None:

@@ -1,1 +1,1 @@
-"""On the driver: the work is planned and checked before a row is read."""
+"""Runs on the driver: plans and checks the work before a row is read."""

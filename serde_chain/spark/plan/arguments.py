@@ -1,4 +1,4 @@
-"""The words that the functions take as arguments: modes, engines, topics."""
+"""The words that functions accept as arguments: modes, engines, topics."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ NATIVE: Final = "native"
 
 
 def check_mode(mode: str) -> str:
-    """Check a mode, in any case.
+    """Check a mode, ignoring case.
 
     Raises:
-        ConfigError: There is no such mode.
+        ConfigError: The mode is unknown.
     """
     return _check(str(mode).upper(), (FAILFAST, PERMISSIVE, DROPMALFORMED), key="mode", given=mode)
 
@@ -42,7 +42,7 @@ def check_engine(engine: str) -> str:
     """Check an engine.
 
     Raises:
-        ConfigError: There is no such engine.
+        ConfigError: The engine is unknown.
     """
     return _check(engine, (AUTO, ARROW, NATIVE), key="engine", given=engine)
 
@@ -51,13 +51,13 @@ def _check(word: str, known: Sequence[str], *, key: str, given: object) -> str:
     if word not in known:
         near = nearest(str(word), known)
         raise ConfigError(
-            f"there is no {key} {given!r}",
-            hint=(f"Did you mean {near}? " if near else "") + f"There are {', '.join(known)}",
+            f"unknown {key} {given!r}",
+            hint=(f"Did you mean {near}? " if near else "") + f"Known: {', '.join(known)}",
             key=key,
         )
     return word
 
 
 def as_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
-    """One topic or several, as several."""
+    """One topic or several, as a tuple."""
     return (topics,) if isinstance(topics, str) else tuple(topics)

@@ -1,4 +1,4 @@
-"""How keys and values are read: a chain is built on the driver first, to find its mistakes and the column's type."""
+"""Plans for reading keys and values: the driver builds each chain first, to find mistakes and the column's type."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["plan_field", "plan_first_stages", "plan_references"]
 
 
 def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None) -> FieldPlan | None:
-    """ReadPlan all stages of a chain.
+    """Plan all stages of a chain.
 
     Args:
         config: Flat configuration.
-        is_key: Whether for keys.
-        given: A ``pyarrow.DataType`` that the user asks for, in place of the one that the chain has.
+        is_key: Whether the chain is for keys.
+        given: The user's ``pyarrow.DataType``, which overrides the chain's.
 
     Returns:
         The plan; None if the configuration names no stages for this field.
 
     Raises:
-        ConfigError: The configuration is wrong, or the type is not known.
+        ConfigError: The configuration is wrong, or the type is unknown.
         MissingDependencyError: A package is not installed.
     """
     with DeserializerChain.from_config(config, is_key=is_key) as chain:
@@ -41,7 +41,7 @@ def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None)
 
 
 def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan | None:
-    """ReadPlan the stages of a chain up to the one that follows references; None if there is none.
+    """Plan the stages of a chain up to the one that follows references; None if there is none.
 
     Raises:
         ConfigError: The configuration is wrong.
@@ -53,12 +53,12 @@ def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan 
 
 
 def plan_first_stages(chain: DeserializerChain, count: int, *, is_key: bool) -> FieldPlan:
-    """ReadPlan the first stages of a chain, which return bytes.
+    """Plan the first stages of a chain, which return bytes.
 
     Args:
         chain: The chain.
-        count: How many stages.
-        is_key: Whether for keys.
+        count: Number of stages.
+        is_key: Whether the chain is for keys.
     """
     return _plan(chain, count, is_key=is_key, arrow_type=require("pyarrow", "spark").binary())
 
@@ -94,9 +94,9 @@ def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
         return arrow.binary()
     needs_schema = isinstance(last, AvroDeserializer)
     raise ConfigError(
-        f"the type of the {'keys' if is_key else 'values'} is not known before they are read: {chain.labels[-1]} does "
+        f"the type of the {'keys' if is_key else 'values'} is unknown before they are read: {chain.labels[-1]} does "
         "not declare its type",
-        hint=f"Set {READER_SCHEMA.name} to the schema that all of them are read into"
+        hint=f"Set {READER_SCHEMA.name} to the schema for reading all of them"
         if needs_schema
         else "Pass schema= to deserialize(), with the Spark type of the column",
         key=READER_SCHEMA.name if needs_schema else f"{'key' if is_key else 'value'}.deserializers",

@@ -1,6 +1,6 @@
-"""Whether a column can become records of an Avro schema, seen by its type, before a task runs.
+"""Checks by a column's type whether it can become records of an Avro schema, before a task runs.
 
-Only what never fits is a mistake here. What may fit, such as a map where the schema has a record, is left to the stage.
+Only types that never match are refused. A possible match, such as a map for a record, is left to the stage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["misfit"]
 _TEXT: Final = "text"
 _BYTES: Final = "bytes"
 _NUMBER: Final = "number"
-# Booleans would become numbers of their own; logical types have rules of their own.
+# Booleans would become numbers; logical types have their own rules.
 _LEAVES: Final = {
     "string": _TEXT,
     "enum": _TEXT,
@@ -43,7 +43,7 @@ _INSTANTS: Final = frozenset({"timestamp-millis", "timestamp-micros"})
 
 
 def misfit(schema: AvroSchema, column: DataType, name: str) -> str | None:
-    """Say why values of a column are never records of a schema.
+    """Explain why a column's values can never be records of a schema.
 
     Args:
         schema: The schema.
@@ -51,7 +51,7 @@ def misfit(schema: AvroSchema, column: DataType, name: str) -> str | None:
         name: The column's name.
 
     Returns:
-        The field, the type that it has, and the one that the schema wants; None where values may fit.
+        The field, its type, and the schema's type; None if values may match.
     """
     return _misfit(schema.parsed, column, name, schema.named)
 
@@ -71,7 +71,7 @@ def _misfit(kind: Any, column: DataType, path: str, named: Mapping[str, Any]) ->
         return _misfit(wanted, column, path, named)
     logical = kind.get("logicalType")
     if not _may_fit(wanted, column, logical):
-        return f"{path} is {column.simpleString()}, and the schema wants {kind.get('name', logical or wanted)}"
+        return f"{path} is {column.simpleString()}, but the schema requires {kind.get('name', logical or wanted)}"
     return next((problem for problem in _inside(kind, column, path, named) if problem is not None), None)
 
 
@@ -87,18 +87,18 @@ def _inside(kind: Any, column: DataType, path: str, named: Mapping[str, Any]) ->
             if name in given:
                 yield _misfit(type_, given[name], f"{path}.{name}", named)
             elif "default" not in field and type_ != "null" and not (isinstance(type_, list) and "null" in type_):
-                yield f"{path} has no field {name}, for which the schema has no default"
+                yield f"{path} has no field {name}, which has no default in the schema"
 
 
 def _may_fit(wanted: str, column: DataType, logical: str | None) -> bool:
     if isinstance(column, NullType):
         return True
     if wanted in {"record", "map"}:
-        return isinstance(column, (StructType, MapType))  # Python's dictionaries, both of them
+        return isinstance(column, (StructType, MapType))  # both are dictionaries in Python
     if wanted == "array" or isinstance(column, (StructType, MapType, ArrayType)):
         return wanted == "array" and isinstance(column, ArrayType)
     if isinstance(column, TimestampNTZType) and logical in _INSTANTS:
-        return False  # it would become one by the time zone of the worker's machine
+        return False  # the conversion would depend on the time zone of the worker's machine
     if wanted == "boolean":
         return isinstance(column, BooleanType)
     family = _TEXT if isinstance(column, StringType) else _BYTES if isinstance(column, BinaryType) else _NUMBER

@@ -1,4 +1,4 @@
-"""Where the payloads of topics lie, as a job's driver and its workers see it."""
+"""The folders with the payloads of topics, for a job's driver and workers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from serde_chain.stages.large_message.stores import without_deadline
 __all__ = ["LISTED", "SHARES", "Folder", "ListingPlan", "folders_of", "names_of", "stores_of"]
 
 LISTED: Final = "name bigint, reference string, size bigint, modified bigint, folder int"
-"""A payload in a listing, as Spark's columns; ``modified`` in µs since the epoch, ``folder`` its place among all."""
+"""A listed payload, as Spark's columns; ``modified`` in µs since the epoch, ``folder`` its index among all folders."""
 
 _DIGITS: Final = 16
 _ANY_ID: Final = "-"
 _MOST_NAMES: Final = 64
 
-# Each has one hexadecimal digit, so that all have about as many payloads, and some of the other characters.
+# Each has one hexadecimal digit, so that all have about the same number of payloads, and some of the other characters.
 SHARES: Final = tuple((FIRST_CHARACTERS[at], *FIRST_CHARACTERS[_DIGITS + at :: _DIGITS]) for at in range(_DIGITS))
-"""What ids begin with, in as many parts as readers of one folder can share."""
+"""The first characters of ids, divided among the readers that can share a folder."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Folder:
     Attributes:
         store: The store.
         topic: The topic.
-        root: What the references of these payloads begin with; None where only the store knows.
+        root: Common prefix of the payloads' references; None if only the store knows it.
     """
 
     store: PayloadStore
@@ -46,45 +46,45 @@ class Folder:
     root: str | None
 
     def list(self, before: datetime, prefix: str = "") -> Iterator[PayloadInfo]:
-        """List what was written earlier than this.
+        """List the payloads written before a time.
 
         Raises:
-            PayloadStoreError: The listing is not complete.
+            PayloadStoreError: The listing is incomplete.
         """
-        # A listing has no deadline: it takes as long as there are pages.
+        # A listing has no deadline: its duration depends on the number of pages.
         store = without_deadline(self.store)
-        assert isinstance(store, SupportsList)  # noqa: S101, chosen by that
+        assert isinstance(store, SupportsList)  # noqa: S101, chosen for that
         yield from store.list(self.topic, prefix=prefix, before=before)
 
     def list_own(
         self, before: datetime, stores: Sequence[PayloadStore], prefix: str = ""
     ) -> Iterator[tuple[int, PayloadInfo]]:
-        """List what is this store's, of all that are used: below its prefix may lie another's, with its own topics.
+        """List only this store's payloads: below its prefix may be another store, with its own topics.
 
         Yields:
-            The payload's name, and the payload.
+            The payload's name (see :meth:`name`), and the payload.
 
         Raises:
-            PayloadStoreError: The listing is not complete.
+            PayloadStoreError: The listing is incomplete.
         """
         for info in self.list(before, prefix):
             if len(stores) == 1 or max(stores, key=lambda store: store.claim(info.reference)) is self.store:
                 yield self.name(info.reference), info
 
     def name(self, reference: str) -> int:
-        """The name by which records that refer to a payload know it (:func:`names_of`)."""
+        """The name of a payload in the records that refer to it (:func:`names_of`)."""
         has_root = self.root is not None and reference.startswith(self.root)
         [name] = names_of(f"{self.topic}/{reference.removeprefix(self.root or '')}" if has_root else reference)
         return name
 
     def is_old(self, reference: str, before: datetime) -> bool:
-        """Whether a payload is still there, and was not renewed since it was listed.
+        """Whether a payload still exists, and was not renewed since it was listed.
 
         Raises:
-            PayloadStoreError: The store does not say.
+            PayloadStoreError: The store does not answer.
         """
         if not self.store.stable_references:
-            return True  # each payload is one record's, and never renewed
+            return True  # each payload belongs to one record, and is never renewed
         if isinstance(self.store, SupportsInfo):
             try:
                 return self.store.info(reference).modified < before
@@ -99,18 +99,18 @@ class Folder:
         Raises:
             PayloadStoreError: It could not be deleted.
         """
-        assert isinstance(self.store, SupportsDelete)  # noqa: S101, chosen by that
+        assert isinstance(self.store, SupportsDelete)  # noqa: S101, chosen for that
         self.store.delete(reference)
 
 
 @dataclass(frozen=True)
 class ListingPlan:
-    """The instructions to workers that list payloads.
+    """The instructions for workers that list payloads.
 
     Attributes:
-        reading: How references are read, and so what the stores and the topics are.
-        folders: The places, among all folders, of those that are listed.
-        before: Only what was written earlier than this is listed.
+        reading: The plan for reading references, which determines stores and topics.
+        folders: The indexes of the folders to list, among all folders.
+        before: List only payloads written before this time.
         python: The driver's interpreter, for messages.
     """
 
@@ -121,14 +121,14 @@ class ListingPlan:
 
 
 def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
-    """The names by which a payload is known.
+    """The names of a payload.
 
-    A payload may be in two stores, or be reached below two prefixes, under one topic and id: then a reference to one
-    of them is one to the other. So its names are all that may be a topic and an id in the reference, and the whole.
+    A payload may be in two stores, or reachable below two prefixes, under one topic and id; a reference to one is then
+    a reference to the other. So its names are every possible topic and id in the reference, and the whole reference.
 
-    A name is a number, the hash of its segments from the last to the first: all of them take one pass, however often a
-    reference has the topic in it. Two payloads may have one: an orphan then stays. There are at most 64 of them, those
-    of the shortest ids: a writer may repeat the topic thousands of times.
+    A name is a number, the hash of its segments from last to first: one pass computes all names, however often the
+    topic occurs in a reference. If two payloads share a name, an orphan may stay. A reference has at most 64 names,
+    those with the shortest ids: a writer may repeat the topic thousands of times.
 
     Args:
         reference: The reference.
@@ -149,13 +149,13 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
 
 
 def stores_of(plan: ReferencePlan, readers: Mapping[str, DeserializerChain]) -> tuple[PayloadStore, ...]:
-    """The stores of a plan's chains, each once: the same one is opened for keys and for values."""
+    """The stores of a plan's chains, without duplicates: keys and values open the same stores."""
     stores = (store for name in plan.with_stores for store in readers[name].stores)
     return tuple({(store.scheme, store.reference("-", "-") or id(store)): store for store in stores}.values())
 
 
 def folders_of(stores: Iterable[PayloadStore], topics: Iterable[str]) -> tuple[list[Folder], list[PayloadStore]]:
-    """The folders of some topics in those stores that can be listed and deleted from, and the other stores."""
+    """The topics' folders in stores that support listing and deletion, and the other stores."""
     able: list[PayloadStore] = []
     unable: list[PayloadStore] = []
     for store in stores:

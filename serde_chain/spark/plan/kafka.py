@@ -1,4 +1,4 @@
-"""The columns of Spark's Kafka source, and one beside them."""
+"""The columns of Spark's Kafka source, and one more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CONTEXT", "HEADERS", "KAFKA", "ColumnOrName", "as_column", "called",
 ColumnOrName: TypeAlias = Column | str
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-"""The type of headers, as the source gives them with ``includeHeaders``."""
+"""The type of headers, as returned by the source with ``includeHeaders``."""
 
 KAFKA: Final[Mapping[str, DataType]] = {
     "value": BinaryType(),
@@ -34,36 +34,36 @@ KAFKA: Final[Mapping[str, DataType]] = {
     "key": BinaryType(),
     "timestamp": TimestampType(),
 }
-"""The columns that are of use here, with their types, in the order in which the workers get them."""
+"""The columns used here, with their types, in the order in which the workers get them."""
 
 CONTEXT: Final = ("topic", "partition", "offset")
-"""The columns that say in errors which record it was."""
+"""The columns that identify a record in errors."""
 
 
 def as_column(given: ColumnOrName) -> Column:
-    """A column by its name, or as it is."""
+    """A column by its name, or the column itself."""
     return functions.col(given) if isinstance(given, str) else given
 
 
 def called(function: str, given: ColumnOrName, column: Column) -> Column:
-    """A column under the name of the function that made it, where Spark would name it by its whole expression.
+    """A column named after the function that made it, which Spark would name by its whole expression.
 
     Args:
         function: The function.
-        given: What it was called with.
-        column: What it made of it.
+        given: The function's argument.
+        column: The function's result.
 
     Returns:
-        The column, called ``resolve(value)``; ``resolve`` where what was given has no name that could be seen.
+        The column, named ``resolve(value)``; ``resolve`` if the argument's name is unknown.
     """
     return column.alias(f"{function}({given})" if isinstance(given, str) else function)
 
 
 def typed_columns(**given: ColumnOrName | None) -> dict[str, Column]:
-    """The columns that a user passed, by what they are in the source, cast to the types that they have there.
+    """The user's columns by their names in the source, cast to the types there.
 
     Args:
-        **given: Columns by their names in :data:`KAFKA`; None for those that were not given.
+        **given: Columns by their names in :data:`KAFKA`; None for those not given.
     """
     return {
         name: as_column(given[name]).cast(kind)  # type: ignore[arg-type]

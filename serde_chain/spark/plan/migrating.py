@@ -1,4 +1,4 @@
-"""How records are moved: by the stages that follow references in one configuration, and make them in another."""
+"""Plans for moving records: by the stages that follow references in one configuration, and create them in another."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["Done", "MigratePlan", "plan_migration"]
 
 @dataclass(frozen=True)
 class Done:
-    """How far a partition is migrated. Committed with the records themselves, as the metadata of an offset.
+    """The progress of a partition. Committed with the records themselves, as the metadata of an offset.
 
     Attributes:
         position: The offset of the next record.
-        records: How many records were written.
-        payloads: How many payloads were moved for them.
-        skipped: How many records were left out, as they cannot be read.
+        records: Number of records written.
+        payloads: Number of payloads moved for them.
+        skipped: Number of undecodable records skipped.
 
     Example:
         >>> Done.of(7, Done(7, 5, 2, 0).metadata)
@@ -48,7 +48,7 @@ class Done:
 
     @classmethod
     def of(cls, position: int, metadata: str) -> Self:
-        """Read what was committed.
+        """Parse a committed position.
 
         Args:
             position: The offset.
@@ -59,18 +59,18 @@ class Done:
 
 @dataclass(frozen=True)
 class MigratePlan:
-    """The instructions to the workers.
+    """The instructions for the workers.
 
     Attributes:
         source: Flat configuration of a consumer, whose chains end with the stage that follows references.
-        target: Flat configuration of a producer, whose chains begin with the stage that makes them.
-        topic: The topic that is read.
-        target_topic: The topic that is written.
-        policy: What becomes of an undecodable record.
-        name: What names of transactions and of groups begin with, which the partition's number follows.
-        same_partitions: Whether records keep the numbers of their partitions; otherwise keys decide.
-        seconds: How long a task works before it returns.
-        columns: What the function's arguments are; ``offset`` is the end.
+        target: Flat configuration of a producer, whose chains begin with the stage that creates references.
+        topic: The topic to read.
+        target_topic: The topic to write.
+        policy: The policy for undecodable records.
+        name: Prefix of transactional ids and groups; the partition's number follows.
+        same_partitions: Whether records keep their partition numbers; otherwise keys choose them.
+        seconds: Time after which a task returns, in seconds.
+        columns: The function's arguments; ``offset`` is the end.
         python: The driver's interpreter, for messages.
     """
 
@@ -86,23 +86,23 @@ class MigratePlan:
     python: str = field(default_factory=lambda: sys.executable)
 
     def name_of(self, partition: int) -> str:
-        """The name of a partition's transactions, and of the group that has its position."""
+        """The name of a partition's transactions, and of the group with its position."""
         return f"{self.name}-{partition}"
 
 
 def plan_migration(
     source: Mapping[str, object], target: Mapping[str, object], topic: str, target_topic: str
 ) -> MigratePlan:
-    """Plan how records are moved.
+    """Plan the migration of a topic.
 
     Args:
         source: Flat configuration of a consumer or of a producer.
         target: Flat configuration of a producer.
-        topic: The topic that is read.
-        target_topic: The topic that is written.
+        topic: The topic to read.
+        target_topic: The topic to write.
 
     Raises:
-        ConfigError: A configuration is wrong, or moves no payloads; or the two are the same topic.
+        ConfigError: A configuration is wrong, or moves no payloads; or both topics are the same.
     """
     servers = "bootstrap.servers"
     if topic == target_topic and source.get(servers) == target.get(servers):
@@ -119,12 +119,12 @@ def _reader(config: Mapping[str, object]) -> dict[str, object]:
     heads = {name: stages_that_read(config, is_key=is_key) for name, is_key in FIELDS}
     if any(item.target == "auto" for head in heads.values() for item in head):
         raise ConfigError(
-            "records whose stages are undone by auto cannot be migrated: only the stages up to large-message are to be",
+            "a chain with auto cannot be migrated: only the stages up to large-message may be undone",
             hint="Name these, as in value.deserializers = large-message",
             key="value.deserializers",
         )
     unset = {*CHAINS, DESCRIBE.name, FETCH.name, ERROR_POLICY.name, "serde.dead.letter.topic"}
-    # In Spark, each task has as much.
+    # In Spark, this applies per task.
     bound = {DOWNLOADS_BYTES.name: DOWNLOADS_BYTES.default}
     return {**bound, **_reduced(config, unset, {f"{name}.deserializers": head for name, head in heads.items()})}
 
@@ -139,7 +139,7 @@ def _reduced(config: Mapping[str, object], unset: set[str], chains: Mapping[str,
     if not any(chains.values()):
         side = next(iter(chains))
         raise ConfigError(
-            f"no stage of the {'source follows' if DESERIALIZE.word in side else 'target makes'} references",
+            f"no stage of the {'source follows' if DESERIALIZE.word in side else 'target creates'} references",
             hint=f"Name large-message in {side}",
             key=side,
         )

@@ -1,4 +1,4 @@
-"""A configuration that can be used on other machines: files of the driver are read on the driver."""
+"""Makes a configuration usable on other machines: the driver reads the files that it names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["load"]
 
 
 def load(source: Config | str | Path) -> dict[str, object]:
-    """Load a configuration, with the content of files in place of their paths.
+    """Load a configuration, with the content of files instead of their paths.
 
-    The files are named by the options of the stages and stores that the configuration uses
+    Options of the used stages and stores declare which keys name files
     (:attr:`payload_stores.options.Option.file`).
 
     Raises:
-        ConfigError: The configuration, or a file that it names, cannot be read.
+        ConfigError: The configuration, or a file that it names, is unreadable.
     """
     resolved = configuration.resolve(source)
     return _with_contents(resolved.settings, [option for option in resolved.options if option.file])
@@ -42,7 +42,7 @@ def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> d
 
 
 def _nested(value: object, files: list[Option[Any]]) -> object:
-    """A value in which stages or stores may have options of their own: ``{"class": …}``, by itself or in a list."""
+    """A value whose stages or stores may have their own options: ``{"class": …}``, alone or in a list."""
     if isinstance(value, Mapping) and "class" in value:
         return _with_contents(value, files)
     return [_nested(item, files) for item in value] if isinstance(value, (list, tuple)) else value

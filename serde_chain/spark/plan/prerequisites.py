@@ -1,4 +1,4 @@
-"""The packages and interpreters that Spark needs, checked on the driver: one sentence names what is missing."""
+"""The packages and interpreters that Spark needs, checked on the driver: one sentence names a missing one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from serde_chain.errors import MissingDependencyError
 __all__ = ["check_packages", "check_worker_python", "has_arrow_udfs", "worker_packages"]
 
 _INSTALL: Final = "pip install 'serde-chain[spark]'"
-# (package, lowest major and minor version, version from which on it does not work)
+# (package, minimum major and minor version, first incompatible version)
 _VERSIONS: Final = (("pyspark", (4, 0), (5, 0)), ("pandas", (2, 2), (3, 0)), ("pyarrow", (15, 0), None))
 _PROBE_SECONDS: Final = 60
-# Not local-cluster, whose executors are processes of their own.
+# Not local-cluster, whose executors are separate processes.
 _LOCAL: Final = re.compile(r"local(\[|$)")
 
 
@@ -32,14 +32,14 @@ def check_packages() -> None:
     """Check the packages of this interpreter.
 
     Raises:
-        MissingDependencyError: One is missing, too old or too new; the hint says what to install.
+        MissingDependencyError: A package is missing, too old or too new; the hint says what to install.
     """
     for package, lowest, end in _VERSIONS:
         installed = str(require(package, "spark").__version__)
         version = tuple(int(part) for part in installed.split(".")[:2])
         if version < lowest:
             raise MissingDependencyError(
-                f"{package} {installed} is too old, at least {_dotted(lowest)} is needed", hint=f"{_INSTALL} --upgrade"
+                f"{package} {installed} is too old, it must be {_dotted(lowest)} or newer", hint=f"{_INSTALL} --upgrade"
             )
         if end is not None and version >= end:
             raise MissingDependencyError(
@@ -49,7 +49,7 @@ def check_packages() -> None:
 
 
 def has_arrow_udfs() -> bool:
-    """Whether pyspark has functions on Arrow arrays, as from 4.1 on.
+    """Whether pyspark supports functions on Arrow arrays, as since 4.1.
 
     Example:
         >>> has_arrow_udfs() == ("pandas" not in worker_packages())
@@ -59,7 +59,7 @@ def has_arrow_udfs() -> bool:
 
 
 def worker_packages() -> tuple[str, ...]:
-    """What pyspark needs in the workers for functions on Arrow arrays; where it has none, they are pandas UDFs.
+    """The packages that pyspark needs in workers for functions on Arrow arrays, or for the pandas UDFs replacing them.
 
     Example:
         >>> "pyarrow" in worker_packages()
@@ -69,16 +69,16 @@ def worker_packages() -> tuple[str, ...]:
 
 
 def check_worker_python(session: Any) -> None:
-    """Check the interpreter of the workers, where it is sure to be one of this machine: with a local master.
+    """Check the workers' interpreter, if it is known to be on this machine: with a local master.
 
     Args:
         session: The Spark session.
 
     Raises:
-        MissingDependencyError: It lacks a package; the message names PYSPARK_PYTHON.
+        MissingDependencyError: The interpreter lacks a package; the message names PYSPARK_PYTHON.
     """
-    # A Spark Connect session has no context, and its workers run elsewhere, as those of a cluster do, in folders of
-    # their own with archives of their own; there the worker itself reports it.
+    # A Spark Connect session has no context, and its workers run elsewhere, as in a cluster, with their own folders and
+    # archives; there the worker itself reports missing packages.
     context = getattr(session, "sparkContext", None)
     if context is None or not _LOCAL.match(str(context.master)):
         return
@@ -88,27 +88,27 @@ def check_worker_python(session: Any) -> None:
     problem = _probe(python, _python_path(context))
     if problem:
         raise MissingDependencyError(
-            f"Spark's workers run {python}, which cannot load what they need ({problem})",
+            f"Spark's workers run {python}, which cannot load the required packages ({problem})",
             hint=f"Before the session starts, set PYSPARK_PYTHON to an interpreter that has 'serde-chain[spark]'; "
             f"this one is {sys.executable}",
         )
 
 
 def _python_path(context: Any) -> str:
-    """Where the workers look for modules besides their own packages.
+    """The workers' search path for modules outside their own packages.
 
     Args:
         context: The ``SparkContext``.
 
     Returns:
-        A ``PYTHONPATH``: files added by ``addPyFile`` or ``--py-files``, then what the context and this process's
-        environment name.
+        A ``PYTHONPATH``: files added by ``addPyFile`` or ``--py-files``, then the entries in the context and in
+        this process's environment.
     """
     places = []
     if context.listFiles:
         added = {Path(unquote(urlsplit(file).path)).name for file in context.listFiles}
         packages = sorted(name for name in added if name.lower().endswith(context.PACKAGE_EXTENSIONS))
-        # Single modules lie in the folder itself.
+        # Single modules are in the folder itself.
         places = [*map(SparkFiles.get, packages), SparkFiles.getRootDirectory()]
     places += [paths["PYTHONPATH"] for paths in (context.environment, os.environ) if paths.get("PYTHONPATH")]
     return os.pathsep.join(places)
@@ -116,13 +116,13 @@ def _python_path(context: Any) -> str:
 
 @cache
 def _probe(python: str, path: str) -> str:
-    """Load the worker's modules in an interpreter: the end of its error, or an empty text if it can.
+    """Load the worker's modules in an interpreter; returns the end of its error, or an empty text on success.
 
     Args:
         python: The interpreter.
         path: Its ``PYTHONPATH``.
     """
-    # Not pyspark, which Spark brings along for its workers.
+    # Not pyspark, which Spark ships to its workers.
     modules = ", ".join(("serde_chain.spark.worker.decode", *worker_packages()))
     done = subprocess.run(
         [python, "-c", f"import {modules}"],

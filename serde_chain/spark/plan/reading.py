@@ -1,6 +1,6 @@
 """The driver's instructions to the workers: checked once per call, pickled into the function that Spark ships.
 
-The configuration, secrets included, travels in here and nowhere else: a query's plan shows names of columns only.
+Only the plan contains the configuration with its secrets: a query's plan shows column names only.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from serde_chain.spark.plan.arguments import FAILFAST
 __all__ = ["RETRIES", "FieldPlan", "ReadPlan", "changed_columns", "pickled"]
 
 
-# Workers import it, and say by themselves what their interpreter lacks: this module needs no pyspark.
+# Workers import this module and report themselves what their interpreter lacks: it does not need pyspark.
 RETRIES: Final = "serde_retries"
-"""The column that says how often stores have repeated requests."""
+"""The column with the number of requests repeated by stores."""
 
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """How keys or values are read.
+    """The plan for reading keys or values.
 
     Attributes:
-        is_key: Whether these are keys.
+        is_key: Whether the plan is for keys.
         arrow_type: The ``pyarrow.DataType`` of the column.
-        needs_headers: Whether a stage cannot work without the record's headers.
-        stages: How many stages are run; None for all.
-        given: Whether the type is one that the user asks for: values are fitted to it by the names of fields.
+        needs_headers: Whether a stage requires the record's headers.
+        stages: Number of stages to run; None for all.
+        given: Whether the user passed the type: values are matched to it by field names.
         restores: Whether references may stand for whole records, with headers, key and timestamp.
         markers: Headers of which every record that the stages change has at least one; None if they may change any
             record.
@@ -49,18 +49,18 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """The work of one function in the workers.
+    """The work of a reading function in the workers.
 
     Attributes:
         config: The whole configuration, flat.
-        columns: What the function's arguments are, by their names in Spark's Kafka source; ``timestamp`` is in ms.
-        value: How values are read; None leaves them.
-        key: How keys are read; None leaves them.
-        gives: The fields of the struct that the function returns, out of ``value``, ``key``, ``headers``, ``timestamp``
-            (µs, UTC), ``error`` and ``serde_retries``; none for the value alone.
+        columns: The function's arguments, by their names in Spark's Kafka source; ``timestamp`` is in ms.
+        value: The plan for values; None leaves them unchanged.
+        key: The plan for keys; None leaves them unchanged.
+        gives: The fields of the returned struct, out of ``value``, ``key``, ``headers``, ``timestamp`` (µs, UTC),
+            ``error`` and ``serde_retries``; empty for the value alone.
         mode: ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
         python: The driver's interpreter, for messages.
-        leaves_empty: Return null instead of a struct where neither value nor key is present.
+        leaves_empty: Return null instead of a struct if neither value nor key is present.
     """
 
     config: Mapping[str, object] = field(repr=False)
@@ -76,12 +76,12 @@ class ReadPlan:
 def changed_columns(
     columns: Collection[str], value: FieldPlan | None, key: FieldPlan | None, mode: str
 ) -> tuple[str, ...]:
-    """The columns of a DataFrame that the workers may change, and ``error`` in the modes that go on after one.
+    """The columns of a DataFrame that the workers may change, and ``error`` in modes that continue after an error.
 
     Args:
         columns: The DataFrame's columns.
-        value: How values are read; None if they are not.
-        key: How keys are read; None if they are not.
+        value: The plan for values; None if they are not read.
+        key: The plan for keys; None if they are not read.
         mode: The mode.
     """
     read = {name for name, plan in ((KEY, key), (VALUE, value)) if plan is not None}
@@ -94,13 +94,13 @@ def pickled(plan: object) -> bytes:
     """Pickle a plan for the workers.
 
     Raises:
-        ConfigError: Something in the configuration cannot be pickled.
+        ConfigError: A part of the configuration cannot be pickled.
     """
     try:
         data: bytes = require("pyspark.cloudpickle", "spark").dumps(plan)
     except Exception as error:
         raise ConfigError(
-            f"the configuration cannot travel to Spark's workers: {error}",
+            f"the configuration cannot be sent to Spark's workers: {error}",
             hint="Give stages and stores by name or class, not as instances that hold connections",
         ) from error
     return data

@@ -1,8 +1,8 @@
-"""Which engine reads a chain, and why: Spark's own ``from_avro`` where it returns the same, Arrow otherwise.
+"""Chooses the engine that reads a chain: Spark's own ``from_avro`` if it returns the same, otherwise Arrow.
 
-With the engine ``native`` each row still has one that reads it: the JVM reads what it can be seen to read, by the row's
-headers and first bytes, and Arrow the others, with the whole chain. So nothing depends on what was known when the query
-was planned.
+Even with the engine ``native``, each row is assigned a reader: the JVM reads the rows whose headers and first bytes it
+recognizes, Arrow the others, with the whole chain. So the result does not depend on what was known when the query was
+planned.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from serde_chain.stages.primitives import BytesDeserializer, StringDeserializer
 __all__ = ["Branch", "Choice", "choose"]
 
 
-# What Spark generates for a query with 200 branches is more than Java compiles, and then takes minutes.
+# With 200 branches, Spark generates more code for a query than Java compiles, and then takes minutes.
 _MOST_BRANCHES: Final = 20
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Records that begin with certain bytes.
+    """Records with a certain prefix.
 
     Attributes:
-        prefix: These bytes, which name the writer's schema; empty where all records have the same.
+        prefix: The prefix, which names the writer's schema; empty if all records have the same.
         schema: The writer's schema, as JSON.
     """
 
@@ -55,14 +55,14 @@ class Choice:
 
     Attributes:
         engine: ``native`` or ``arrow``.
-        reason: The reason for it, in words.
-        kind: What Spark is to do in the native engine: ``avro``, ``string`` or ``bytes``.
+        reason: Its reason, in words.
+        kind: The reader in the native engine: ``avro``, ``string`` or ``bytes``.
         branches: The writers' schemas, for ``avro``.
-        reader: The schema that records are read into, as JSON; None if it is the writer's.
-        label: What errors call the last stage.
-        markers: Headers that mark the rows which Arrow has to read, since references stand for them.
-        open_ended: Whether Arrow has to read the rows that begin with none of the branches' bytes, as their schemas
-            may have been registered since.
+        reader: The schema to read into, as JSON; None if it is the writer's.
+        label: The last stage's name in errors.
+        markers: Headers of rows that Arrow must read, since they are references.
+        open_ended: Whether Arrow must read rows without a known prefix, whose schemas may have been registered
+            since.
     """
 
     engine: str
@@ -81,7 +81,7 @@ class Choice:
 
 
 class _NotNativeError(Exception):
-    """The reason why a chain cannot be read natively, or should not."""
+    """The reason why a chain cannot or should not be read natively."""
 
 
 def choose(
@@ -97,14 +97,14 @@ def choose(
 
     Args:
         config: Flat configuration.
-        field: How the chain is read by the engine ``arrow``.
+        field: The plan for the engine ``arrow``.
         engine: ``auto``, ``arrow`` or ``native``.
         mode: The mode.
-        topics: Topics whose subjects in the registry name the schemas.
-        session: Where to try whether Spark has ``from_avro``; the active one by default.
+        topics: Topics whose subjects in the registry determine the schemas.
+        session: The session in which to try ``from_avro``; the active one by default.
 
     Raises:
-        ConfigError: The engine is ``native``, and the chain cannot be read by it.
+        ConfigError: The engine is ``native``, but cannot read the chain.
         SchemaRegistryError: The engine is ``native``, and the registry does not answer.
     """
     if engine == ARROW:
@@ -125,7 +125,7 @@ def choose(
     except SchemaRegistryError as error:
         if engine == NATIVE:
             raise
-        return Choice(ARROW, f"the registry was asked for the topics' schemas, and failed: {error.message}")
+        return Choice(ARROW, f"the schema registry failed to return the topics' schemas: {error.message}")
     return choice
 
 
@@ -139,16 +139,16 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
         if type(last) is stage:
             return Choice(NATIVE, f"Spark reads {kind} itself{follows}", kind, label=label, markers=markers)
     if type(last) is not AvroDeserializer or last.configured is None or field.given:
-        raise _NotNativeError(f"Spark has no function of its own for {label}")
+        raise _NotNativeError(f"Spark has no function for {label}")
     config, is_key = last.configured
     if MAX_PARTS.read(config) is not None:
-        raise _NotNativeError(f"{MAX_PARTS.name} bounds records, and from_avro does not check for that")
+        raise _NotNativeError(f"{MAX_PARTS.name} limits records, and from_avro does not check that")
     branches, reader, open_ended = _branches(config, is_key=is_key, topics=topics)
     if mode == PERMISSIVE and required_field(json.loads(reader.text)) is None:
         raise _NotNativeError(
-            "without a required field, a record that from_avro cannot read looks like one whose fields are all null"
+            "without a required field, a record that from_avro cannot read looks like one with only null fields"
         )
-    others = f", Python the schema ids that are not among these {len(branches)}" if open_ended else ""
+    others = f", Python the schema ids other than these {len(branches)}" if open_ended else ""
     return Choice(
         NATIVE,
         f"Spark's from_avro reads {label}{follows}{others}",
@@ -163,11 +163,11 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
 def _branches(
     config: Mapping[str, object], *, is_key: bool, topics: Sequence[str]
 ) -> tuple[tuple[Branch, ...], AvroSchema, bool]:
-    """The writers' schemas, the one to read into, and whether there may be other writers' schemas."""
+    """The writers' schemas, the schema to read into, and whether other writers' schemas may occur."""
     framing = FRAMING.read(config) or (CONFLUENT if schema_registry.URL.read(config) is not None else NONE)
     own, target = read_schema(config), read_schema(config, READER_SCHEMA)
     reader = target or own
-    if reader is None:  # the type of the column would not be known either
+    if reader is None:  # the column's type would be unknown too
         raise _NotNativeError("no schema to read into is configured")
     _check(reader)
     if framing in {NONE, SINGLE_OBJECT} and own is not None:
@@ -175,7 +175,7 @@ def _branches(
         prefix = schema_id.encode_single_object(own.fingerprint) if framing == SINGLE_OBJECT else b""
         return (Branch(prefix, own.text),), reader, False
     if framing == CONTAINER:
-        raise _NotNativeError("each record is a container file with a schema of its own")
+        raise _NotNativeError("each record is a container file with its own schema")
     if framing != CONFLUENT:
         raise _NotNativeError("the schema's id is in a header")
     return _registered(config, reader, is_key=is_key, topics=topics), reader, True
@@ -184,7 +184,7 @@ def _branches(
 def _registered(
     config: Mapping[str, object], reader: AvroSchema, *, is_key: bool, topics: Sequence[str]
 ) -> tuple[Branch, ...]:
-    """The newest schemas that the topics' subjects have in the registry, as far as Spark reads them."""
+    """The newest schemas of the topics' subjects in the registry, as far as Spark can read them."""
     registry = SchemaRegistry(config, is_key=is_key)
     try:
         registered = {}
@@ -193,7 +193,7 @@ def _registered(
     finally:
         registry.close()
     if not registered:
-        raise _NotNativeError("the topics, and so their schemas, are not known: pass topics=")
+        raise _NotNativeError("the topics, and thereby their schemas, are unknown: pass topics=")
     branches: list[Branch] = []
     reason = _NotNativeError()
     for number, item in sorted(((int(str(key)), item) for key, item in registered.items()), reverse=True):
@@ -225,20 +225,20 @@ def _check(schema: AvroSchema) -> None:
         raise _NotNativeError("the schema is not a record")
     if schema.unbounded:
         raise _NotNativeError(
-            "a few bytes of this schema may claim unbounded memory, and from_avro does not check for that"
+            "a few bytes of this schema may claim unbounded memory, and from_avro does not check that"
         )
     if (names := names_not_told_apart(schema)) is not None:
-        raise _NotNativeError(f"from_avro does not tell the fields {' and '.join(names)} apart")
+        raise _NotNativeError(f"from_avro does not distinguish the fields {' and '.join(names)}")
 
 
 def _try(choice: Choice, field: FieldPlan, mode: str, session: SparkSession | None) -> None:
-    """Try without a record whether Spark has from_avro, accepts the schemas, and has the types of the other engine."""
+    """Try without records whether Spark has from_avro, accepts the schemas, and has the other engine's types."""
     if session is None:
-        raise _NotNativeError("there is no Spark session yet in which from_avro could be tried")
+        raise _NotNativeError("from_avro cannot be tried: there is no Spark session yet")
     expected = spark_of(field.arrow_type)
     try:
         kind = type_of_from_avro(session, [branch.schema for branch in choice.branches], choice.reader, mode)
-    except Exception as error:  # noqa: BLE001, whatever Spark raises, the other engine does not need it
+    except Exception as error:  # noqa: BLE001, any error of Spark: the other engine does not need it
         first = str(error).strip().partition("\n")[0]
         raise _NotNativeError(
             f"Spark does not accept from_avro with this schema; is the jar spark-avro installed? ({first})"

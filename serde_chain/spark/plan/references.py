@@ -1,7 +1,7 @@
-"""How a job finds out what records refer to: the first stages of their chains, without a download.
+"""Plans for finding the references in records: by the first stages of their chains, without a download.
 
-Nothing that is in use may be overlooked. So both fields of a record are looked at, whichever the configuration names,
-and a producer's configuration will do as well as a consumer's.
+No reference in use may be missed. So both fields of a record are read, whichever the configuration names, and a
+producer's configuration works as well as a consumer's.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _COLUMNS: Final = ("value", "headers", "topic", "partition", "offset", "key")
 
 @dataclass(frozen=True)
 class ReferencePlan:
-    """The instructions to the workers.
+    """The instructions for the workers.
 
     Attributes:
-        config: Flat configuration, whose chains end with the stage that knows references.
+        config: Flat configuration, whose chains end with the stage that handles references.
         topics: The topics whose payloads matter.
         markers: Headers of which every record with a placeholder has at least one; None if any record may be one.
-        with_stores: The fields whose chains have the stores; one where keys and values share them.
-        check: How payloads are checked: ``whole``, by a download that is verified; ``end``, by the byte at the end,
-            which says whether the payload is there and how large it is; None for not at all.
+        with_stores: The fields whose chains have the stores; one if keys and values share them.
+        check: The check of payloads: ``whole``, a verified download; ``end``, a read of the last byte,
+            which shows whether the payload exists and its size; None for no check.
         columns: As in :class:`~serde_chain.spark.plan.reading.ReadPlan`.
         python: The driver's interpreter, for messages.
     """
@@ -67,7 +67,7 @@ class ReferencePlan:
 
 
 def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> ReferencePlan:
-    """ReadPlan how references are read out of records.
+    """Plan how references are read from records.
 
     Args:
         config: Flat configuration of a consumer or of a producer.
@@ -80,7 +80,7 @@ def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> Refer
     moving = next((head[-1] for head in heads.values() if head), None)
     if moving is None:
         raise ConfigError(
-            "no stage of the configuration follows references or makes them",
+            "no stage of the configuration follows or creates references",
             hint="Name large-message in value.deserializers or in value.serializers",
             key="value.deserializers",
         )
@@ -101,7 +101,7 @@ def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> Refer
 
 
 def _store_options(head: list[StageItem], config: Mapping[str, object], *, is_key: bool) -> dict[str, object] | None:
-    """What the stage that knows references has of its own, which may be stores; None where there is none."""
+    """The own options of the stage that handles references, which may be stores; None if there is no such stage."""
     if not head:
         return None
     own = _own(head[-1], config, is_key=is_key)
@@ -109,7 +109,7 @@ def _store_options(head: list[StageItem], config: Mapping[str, object], *, is_ke
 
 
 def _own(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
-    """The settings of a stage that are not those of the other side's."""
+    """A stage's settings that differ from the other side's."""
     kind = stage_type(item, DESERIALIZE)
     options = kind.options_for(item.settings(config, is_key=is_key)) if is_stage(kind) else ()
     own = item.own_settings(config, is_key=is_key)
@@ -117,7 +117,7 @@ def _own(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> dict
 
 
 def open_readers(config: Mapping[str, object]) -> dict[str, DeserializerChain]:
-    """The chains of a plan's configuration, by the field that they are for; the caller closes them."""
+    """The chains of a plan's configuration, by field; the caller closes them."""
     readers: dict[str, DeserializerChain] = {}
     try:
         for name, is_key in FIELDS:
@@ -138,11 +138,11 @@ def _markers(readers: Mapping[str, DeserializerChain]) -> frozenset[str] | None:
 
 
 def stages_that_read(config: Mapping[str, object], *, is_key: bool) -> list[StageItem]:
-    """The deserializers up to the one that follows references; none where the configuration moves no payloads.
+    """The deserializers up to the one that follows references; empty if the configuration moves no payloads.
 
     Args:
-        config: Flat configuration of a consumer, or of a producer, whose stages are turned round.
-        is_key: Whether those of keys.
+        config: Flat configuration of a consumer, or of a producer, whose stages are reversed.
+        is_key: Whether the stages are for keys.
     """
     reading = _up_to_payloads(stage_items(config, DESERIALIZE, is_key=is_key), DESERIALIZE)
     if reading:
@@ -153,11 +153,11 @@ def stages_that_read(config: Mapping[str, object], *, is_key: bool) -> list[Stag
 
 
 def stages_that_write(config: Mapping[str, object], *, is_key: bool) -> list[StageItem]:
-    """The serializers from the one that makes references on; none where the configuration moves no payloads.
+    """The serializers from the one that creates references; empty if the configuration moves no payloads.
 
     Args:
         config: Flat configuration of a producer.
-        is_key: Whether those of keys.
+        is_key: Whether the stages are for keys.
     """
     return _up_to_payloads(stage_items(config, SERIALIZE, is_key=is_key)[::-1], SERIALIZE)[::-1]
 
@@ -175,11 +175,11 @@ def _moves_payloads(kind: type) -> bool:
 
 
 def _undoing(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
-    """The reader's side of a writer's stage, with those of its own options that readers have."""
+    """The reader's counterpart of a writer's stage, with the options that readers share."""
     if not isinstance(item.target, str):
         side = "key" if is_key else "value"
         raise ConfigError(
-            f"{item.label} has no name by which the stage that reads what it writes could be looked up",
+            f"{item.label} has no registered name by which the stage that reads its output could be found",
             hint=f"Name the reader's stages too, in {side}.deserializers",
             key=item.key,
         )
@@ -192,7 +192,7 @@ def _undoing(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> 
 
 
 def _accepting(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
-    """The stage that follows references, for what is read and for what is written."""
+    """The stage that follows references, for both reading and writing."""
     if item.target == "auto":
         return item
     merged = item.settings(config, is_key=is_key)
@@ -205,7 +205,7 @@ def _accepting(item: StageItem, config: Mapping[str, object], *, is_key: bool) -
 
 
 def _with_marked(head: list[StageItem], config: Mapping[str, object], *, is_key: bool) -> list[StageItem]:
-    """The same stages; the last one also reads what headers mark, of formats that the configuration leaves out."""
+    """The same stages; the last one also reads header-marked formats that the configuration omits."""
     if not head or head[-1].target == "auto":
         return head
     *before, last = head
@@ -216,7 +216,7 @@ def _with_marked(head: list[StageItem], config: Mapping[str, object], *, is_key:
 
 
 def _by_headers(moving: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
-    """What reads placeholders of a field for which the configuration names none: those that bear a header's mark."""
+    """The reader of header-marked placeholders, for a field without configured stages."""
     named = ACCEPT.read(moving.settings(config, is_key=is_key))
     formats = [name for name in dict.fromkeys((*named, *ACCEPT.default)) if _is_for(name, is_key=is_key)]
     given = _own(moving, config, is_key=not is_key)

@@ -1,4 +1,4 @@
-"""How packages come to Spark's workers, in the words of errors."""
+"""Ways to ship packages to Spark's workers, for error messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["remedy"]
 
 
 def remedy(install: str = "pip install 'serde-chain[spark-worker]'", *, driver: str = sys.executable) -> str:
-    """What to do where an executor's interpreter lacks a package.
+    """The remedy for an executor's interpreter that lacks a package.
 
     Args:
         install: The command that installs it.

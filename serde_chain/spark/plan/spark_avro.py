@@ -1,4 +1,4 @@
-"""Spark's own Avro functions, which need the jar ``spark-avro``: how they are called, and whether they can be."""
+"""Calls of Spark's own Avro functions, which need the jar ``spark-avro``, and checks of their availability."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from serde_chain.stages.avro.schema import AvroSchema
 __all__ = ["READABLE", "changes_dates", "from_avro", "names_not_told_apart", "required_field", "type_of_from_avro"]
 
 READABLE: Final = "__serde_chain_readable"
-"""A field that ``from_avro`` gets to read beside those of the schema, so that its default shows success."""
+"""An extra field for ``from_avro`` to read, whose default shows success."""
 
 
 _GREGORIAN: Final = "CORRECTED"
@@ -24,20 +24,20 @@ _REBASE: Final = "spark.sql.avro.datetimeRebaseModeInWrite"
 
 
 def changes_dates(session: SparkSession) -> str | None:
-    """The setting of a session by which ``to_avro``, which has no options, writes old dates in another calendar.
+    """The session setting that makes ``to_avro``, which has no options, write old dates in another calendar.
 
     Args:
         session: The session.
 
     Returns:
-        The setting; None where dates are written as they are.
+        The setting; None if dates are written unchanged.
     """
     mode = session.conf.get(_REBASE)
     return None if mode == _GREGORIAN else f"{_REBASE} = {mode}"
 
 
 def from_avro(value: Column, schema: str, reader: str | None, mode: str) -> Column:
-    """Spark's function; a mode that it lacks is ``FAILFAST``.
+    """Spark's function; modes that it lacks become ``FAILFAST``.
 
     Args:
         value: The binary column.
@@ -47,7 +47,7 @@ def from_avro(value: Column, schema: str, reader: str | None, mode: str) -> Colu
     """
     from pyspark.sql.avro import functions as avro
 
-    # Avro's calendar is the Gregorian one, whatever the session is set to for files of older Sparks.
+    # Avro's calendar is Gregorian, regardless of the session's setting for files of older Sparks.
     options = {"mode": PERMISSIVE if mode == PERMISSIVE else FAILFAST, "datetimeRebaseMode": _GREGORIAN}
     if reader is not None:
         options["avroSchema"] = reader
@@ -55,22 +55,22 @@ def from_avro(value: Column, schema: str, reader: str | None, mode: str) -> Colu
 
 
 def type_of_from_avro(session: SparkSession, schemas: Sequence[str], reader: str | None, mode: str) -> DataType:
-    """Try ``from_avro`` without a record: the type of the column that it would return.
+    """Try ``from_avro`` without a record; returns the type of its column.
 
     Args:
-        session: Where to try it.
+        session: The session to try it in.
         schemas: The writers' schemas, as JSON.
         reader: The schema to read into, as JSON; None if it is the writers'.
         mode: The mode.
 
     Raises:
-        Exception: What Spark raises: the jar is missing, or a schema is not one for Spark.
+        Exception: Spark's error: the jar is missing, or a schema is unsupported.
     """
     nothing = functions.lit(None).cast("binary")
-    # Where the jar is missing, pyspark prints a page about it.
+    # If the jar is missing, pyspark prints a page about it.
     with contextlib.redirect_stdout(io.StringIO()):
         columns = [from_avro(nothing, schema, reader, mode) for schema in schemas]
-        # As writers' schemas they are not checked before the first record.
+        # Writers' schemas are not checked before the first record.
         columns += [from_avro(nothing, schema, None, mode) for schema in schemas]
         return session.range(0).select(*columns).schema[0].dataType
 
@@ -85,9 +85,9 @@ def required_field(schema: Mapping[str, Any]) -> str | None:
 
 
 def names_not_told_apart(schema: AvroSchema) -> tuple[str, str] | None:
-    """Two fields of one record whose names are one to Spark's functions; None if there are none.
+    """Two fields of a record whose names Spark's functions do not distinguish; None if there are none.
 
-    They ignore case, and fail at each record of such a schema, but not when a query is planned.
+    Spark ignores case, and fails at each record of such a schema, but not when a query is planned.
 
     Args:
         schema: The schema.

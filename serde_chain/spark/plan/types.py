@@ -1,4 +1,4 @@
-"""Arrow types and Spark types, from one to the other."""
+"""Conversions between Arrow types and Spark types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["arrow_of", "as_nullable", "parse", "signed", "spark_of"]
 
 
 def arrow_of(schema: DataType | str) -> Any:
-    """The Arrow type for a Spark type that the user passed.
+    """The Arrow type for a user's Spark type.
 
     Args:
         schema: A Spark type, or its DDL string.
@@ -24,12 +24,12 @@ def arrow_of(schema: DataType | str) -> Any:
         A ``pyarrow.DataType``.
 
     Raises:
-        ConfigError: It is not a type, or one that does not pass between Spark and Python, as variants do not.
+        ConfigError: It is not a type, or one that Spark and Python cannot exchange, such as variants.
     """
     kind = parse(schema)
     if _has_variant(kind):
         raise ConfigError(
-            f"schema = {schema!r} has a variant, which no chain makes",
+            f"schema = {schema!r} contains a variant, which no chain produces",
             hint="Read JSON without a schema, as text, and pass it to Spark's parse_json",
             key="schema",
         )
@@ -51,7 +51,7 @@ def parse(schema: DataType | str) -> DataType:
     """A Spark type from its DDL string.
 
     Raises:
-        ConfigError: It is not a type.
+        ConfigError: The text is not a type.
     """
     if isinstance(schema, DataType):
         return schema
@@ -67,7 +67,7 @@ def spark_of(kind: Any) -> DataType:
 
 
 def _as_strict(schema: DataType, kind: Any) -> DataType:
-    """A type whose lists and maps may hold null where the Arrow type's may; pyspark 4.0 says that all of them may."""
+    """A type whose lists and maps accept null only if the Arrow type's do; in pyspark 4.0, all of them accept it."""
     if isinstance(schema, StructType):
         fields = zip(schema, kind, strict=True)
         return StructType(
@@ -85,7 +85,7 @@ def _as_strict(schema: DataType, kind: Any) -> DataType:
 
 
 def as_nullable(schema: DataType) -> DataType:
-    """A type with everything in it nullable, as ``from_avro`` returns it in the mode PERMISSIVE; comments are gone."""
+    """A type with everything nullable and without comments, as ``from_avro`` returns it in the mode PERMISSIVE."""
     if isinstance(schema, StructType):
         return StructType([StructField(field.name, as_nullable(field.dataType)) for field in schema])
     if isinstance(schema, ArrayType):
@@ -96,7 +96,7 @@ def as_nullable(schema: DataType) -> DataType:
 
 
 def signed(kind: Any) -> Any:
-    """An Arrow type with larger numbers in place of unsigned ones, which Spark does not have."""
+    """An Arrow type with larger signed numbers instead of unsigned ones, which Spark lacks."""
     arrow = require("pyarrow", "spark")
     types = arrow.types
     if types.is_unsigned_integer(kind):

@@ -1,4 +1,4 @@
-"""How keys and values are written: a chain is built on the driver first, to find its mistakes."""
+"""Plans for writing keys and values: the driver builds each chain first, to find mistakes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from serde_chain.clients.limits import ClientLimits
 
 __all__ = ["WritePlan", "open_setup", "plan_offload", "with_defaults"]
 
-# Kafka's producer for Java, which Spark's sink uses, has this limit.
+# Java's Kafka producer, which Spark's sink uses, has this limit.
 MAX_REQUEST: Final = Option(
     "max.request.size", integer(1), 1_048_576, doc="of Spark's sink: its option kafka.max.request.size"
 )
-# Its estimate of a record is larger than librdkafka's by this much at most.
+# Its estimate of a record exceeds librdkafka's by at most this.
 _MORE_OVERHEAD: Final = 54
 
 
 @dataclass(frozen=True)
 class WritePlan:
-    """The work of a function that writes, in the workers.
+    """The work of a writing function in the workers.
 
     Attributes:
         config: The whole configuration, flat.
-        columns: What the function's arguments are, by their names in Spark's Kafka sink.
-        gives: The fields of the struct that it returns, out of ``key``, ``value``, ``headers`` and ``serde_retries``.
-        first: The first stage of the value chain that is run; those before it were run by Spark.
+        columns: The function's arguments, by their names in Spark's Kafka sink.
+        gives: The fields of the returned struct, out of ``key``, ``value``, ``headers`` and ``serde_retries``.
+        first: The first stage of the value chain to run; Spark ran those before it.
         python: The driver's interpreter, for messages.
     """
 
@@ -44,9 +44,9 @@ class WritePlan:
 
 
 def with_defaults(config: Mapping[str, object]) -> dict[str, object]:
-    """A configuration with what is right for Spark where it says nothing: ids of the content.
+    """A configuration with Spark's defaults: content ids.
 
-    A task that is tried again, or runs twice, then writes the same objects, and not others beside them.
+    Retried and speculative tasks then write the same objects instead of duplicates.
     """
     from serde_chain.catalogue import StageItem, find_format
     from serde_chain.stages.large_message.options import FORMAT, ID
@@ -77,10 +77,10 @@ def _limits(max_request: int, _stage: SupportsOffload, overhead: int, is_key: bo
 
 
 def plan_offload(setup: ClientChains[SerializerChain]) -> tuple[int, int] | None:
-    """Where the value chain begins to offload, and how large a value may be that does not pass through Python.
+    """The position where the value chain begins to offload, and the maximum size of values that bypass Python.
 
     Returns:
-        The position of ``large-message``, and bytes; 0 where all values do. None if the chain does not offload.
+        The position of ``large-message``, and bytes; 0 if no values bypass Python. None if the chain does not offload.
     """
     stages = setup.value.stages if setup.value is not None else ()
     for at, stage in enumerate(stages):

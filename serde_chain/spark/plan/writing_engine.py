@@ -1,4 +1,4 @@
-"""Which engine writes, and why: Spark's own ``to_avro`` where both mean the same, Python otherwise."""
+"""Chooses the engine that writes: Spark's own ``to_avro`` if it writes the same bytes, otherwise Python."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["NativeWriter", "WritingChoice", "choose_writing"]
 
 @dataclass(frozen=True)
 class NativeWriter:
-    """How Spark writes keys or values by itself.
+    """The way for Spark to write keys or values itself.
 
     Attributes:
         kind: ``avro``, ``string`` or ``bytes``.
         schema: The schema, as JSON, for ``avro``.
-        prefix: What stands in front of each record.
+        prefix: The bytes in front of each record.
     """
 
     kind: str
@@ -40,16 +40,16 @@ class NativeWriter:
 
     @property
     def does(self) -> str:
-        """What Spark does, in words."""
+        """Spark's action, in words."""
         return "Spark's to_avro writes it" if self.kind == "avro" else f"Spark writes {self.kind} itself"
 
 
 class _Refused(NamedTuple):
-    """Why Spark cannot write.
+    """The reason why Spark cannot write.
 
     Attributes:
         reason: In words.
-        avoidable: Whether it could if the column had another type.
+        avoidable: Whether it could with another column type.
     """
 
     reason: str
@@ -58,16 +58,16 @@ class _Refused(NamedTuple):
 
 @dataclass(frozen=True)
 class WritingChoice:
-    """An engine for a DataFrame that is written.
+    """An engine for writing a DataFrame.
 
     Attributes:
         engine: ``native`` or ``arrow``.
-        reasons: For each of the columns ``value`` and ``key`` that there are, the reason for the engine that would
-            write it by itself.
-        writers: How Spark writes those that it can.
-        avoidable: Those that it cannot write for the column's type alone.
-        offloads: Where the value chain begins to offload, and from how many bytes on, for ``native``; None if it does
-            not.
+        reasons: For each existing column of ``value`` and ``key``, the reason for the engine that would write it
+            alone.
+        writers: The writers for the columns that Spark can write.
+        avoidable: The columns that Spark cannot write only because of their type.
+        offloads: The position where the value chain begins to offload, and the size from which it does, for
+            ``native``; None if it does not.
     """
 
     engine: str
@@ -85,18 +85,18 @@ def choose_writing(
     engine: str,
     session: SparkSession | None = None,
 ) -> WritingChoice:
-    """Choose the engine for a DataFrame that is written.
+    """Choose the engine for writing a DataFrame.
 
     Args:
         setup: The chains.
         types: The types of the DataFrame's columns.
-        topic: The topic, where it is one for all records.
+        topic: The topic, if all records have the same.
         engine: ``auto``, ``arrow`` or ``native``.
-        session: Where to try whether Spark has ``to_avro``; the active one by default.
+        session: The session in which to try ``to_avro``; the active one by default.
 
     Raises:
-        ConfigError: A column can never be written, or the engine is ``native``, and cannot write.
-        SchemaRegistryError: The registry has to be asked for the schema's id, and does not answer.
+        ConfigError: A column can never be written, or the engine is ``native`` but cannot write.
+        SchemaRegistryError: The registry must be queried for the schema's id, and does not answer.
     """
     offloads = plan_offload(setup)
     writers: dict[str, NativeWriter] = {}
@@ -145,26 +145,26 @@ def _native_writer(  # noqa: PLR0911, each has its reason
     topic: str | None,
     session: SparkSession | None,
 ) -> NativeWriter | _Refused:
-    """How Spark writes what the first stages of a chain write, if it can.
+    """The way for Spark to replace the first stages of a chain, if it can.
 
     Args:
-        chain: The chain; None where there is none, so that the column is the record's as it is.
-        count: How many of its stages are meant; the others follow in Python.
+        chain: The chain; None if the record's bytes are the column itself.
+        count: The number of stages to replace; the others follow in Python.
         column: The column's type.
-        is_key: Whether these are keys.
-        topic: The topic, where it is one for all records.
-        session: Where to try whether Spark has its Avro functions.
+        is_key: Whether the column has keys.
+        topic: The topic, if all records have the same.
+        session: The session in which to try Spark's Avro functions.
 
     Returns:
         The way, or the reason why there is none.
 
     Raises:
-        SchemaRegistryError: The registry has to be asked for the schema's id, and does not answer.
+        SchemaRegistryError: The registry must be queried for the schema's id, and does not answer.
     """
     if chain is None or (not count and isinstance(column, BinaryType)):
         return NativeWriter("bytes")
     if count != 1:
-        return _Refused(f"{chain.labels[max(count - 2, 0)]} and what follows it run in Python")
+        return _Refused(f"{chain.labels[max(count - 2, 0)]} and the stages after it run in Python")
     stage, label = chain.stages[0], chain.labels[0]
     if _is(stage, BytesSerializer) and isinstance(column, BinaryType):
         return NativeWriter("bytes")
@@ -172,23 +172,23 @@ def _native_writer(  # noqa: PLR0911, each has its reason
         return NativeWriter("string")
     avro = stage if isinstance(stage, AvroSerializer) and _is(stage, AvroSerializer) else None
     if avro is None or is_key:
-        return _Refused(f"Spark has no function of its own for {label}" + (" in keys" if is_key else ""))
+        return _Refused(f"Spark has no function for {label}" + (" in keys" if is_key else ""))
     if avro.depends_on_topic and topic is None:
         return _Refused("the schema's id depends on the topic: pass topic=")
     way = avro.way_of(RecordContext(topic or "", VALUE, []))
     if way is None:
-        return _Refused(f"Spark does not check or frame records as {label} does")
+        return _Refused(f"Spark does not check or frame records like {label}")
     return _avro_writer(way, column, session)
 
 
 def _avro_writer(way: AvroWay, column: DataType, session: SparkSession | None) -> NativeWriter | _Refused:
     if (names := names_not_told_apart(way.schema)) is not None:
-        return _Refused(f"to_avro does not tell the fields {' and '.join(names)} apart")
+        return _Refused(f"to_avro does not distinguish the fields {' and '.join(names)}")
     if (setting := changes_dates(_session(session))) is not None:
         return _Refused(f"to_avro writes old dates in another calendar than Avro's: {setting}")
     try:
         expected = type_of_from_avro(_session(session), [way.schema.text], None, FAILFAST)
-    except Exception as error:  # noqa: BLE001, whatever Spark raises, the other engine does not need it
+    except Exception as error:  # noqa: BLE001, any error of Spark: the other engine does not need it
         first = str(error).strip().partition("\n")[0]
         return _Refused(f"Spark does not accept this schema; is the jar spark-avro installed? ({first})")
     if as_nullable(expected) != as_nullable(column):
@@ -200,12 +200,12 @@ def _avro_writer(way: AvroWay, column: DataType, session: SparkSession | None) -
 
 
 def _is(stage: object, kind: type) -> bool:
-    """Whether a stage is of a class, and not of one that is made of it and may do something else."""
+    """Whether a stage's class is exactly this one: a subclass may behave differently."""
     return type(stage) is kind
 
 
 def _session(session: SparkSession | None) -> SparkSession:
     found = session or SparkSession.getActiveSession()
     if found is None:
-        raise ConfigError("there is no Spark session yet in which to_avro could be tried")
+        raise ConfigError("to_avro cannot be tried: there is no Spark session yet")
     return found

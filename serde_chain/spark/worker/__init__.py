@@ -1,1 +1,1 @@
-"""On the executors: Spark's Python workers."""
+"""Runs on the executors: Spark's Python workers."""

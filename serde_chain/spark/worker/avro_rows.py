@@ -1,4 +1,4 @@
-"""Arrow columns for the stage ``avro``: what fastavro would write as something else, without a word."""
+"""Arrow columns for the stage ``avro``: values that fastavro would silently change."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
 def check_integers(schema: AvroSchema, column: Any, field: str) -> None:
-    """See that numbers for Avro's ``int`` and ``long`` are whole, and in their range.
+    """Check that numbers for Avro's ``int`` and ``long`` are whole and in range.
 
-    fastavro writes 1.5 as the int 1, and an int of more bits as one that no reader takes. In unions it looks at each
-    value itself.
+    fastavro writes 1.5 as the int 1, and a larger int as one that no reader accepts. In unions, it checks each value
+    itself.
 
     Args:
         schema: The schema of the values.
@@ -30,7 +30,7 @@ def check_integers(schema: AvroSchema, column: Any, field: str) -> None:
         field: ``key`` or ``value``.
 
     Raises:
-        EncodeError: A number does not fit.
+        EncodeError: A number does not match.
     """
     _check(schema.parsed, column, field, field, schema.named)
 
@@ -57,15 +57,15 @@ def _check(schema: Any, column: Any, path: str, field: str, named: Mapping[str, 
 
 
 def branch_namer(schema: AvroSchema, type_: Any) -> Convert | None:
-    """Make a function that names the branches of unions, which Spark has as structs of ``member0``, ``member1``, ….
+    """Make a function that names the branches of unions, which are structs of ``member0``, ``member1``, … in Spark.
 
     Args:
         schema: The schema of the values.
         type_: The ``pyarrow.DataType`` of the column.
 
     Returns:
-        A function from a value to one that fastavro takes, whose maps are dictionaries already; None where no union of
-        the schema is such a struct.
+        A function from a value, whose maps are dictionaries already, to one for fastavro; None if no union of the
+        schema is such a struct.
     """
     return _namer(schema.parsed, type_, schema.named)
 
@@ -123,6 +123,6 @@ def _applied(convert: Convert, value: Any) -> Any:
 
 
 def _name(branch: Any, named: Mapping[str, Any]) -> str:
-    """What fastavro calls a branch."""
+    """The name of a branch in fastavro."""
     definition = bare(branch, named)
     return str(definition["name"]) if kind(definition) in _NAMED else kind(definition)

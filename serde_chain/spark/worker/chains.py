@@ -1,6 +1,6 @@
-"""Chains and decoders that a worker process holds open: a registry is asked once per id, not once per query.
+"""Chains and decoders that a worker process keeps open: a registry is queried once per id instead of once per query.
 
-Spark's workers live longer than queries. So both are bounded: the least recently used is closed.
+Spark's workers outlive queries, so the number of both is limited: the least recently used is closed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST: Final = 32
 
 
 class Closeable(Protocol):
-    """An object that is closed at the end."""
+    """An object with a close method."""
 
     def close(self) -> None:
         """Close it."""
@@ -46,11 +46,11 @@ _chains: Final[dict[bytes, _Entry]] = {}
 
 @contextmanager
 def use(key: bytes, make: Callable[[bytes], T]) -> Iterator[T]:
-    """Use the object for a plan, made once per process.
+    """Use the object for a plan, created once per process.
 
     Args:
         key: The pickled plan.
-        make: Makes it from the key.
+        make: Creates it from the key.
 
     Raises:
         MissingDependencyError: A package is missing, with the interpreter's path.
@@ -76,7 +76,7 @@ def use(key: bytes, make: Callable[[bytes], T]) -> Iterator[T]:
 
 
 def chain(config: Mapping[str, object], *, is_key: bool) -> DeserializerChain:
-    """The chain of a configuration, one for all plans with this configuration."""
+    """The chain of a configuration, shared by all plans with this configuration."""
     key: bytes = require("pyspark.cloudpickle", "spark").dumps((dict(config), is_key))
     entry = _chains.get(key)
     if entry is None:
@@ -95,7 +95,7 @@ def let_go(unused: DeserializerChain) -> None:
                 _chains.pop(key).held.close()
 
 
-# pyspark's daemon ends its workers without this; what they hold is then released by the operating system.
+# pyspark's daemon kills its workers without this; the operating system then releases their resources.
 @atexit.register
 def close_all() -> None:
     """Close everything."""

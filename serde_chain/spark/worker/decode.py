@@ -1,4 +1,4 @@
-"""The work of Spark's Python workers: Kafka's columns in Arrow pass through the chains, part by part.
+"""Reading in Spark's Python workers: Kafka's columns pass through the chains as Arrow arrays, part by part.
 
 Chains are opened once per process and configuration (:mod:`.chains`), since opening one may connect to a store
 or a registry.
@@ -28,11 +28,11 @@ from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
 __all__ = ["decode_batches"]
 
-# How many bytes go from stage to stage at once, and so about how many an output batch has: ten thousand small
-# references may stand for gigabytes. Spark takes several output batches for one of input.
+# Bytes passed from stage to stage at once, and thereby the approximate size of an output batch: ten thousand small
+# references may stand for gigabytes. Spark accepts several output batches per input batch.
 _PART_BYTES: Final = 8 << 20
 
-# Spark's timestamps are microseconds, in 64 bits.
+# Spark's timestamps are 64-bit microseconds.
 _MOST_MS: Final = ((1 << 63) - 1) // 1000
 
 _POSITIONS: Final = ("partition", "offset", "timestamp")
@@ -43,15 +43,15 @@ def decode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
     Args:
         pickled: A :class:`~serde_chain.spark.plan.reading.ReadPlan`.
-        batches: For each batch a tuple of ``pyarrow.Array``, in the order of the plan's columns; the array itself where
+        batches: For each batch a tuple of ``pyarrow.Array``, in the order of the plan's columns; the array itself if
             there is only one.
 
     Yields:
-        ``pyarrow.Array`` of all rows in order; not necessarily as many per array as came.
+        ``pyarrow.Array`` of all rows in order; the number of rows per array may differ from the input's.
 
     Raises:
-        SerializationError: A record cannot be read, in the mode FAILFAST; in all modes where that is not the record's
-            own fault (``about_record``), such as a store or registry that is down or refuses.
+        SerializationError: A record is unreadable, in the mode FAILFAST; in all modes if the record is not at fault
+            (``about_record``), for example if a store or registry is down or refuses.
     """
     give_back_at_once()
     with chains.use(pickled, _open) as decoder:
@@ -65,7 +65,7 @@ def _open(pickled: bytes) -> _Decoder:
 
 
 class _Typed(Deserializer[Any]):
-    """A chain's last stage with its values in a type that the user passed.
+    """A chain's last stage with its values in a user's type.
 
     Args:
         stage: The stage.
@@ -73,15 +73,15 @@ class _Typed(Deserializer[Any]):
     """
 
     def __init__(self, stage: Callable[..., Any], arrow_type: Any) -> None:
-        # Its messages are no mappings.
+        # Messages are not mappings.
         self._stage = stage.read_dict if isinstance(stage, ProtobufDeserializer) else stage
-        # Requirements on the stage before.
+        # Requirements for the preceding stage.
         self.message_format = stage.message_format if isinstance(stage, Deserializer) else None
         self._convert = converter(arrow_type)
         self._type = arrow_type
 
     def arrow_type(self) -> Any:
-        """The type that the user passed."""
+        """The user's type."""
         return self._type
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
@@ -90,7 +90,7 @@ class _Typed(Deserializer[Any]):
         try:
             return self._convert(value)
         except ValueError as error:
-            raise DecodeError(f"the record does not fit the schema: {error}") from error
+            raise DecodeError(f"the record does not match the schema: {error}") from error
 
 
 class _Field:
@@ -108,7 +108,7 @@ class _Field:
 
     @property
     def retries(self) -> int:
-        """How many requests were repeated."""
+        """Number of repeated requests."""
         return self._chain.retries
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
@@ -124,12 +124,12 @@ class _Field:
 
 
 class _Result(NamedTuple):
-    """Rows that are read.
+    """Rows that have been read.
 
     Attributes:
-        start: Where they begin in the batch of input.
-        fields: What the plan asks for, by name, save errors.
-        errors: For each row that cannot be read, why, by its position in these rows.
+        start: Their start in the input batch.
+        fields: The fields of the plan by name, without errors.
+        errors: The errors of unreadable rows, by their position in these rows.
     """
 
     start: int
@@ -141,7 +141,7 @@ class _Result(NamedTuple):
 
 
 class _Decoder:
-    """A plan at work."""
+    """Executes a plan."""
 
     def __init__(self, plan: ReadPlan) -> None:
         self._plan = plan
@@ -166,7 +166,7 @@ class _Decoder:
         for result in self._results(columns):
             for row in sorted(result.errors):
                 for error in result.errors[row]:
-                    # A fault that is not the record's own ends the query: no record may be lost to it.
+                    # A fault other than the record's own ends the query: no record may be lost to it.
                     if self._fail_fast or not error.about_record:
                         raise error
             yield self._output(result, columns)
@@ -175,7 +175,7 @@ class _Decoder:
         whole = Batch(
             columns["value"],
             columns.get("headers"),
-            topic=columns.get("topic"),  # None where the column was not given, which stages check
+            topic=columns.get("topic"),  # None if the column was not given, which stages check
             keys=columns.get("key"),
             positions={name: columns[name] for name in _POSITIONS if name in columns},
         )
@@ -184,12 +184,12 @@ class _Decoder:
             if self._key is None:
                 yield self._result(value, None)
                 continue
-            # A stored record brings its own key, so values come first.
+            # A stored record includes its key, so values come first.
             for key in self._key.parts(value.keys_batch()):
                 yield self._result(value, key)
 
     def _result(self, value: Batch, key: Batch | None) -> _Result:
-        """Values, or as many of them as there are keys."""
+        """Values, or as many of them as keys."""
         start, stop = (0, len(value)) if key is None else (key.first, key.first + len(key))
         errors = {} if key is None else {row: [error] for row, error in key.errors.items()}
         for row, error in value.errors.items():
@@ -205,7 +205,7 @@ class _Decoder:
         return _Result(value.first + start, fields, errors)
 
     def _check_moments(self, value: Batch) -> None:
-        """Fail stored records of a time that Spark does not have: another server may say what Kafka would refuse."""
+        """Fail stored records with a time out of Spark's range: another server may return what Kafka would refuse."""
         plan = self._plan
         if plan.value is None or not plan.value.restores or "timestamp" not in plan.gives:
             return
@@ -213,9 +213,7 @@ class _Decoder:
         moments = given if isinstance(given, list) else given.to_pylist()
         beyond = [row for row, moment in enumerate(moments) if moment is not None and abs(moment) > _MOST_MS]
         for row in beyond:
-            value.fail(
-                row, DecodeError(f"the stored record's timestamp is {moments[row]} ms, which Spark does not have")
-            )
+            value.fail(row, DecodeError(f"the stored record's timestamp is {moments[row]} ms, out of Spark's range"))
         value.take(replaced(value.column, dict.fromkeys(beyond)))
 
     def _moments(self, milliseconds: Any) -> Any:
@@ -229,7 +227,7 @@ class _Decoder:
             return given[VALUE]
         came = {name: column.slice(result.start, count) for name, column in columns.items()}
         if "headers" in given:
-            # An unreadable record keeps the headers that could help to read it.
+            # An unreadable record keeps the headers that may help to read it.
             kept = {row: came["headers"].slice(row, 1) for row in sorted(result.errors)}
             given["headers"] = _null_where_empty(replaced(given["headers"], kept))
         if "error" in gives:
@@ -242,7 +240,7 @@ class _Decoder:
         return self._arrow.StructArray.from_arrays(arrays, fields=fields, mask=self._mask(came))
 
     def _mask(self, came: Mapping[str, Any]) -> Any:
-        """The rows to leave null: where a plan asks for it, those in which neither value nor key is present."""
+        """The rows to leave null: if the plan says so, those in which neither value nor key is present."""
         if not self._plan.leaves_empty:
             return None
         return require("pyarrow.compute", "spark").invert(_came(came))
@@ -255,7 +253,7 @@ def _came(columns: Mapping[str, Any]) -> Any:
 
 
 def _null_where_empty(headers: Any) -> Any:
-    """Null where there are no headers, as in Spark's source."""
+    """Null instead of an empty list of headers, as in Spark's source."""
     compute: Any = require("pyarrow.compute", "spark")
     arrow: Any = require("pyarrow", "spark")
     some = compute.greater(headers.value_lengths(), 0)
@@ -265,7 +263,7 @@ def _null_where_empty(headers: Any) -> Any:
 
 
 def _check(columns: Mapping[str, Any]) -> None:
-    """Refuse arguments of wrong types, where the driver could not see them."""
+    """Refuse arguments of wrong types that the driver could not see."""
     types = require("pyarrow.types", "spark")
     for name in ("value", "key"):
         if name in columns and not (types.is_binary(columns[name].type) or types.is_large_binary(columns[name].type)):

@@ -1,4 +1,4 @@
-"""The work of Spark's Python workers when they write: Arrow columns become keys, values and headers of records."""
+"""Writing in Spark's Python workers: Arrow columns become keys, values and headers of records."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from serde_chain.transfer import Transfer
 
 __all__ = ["encode_batches"]
 
-# How many bytes of a batch are turned into objects at once.
+# Bytes of a batch that become objects at once.
 _PART_BYTES: Final = 8 << 20
-# Values that are larger on average are passed on as they lie in the batch.
+# Values with a larger average are passed on as views of the batch.
 _LARGE_BYTES: Final = 1 << 16
 
 _UNKNOWN: Final = Encoded(None, None, [])
@@ -46,14 +46,14 @@ def encode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
     Args:
         pickled: A :class:`~serde_chain.spark.plan.writing.WritePlan`.
-        batches: For each batch a tuple of ``pyarrow.Array``, in the order of the plan's columns; the array itself where
+        batches: For each batch a tuple of ``pyarrow.Array``, in the order of the plan's columns; the array itself if
             there is only one.
 
     Yields:
         ``pyarrow.StructArray`` of the plan's fields, of all rows in order.
 
     Raises:
-        SerializationError: A row cannot be written.
+        SerializationError: A row is unwritable.
     """
     give_back_at_once()
     with chains.use(pickled, _open) as encoder:
@@ -67,16 +67,16 @@ def _open(pickled: bytes) -> _Encoder:
 
 
 class _Written(NamedTuple):
-    """Records as they are written, by column.
+    """Written records, by column.
 
-    Objects that stay, one for each record, would have Python's collector walk through all values again and again: that
-    took as long as the writing itself.
+    Long-lived objects, one per record, would make Python's garbage collector traverse all values repeatedly, which cost
+    as much time as the writing itself.
 
     Attributes:
         keys: Encoded keys.
         values: Encoded values.
-        headers: Headers, to which stages add; None where there are none.
-        transfers: Records on their way, by their rows: transfers that lead to key and value.
+        headers: Headers, to which stages add; None if there are none.
+        transfers: Pending records by row: transfers that lead to key and value.
     """
 
     keys: list[Any]
@@ -95,12 +95,12 @@ class _Written(NamedTuple):
         self.headers.append(headers or None)
 
     def put(self, at: int, encoded: Encoded) -> None:
-        """Put in a record whose transfers are done."""
+        """Insert a record whose transfers are done."""
         self.keys[at], self.values[at], self.headers[at] = encoded
 
 
 class _Encoder:
-    """A plan at work."""
+    """Executes a plan."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
@@ -119,7 +119,7 @@ class _Encoder:
         used = [chain for chain in (setup.key, setup.value) if chain is not None]
         self._retries = Retries(lambda: sum(chain.retries for chain in used))
         in_flight, most_bytes = setup.upload_bounds
-        # The same that fetches payloads ahead of readers: transfers in their order, within bounds.
+        # The same class that prefetches payloads for readers: transfers in order, within limits.
         self._uploads = Prefetch(methodcaller("run"), in_flight=in_flight, max_bytes=most_bytes)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class _Encoder:
         ways: dict[str, Callable[[], Any]] = {
             KEY: lambda: arrow.array(map(_bytes, written.keys), arrow.binary()),
             VALUE: lambda: arrow.array(map(_bytes, written.values), arrow.binary()),
-            # Null where there are none, as in Spark's source.
+            # Null without headers, as in Spark's source.
             "headers": lambda: arrow.array(map(_pairs, written.headers), arrow.list_(pair)),
             RETRIES: lambda: self._retries.column(
                 arrow.array(map(_is_there, written.keys, written.values), arrow.bool_())
@@ -180,13 +180,13 @@ class _Encoder:
 
 
 def _avro_schema(chain: SerializerChain) -> AvroSchema | None:
-    """The schema of the values that a chain takes; None if its first stage is another one, or does not know it."""
+    """The Avro schema of a chain's input; None if its first stage is not avro, or does not know the schema."""
     first = chain.stages[0] if chain.stages else None
     return first.value_schema if isinstance(first, AvroSerializer) else None
 
 
 def _fitter(chain: SerializerChain) -> _Fitter | None:
-    """What makes, for a column's type, a function from Python's objects to those that the first stage takes."""
+    """Makes, for a column's type, a function from Python objects to the first stage's input."""
     first = chain.stages[0] if chain.stages else None
     if isinstance(first, ProtobufSerializer):
         return partial(message_fitter, first.descriptor)
@@ -195,17 +195,17 @@ def _fitter(chain: SerializerChain) -> _Fitter | None:
 
 
 def _objects(column: Any, field: str, fitter: _Fitter | None) -> list[Any]:
-    """The values of a column as stages take them: bytes, or Python's objects."""
+    """The values of a column in the stages' form: bytes, or Python objects."""
     types = require("pyarrow.types", "spark")
     if types.is_binary(column.type) or types.is_large_binary(column.type):
         if column.nbytes < _LARGE_BYTES * len(column):
             return column.to_pylist()  # type: ignore[no-any-return]
-        # Without a copy of what is large.
+        # Large values are not copied.
         return views(column)
     try:
         items: list[Any] = column.to_pylist()
     except (OverflowError, ValueError) as error:
-        problem = f"a date or time of the column {field} is none that Python has: {error}"
+        problem = f"a date or time in the column {field} is out of Python's range: {error}"
         raise EncodeError(problem, field=field) from error
     for convert in (maps_as_dicts(column.type, types), fitter and fitter(column.type)):
         if convert is not None:
@@ -215,7 +215,7 @@ def _objects(column: Any, field: str, fitter: _Fitter | None) -> list[Any]:
 
 def _headers(column: Any, count: int) -> Iterator[list[tuple[str, Any]]]:
     if column is not None and column.flatten().null_count:
-        raise EncodeError("the column headers has one that is null", hint="Leave it out of the array")
+        raise EncodeError("an entry of the column headers is null", hint="Leave it out of the array")
     rows = repeat(None, count) if column is None else column.to_pylist()
     return ([(header["key"], header["value"]) for header in row or ()] for row in rows)
 
@@ -233,10 +233,10 @@ def _pair(name: str, value: Any) -> dict[str, Any]:
 
 
 def _bytes(data: Any) -> Any:
-    """What a binary column takes.
+    """The value of a binary column.
 
     Raises:
-        ConfigError: It is something else, where no chain has made bytes of it.
+        ConfigError: The value is not bytes, and no chain converts it.
     """
     if data is None or isinstance(data, bytes):
         return data
@@ -245,6 +245,6 @@ def _bytes(data: Any) -> Any:
     if isinstance(data, str):
         return data.encode()
     raise ConfigError(
-        f"a column of {type(data).__name__} has no chain that makes bytes of it",
+        f"a column of {type(data).__name__} requires a chain that converts it to bytes",
         hint="Name the stages in value.serializers and key.serializers",
     )

@@ -1,4 +1,4 @@
-"""The work of Spark's Python workers when stores are listed: each task lists a part of one folder."""
+"""Listing stores in Spark's Python workers: each task lists a part of one folder."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def list_payloads(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
     Args:
         pickled: A :class:`~serde_chain.spark.plan.folders.ListingPlan`.
-        batches: ``pyarrow.RecordBatch`` with one column of numbers: which of the plan's folders, and which part of it.
+        batches: ``pyarrow.RecordBatch`` with one column of numbers, which identify a folder of the plan and its part.
 
     Yields:
         ``pyarrow.RecordBatch`` of :data:`~serde_chain.spark.plan.folders.LISTED`, and ``failure``: JSON of ``message``,
-        ``hint``, ``store`` and ``transient`` where the listing is not complete. The task itself succeeds, since the
+        ``hint``, ``store`` and ``transient`` for an incomplete listing. The task itself succeeds, since the
         store has retried already.
     """
     give_back_at_once()
@@ -44,11 +44,11 @@ def list_payloads(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def rows_of(payloads: Iterable[tuple[int, int, PayloadInfo]], size: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Rows of :data:`~serde_chain.spark.plan.folders.LISTED`, so many at a time.
+    """Rows of :data:`~serde_chain.spark.plan.folders.LISTED`, a number at a time.
 
     Args:
-        payloads: The place of the folder among all, the name, and the payload.
-        size: How many.
+        payloads: The index of the payload's folder, its name, and the payload.
+        size: Maximum number of rows at a time.
     """
     rows = ((name, info.reference, info.size, _micros(info.modified), at) for at, name, info in payloads)
     while page := list(islice(rows, size)):
@@ -70,7 +70,7 @@ def listed_schema() -> Any:
 
 
 class _Lister:
-    """A plan at work."""
+    """Executes a plan."""
 
     def __init__(self, pickled: bytes) -> None:
         self._plan: ListingPlan = pickle.loads(pickled)  # noqa: S301, the driver's own bytes

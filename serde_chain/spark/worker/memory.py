@@ -1,4 +1,4 @@
-"""Memory of a worker process: what a large payload took goes back to the system, and little is reserved ahead."""
+"""Memory of a worker process: returns the memory of large payloads to the system, and reserves little in advance."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Final
 
 __all__ = ["bound_address_space", "give_back_at_once"]
 
-# malloc.h: blocks from this size on get pages of their own.
+# malloc.h: blocks of at least this size get their own pages.
 _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 1 << 20
-# malloc.h: most arenas, each of which reserves 64 MiB.
+# malloc.h: maximum number of arenas, each of which reserves 64 MiB.
 _M_ARENA_MAX: Final = -8
-# Read by pyarrow's and DataFusion's allocators when they are loaded. Mimalloc reserves 1 GiB, here in KiB.
+# Read by pyarrow's and DataFusion's allocators when they are loaded. Mimalloc reserves 1 GiB; the unit is KiB.
 _FRUGAL: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MIMALLOC_ARENA_RESERVE": "16384",
@@ -27,11 +27,11 @@ _STACK: Final = 1 << 20
 
 @cache
 def give_back_at_once() -> None:
-    """Have allocators return large blocks to the system as soon as they are freed.
+    """Make allocators return large blocks to the system as soon as they are freed.
 
-    glibc stops doing so once a large block was freed: it then keeps blocks of up to 32 MiB, in one heap per thread, and
-    payloads are downloaded by many threads. The Avro reader's own allocator, mimalloc, waits for a while. Together they
-    would keep several payloads that are no longer used.
+    glibc stops doing so after a large block was freed: it then keeps blocks of up to 32 MiB, in one heap per thread,
+    and many threads download payloads. The Avro reader's allocator, mimalloc, delays the return. Together they would
+    keep several unused payloads.
     """
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")  # read when the library is loaded, at the first batch
     _mallopt(_M_MMAP_THRESHOLD, _LARGE)
@@ -39,10 +39,10 @@ def give_back_at_once() -> None:
 
 @cache
 def bound_address_space() -> None:
-    """Reserve little address space where it is limited; called before pyarrow is loaded.
+    """Reserve little address space if it is limited; called before pyarrow is loaded.
 
     ``spark.executor.pyspark.memory`` limits a worker's address space, used or not. With 140 MB in use, allocators and
-    stacks of threads reserve 3 GB.
+    thread stacks reserve 3 GB.
     """
     if not _is_limited():
         return

@@ -1,7 +1,7 @@
-"""The work of Spark's Python workers when they migrate: a task copies one partition, exactly once.
+"""Migration in Spark's Python workers: a task copies one partition, exactly once.
 
-Records and the position behind them are committed in one Kafka transaction. A task that is tried again, or runs twice,
-ends the transaction that another one left open, fences it off (KIP-98), and goes on from what was committed.
+Records and their end position are committed in one Kafka transaction. A retried or speculative task ends a transaction
+left open by another one, fences it off (KIP-98), and continues from the committed position.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _TRANSACTION_S: Final = 5.0
 # Longer than librdkafka's own minute: a transaction waits for its uploads.
 _COMMIT_MS: Final = 300_000
 _TRANSACTIONS: Final = {"transaction.timeout.ms": _COMMIT_MS}
-# What one partition has in memory of records, besides payloads.
+# Memory for one partition's records, besides payloads.
 _QUEUE: Final = {"queued.max.messages.kbytes": 16_384}
 
 
 def copy_partitions(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
-    """Copy partitions for a while, up to their ends at most.
+    """Copy partitions for a while, at most up to their ends.
 
     Args:
         pickled: A :class:`~serde_chain.spark.plan.migrating.MigratePlan`.
@@ -53,8 +53,8 @@ def copy_partitions(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
     Yields:
         ``pyarrow.StringArray`` of JSON: ``partition``, ``done`` (a :class:`~serde_chain.spark.plan.migrating.Done`),
-        and ``error`` with ``message``, ``hint``, ``offset`` and ``transient`` of what has ended it. That is no failure
-        of the task: another try would meet it again.
+        and ``error`` with ``message``, ``hint``, ``offset`` and ``transient`` if one ended it. The task itself
+        succeeds: a retry would fail again.
     """
     give_back_at_once()
     plan: MigratePlan = pickle.loads(pickled)  # noqa: S301, the driver's own bytes
@@ -80,10 +80,10 @@ def _copied(plan: MigratePlan, partition: int, end: int) -> dict[str, Any]:
 
 
 class _Copy:
-    """A partition on its way.
+    """The copy of a partition.
 
     Attributes:
-        done: What is committed.
+        done: The committed progress.
     """
 
     def __init__(self, plan: MigratePlan, partition: int) -> None:
@@ -92,10 +92,10 @@ class _Copy:
         self._failures: list[ContextualError] = []
 
     def run(self, end: int) -> None:
-        """Copy records up to an offset, for as long as a task works.
+        """Copy records up to an offset, within the task's time.
 
         Raises:
-            ContextualError: A record cannot be read or written, or the broker does not answer.
+            ContextualError: A record is unreadable or unwritable, or the broker does not answer.
             KafkaException: A transaction failed.
         """
         plan, name = self._plan, self._plan.name_of(self._partition)
@@ -103,7 +103,7 @@ class _Copy:
         with ExitStack() as stack:
             self._open(stack, name)
             first, _ = self._reader.bounds(plan.topic, self._partition)
-            # What retention has removed meanwhile is gone for all readers.
+            # Records removed by retention in the meantime are gone for all readers.
             self.done = replace(self.done, position=max(self.done.position, first))
             self._reader.assign(plan.topic, {self._partition: self.done.position})
             while self.done.position < end and time.monotonic() < until:
@@ -124,12 +124,12 @@ class _Copy:
         self._decoder = Decoder(setup.key, setup.value)
         self._fetching = prefetch_for(setup.key, setup.value)
         self._producer = stack.enter_context(Producer({**_TRANSACTIONS, **plan.target, "transactional.id": name}))
-        # First of all: what another task has left open is then ended, and the position known.
+        # First, because it ends a transaction left open by another task, which settles the position.
         self._producer.init_transactions(TIMEOUT_S)
         self._group = stack.enter_context(PartitionReader(plan.target, name, failure=JobError))
         [place] = self._group.committed(plan.target_topic, 1)
         if place.offset < 0:
-            raise JobError("the position of the migration is not known: the group's offsets are gone")
+            raise JobError("the position of the migration is unknown: the group's offsets are gone")
         self.done = Done.of(place.offset, place.metadata)
         self._reader = stack.enter_context(PartitionReader(plan.source, name, failure=JobError, **_QUEUE))
         setup.tell_cluster(self._reader.client.cluster_id)
@@ -140,7 +140,7 @@ class _Copy:
             stack.callback(self._dead.close)
 
     def _fill(self, end: int) -> SerializationError | None:
-        """Put records into a transaction; returns the error of the first that ends the migration."""
+        """Put records into a transaction; returns the first error that ends the migration."""
         self._next, self._failures = self.done, []
         until = time.monotonic() + _TRANSACTION_S
         told = time.monotonic() + TIMEOUT_S
@@ -153,7 +153,7 @@ class _Copy:
             if failure is not None:
                 return failure
             if max(ended.values(), default=0) >= end:
-                # Behind the last record are marks of transactions.
+                # The last record is followed by transaction markers.
                 self._next = replace(self._next, position=end)
         return None
 
@@ -191,7 +191,7 @@ class _Copy:
         return None
 
     def _finished(self, step: Any, aheads: deque[Ahead]) -> Any:
-        """The record's final form, once its payload is there."""
+        """The record's final form, once its payload has arrived."""
         if isinstance(step, SerializationError):
             raise step
         if self._fetching is None or not isinstance(step, Transfer):
@@ -212,13 +212,13 @@ class _Copy:
             self._producer.send_offsets_to_transaction([place], self._group.group(), TIMEOUT_S)
             self._producer.commit_transaction(_COMMIT_MS / 1000)
         except KafkaException as error:
-            if self._failures:  # of a store's error, the transaction knows the text only
+            if self._failures:  # the transaction has only the text of a store's error
                 raise self._failures[0] from error
             raise
         self.done = done
 
     def _abort(self, error: BaseException) -> None:
-        """Abort the transaction, unless that is for the next task to do."""
+        """Abort the transaction, unless the next task must do it."""
         if isinstance(error, KafkaException) and error.args[0].fatal():
             return
         try:
@@ -227,6 +227,6 @@ class _Copy:
             error.add_note(f"the transaction could not be aborted: {failure}")
 
     def _note(self, error: Any, _message: object) -> None:
-        # The client's own errors are no exceptions, and the transaction has them as well.
+        # The client's own errors are not exceptions, and the transaction has them too.
         if isinstance(error, BaseException) and isinstance(error.__cause__, ContextualError):
             self._failures.append(error.__cause__)

@@ -1,6 +1,6 @@
-"""The edge of a pandas UDF around functions on Arrow arrays: Series in, a DataFrame out.
+"""The pandas UDF boundary of functions on Arrow arrays: Series in, a DataFrame out.
 
-The DataFrame's columns are such that pyspark turns them into the very Arrow arrays that they were made of.
+pyspark turns the DataFrame's columns into exactly the original Arrow arrays.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
     """Turn a batch of Kafka columns into Arrow arrays.
 
     Args:
-        names: What they are, as in :class:`~serde_chain.spark.plan.reading.ReadPlan`; there may be fewer columns.
-        columns: A ``pandas.Series`` each.
+        names: Their names, as in :class:`~serde_chain.spark.plan.reading.ReadPlan`; there may be fewer columns.
+        columns: One ``pandas.Series`` each.
 
     Raises:
-        ConfigError: A column is not of these types: the types of others, and their nulls, are lost on the way.
+        ConfigError: A column has another type: conversions lose such types, and their nulls.
     """
     arrow = require("pyarrow", "spark")
     header = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
-    # Named, since a Series of nothing but None has no type.
+    # By name, since a Series of only None has no type.
     types = {
         "value": arrow.binary(),
         "headers": arrow.list_(header),
@@ -41,13 +41,13 @@ def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
     }
 
     def convert(name: str, column: Any) -> Any:
-        # A struct comes as a DataFrame; of numbers, pyarrow makes bytes without a word.
+        # A struct arrives as a DataFrame; pyarrow silently turns numbers into bytes.
         if len(column.shape) == 1 and (column.dtype == object or types[name] != arrow.binary()):
             with suppress(arrow.ArrowException):
                 return arrow.Array.from_pandas(column, type=types[name])
         raise ConfigError(
-            f"before pyspark 4.1, Python can take the column for {name} only as {types[name]}",
-            hint="Use pyspark 4.1 or newer; to write Avro, engine='native' will do as well",
+            f"before pyspark 4.1, Python accepts the column for {name} only as {types[name]}",
+            hint="Use pyspark 4.1 or newer; for writing Avro, engine='native' works too",
             key=name,
         )
 
@@ -70,7 +70,7 @@ def to_frame(array: Any) -> Any:
 
 
 def _has_nan(array: Any) -> bool:
-    """Whether there is a NaN at any depth."""
+    """Whether the array contains a NaN at any depth."""
     compute: Any = require("pyarrow.compute", "spark")
     types = require("pyarrow.types", "spark")
     if types.is_floating(array.type):
@@ -85,7 +85,7 @@ def _has_nan(array: Any) -> bool:
 
 
 def _with_nan(item: Any, nan: Any) -> Any:
-    """Replace each NaN at any depth by NumPy's: in what comes from pandas, pyarrow takes Python's for null."""
+    """Replace each NaN at any depth by NumPy's: pyarrow treats Python's as null in data from pandas."""
     if isinstance(item, float):
         return nan if math.isnan(item) else item
     if isinstance(item, dict):

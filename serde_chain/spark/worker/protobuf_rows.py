@@ -1,4 +1,4 @@
-"""Arrow columns for the stage ``protobuf``: back from the types that Spark has for a message's fields."""
+"""Arrow columns for the stage ``protobuf``: converts Spark's types back for a message's fields."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["message_fitter"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 
-# By the descriptors' cpp_type: int32, int64, uint32, uint64.
+# The descriptors' cpp_type: int32, int64, uint32, uint64.
 _INTEGERS: Final = frozenset({1, 2, 3, 4})
-# Of an enum's 32 bits.
+# The number of an enum, 32 bits.
 _NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
 
 
 def message_fitter(descriptor: Any, type_: Any) -> Convert | None:
-    """Make a function that undoes what reading does to fields for which Spark has no type of its own.
+    """Make a function that reverses the conversion of fields for which Spark lacks a type.
 
-    Unsigned integers of 64 bits are decimals there, and enum values without a name are their numbers as text.
+    Unsigned 64-bit integers are decimals there, and enum values without a name are their numbers as text.
 
     Args:
         descriptor: The message's descriptor.
         type_: The ``pyarrow.DataType`` of the column.
 
     Returns:
-        A function from a value, whose maps are dictionaries already, to one that the message's class takes; None where
-        there is nothing to change.
+        A function from a value, whose maps are dictionaries already, to one for the message's class; None if nothing
+        needs a conversion.
     """
     if not require("pyarrow.types", "spark").is_struct(type_):
         return None
@@ -71,7 +71,7 @@ def _one(field: Any, type_: Any) -> Convert | None:
 
 
 def _whole(number: Decimal) -> Any:
-    # What is not whole is left for the message's class to refuse.
+    # Fractions are left for the message's class to refuse.
     return int(number) if number == number.to_integral_value() else number
 
 

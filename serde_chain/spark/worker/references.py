@@ -1,4 +1,4 @@
-"""The work of Spark's Python workers for jobs: what records refer to, without a download."""
+"""Finding references in Spark's Python workers, for jobs: without a download."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from serde_chain.wire.reference_format import Reference
 
 __all__ = ["check_end", "find_references"]
 
-# Requests for the byte at a payload's end at a time.
+# Concurrent requests for the last byte of payloads.
 _CHECKS: Final = 8
 
 
 def find_references(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
-    """Read what records refer to.
+    """Read the references in records.
 
     Args:
         pickled: A :class:`~serde_chain.spark.plan.references.ReferencePlan`.
         batches: For each batch a tuple of ``pyarrow.Array``, in the order of the plan's columns.
 
     Yields:
-        ``pyarrow.StringArray``: for each record a JSON list of what it refers to; null for nothing. A placeholder that
-        cannot be read has the kind and message of its error, and whether it is malformed by itself.
+        ``pyarrow.StringArray``: for each record a JSON list of its references; null for none. An unreadable
+        placeholder has the kind and message of its error, and whether it is malformed by itself.
     """
     give_back_at_once()
     with chains.use(pickled, _Finder) as finder:
@@ -48,14 +48,14 @@ def find_references(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def check_end(stores: Iterable[PayloadStore], reference: Reference) -> None:
-    """See that a payload is there, and as large as its record says, by the byte at its end.
+    """Check by its last byte that a payload exists and has the size stated in its record.
 
     Args:
-        stores: The stores, of which one may have it.
+        stores: The stores, one of which may have it.
         reference: The reference.
 
     Raises:
-        PayloadStoreError: It is gone, of another size, in none of the stores, or out of reach.
+        PayloadStoreError: The payload is gone, has another size, is in none of the stores, or is unreachable.
     """
     store = max(stores, key=lambda each: each.claim(reference.url))
     if not see(store, reference.url, reference.size):
@@ -63,7 +63,7 @@ def check_end(stores: Iterable[PayloadStore], reference: Reference) -> None:
 
 
 class _Finder:
-    """A plan at work."""
+    """Executes a plan."""
 
     def __init__(self, pickled: bytes) -> None:
         self._plan: ReferencePlan = pickle.loads(pickled)  # noqa: S301, the driver's own bytes
@@ -77,7 +77,7 @@ class _Finder:
             reader.close()
 
     def find(self, arrays: tuple[Any, ...]) -> Any:
-        """What the records of one batch refer to."""
+        """The references in the records of one batch."""
         rows = zip(*(array.to_pylist() for array in arrays), strict=True)
         found = [list(self._in_record(dict(zip(self._plan.columns, row, strict=True)))) for row in rows]
         referred = [each for entries in found for each in entries if each.reference is not None]
@@ -106,7 +106,7 @@ class _Finder:
             yield entry
 
     def _check_whole(self, referred: list[_Entry]) -> None:
-        """Download payloads, within the bounds on downloads of the readers' stages."""
+        """Download payloads, within the download limits of the readers' stages."""
         prefetch = prefetch_for(*self._readers.values())
         begun = deque[tuple[_Entry, Transfer[Any]]]()
         for entry in referred:
@@ -124,11 +124,11 @@ class _Finder:
 
 
 class _Entry:
-    """A field of a record that refers to a payload, or does so in a way that cannot be read.
+    """A field of a record that refers to a payload, or whose reference is unreadable.
 
     Attributes:
-        reference: What it refers to, once that was read.
-        shown: What the driver gets.
+        reference: The reference, once read.
+        shown: The entry for the driver.
     """
 
     def __init__(self, reader: DeserializerChain, data: Any, ctx: RecordContext) -> None:
@@ -140,7 +140,7 @@ class _Entry:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Note an error about the field."""
+        """Note an error of the field."""
         try:
             yield
         except ContextualError as error:
@@ -148,11 +148,11 @@ class _Entry:
             self.shown |= {"kind": type(error).__name__, "message": error.message, "malformed": malformed}
 
     def begin(self) -> Any:
-        """Begin to read the payload; as ``DeserializerChain.begin``."""
+        """Start reading the payload; see ``DeserializerChain.begin``."""
         return self._reader.begin(self._data, self._ctx)
 
     def check_end(self) -> None:
-        """See whether the payload is there."""
+        """Check that the payload exists."""
         if self.reference is not None:
             with self.noting():
                 check_end(self._reader.stores, self.reference)

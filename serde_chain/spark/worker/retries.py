@@ -1,4 +1,4 @@
-"""How often stores have repeated requests, as a column."""
+"""The number of requests repeated by stores, as a column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Retries:
     """Counts between batches.
 
     Args:
-        total: Returns how many requests were repeated since the process began.
+        total: Returns the number of repeated requests since the process began.
 
     Example:
         >>> import pyarrow as pa
@@ -29,13 +29,13 @@ class Retries:
         self._before = total()
 
     def column(self, rows: Any) -> Any:
-        """What came since the last time.
+        """The number since the last call.
 
         Args:
-            rows: A ``pyarrow.BooleanArray``: whether a row may have caused one.
+            rows: A ``pyarrow.BooleanArray``: whether a row may have caused a retry.
 
         Returns:
-            A ``pyarrow.Int64Array`` with all of it in the first row that may have caused it, and 0 in the others.
+            A ``pyarrow.Int64Array`` with the whole number in the first row that may have caused it, otherwise 0.
         """
         arrow: Any = require("pyarrow", "spark")
         compute: Any = require("pyarrow.compute", "spark")

@@ -1,7 +1,7 @@
-"""Python values into values of a given Arrow type, for schemas that the user passed.
+"""Converts Python values to a given Arrow type, for schemas passed by users.
 
-A stage's result (JSON's objects, Avro's dictionaries) fits a declared type by field names: missing fields are null,
-further ones are left out. Nothing is converted that would lose something.
+A stage's result (JSON objects, Avro dictionaries) is matched to a declared type by field names: missing fields are
+null, additional ones are dropped. Lossy conversions are refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def converter(kind: Any) -> Convert:
 
     Returns:
         A function from a value to one that ``pyarrow.array`` accepts for this type. It raises ValueError with the path
-        to the value that does not fit.
+        of a mismatch.
     """
     convert = _make(kind, require("pyarrow.types", "spark"))
 
@@ -148,7 +148,7 @@ def _floating(value: Any, _kind: Any) -> float:
 def _decimal(value: Any, kind: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
         raise TypeError
-    # By way of its text, so that 0.1 is one tenth.
+    # Via its text, so that 0.1 is one tenth.
     number = Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=_DIGITS)
     if number.adjusted() >= kind.precision - kind.scale and number != 0:
         raise InvalidOperation
@@ -162,7 +162,7 @@ def _string(value: Any, _kind: Any) -> str:
 
 
 def _binary(value: Any, _kind: Any) -> bytes:
-    # JSON has no bytes; Spark's from_json reads base 64 as well.
+    # JSON has no bytes; Spark's from_json reads base64 too.
     return base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(memoryview(value))
 
 
@@ -204,7 +204,7 @@ def _shown(value: object) -> str:
 
 
 def maps_as_dicts(kind: Any, types: Any) -> Callable[[Any], Any] | None:
-    """A function that makes maps dictionaries, where pyarrow has pairs; None where there are no maps."""
+    """A function that turns pyarrow's pairs of maps into dictionaries; None if the type has no maps."""
     if types.is_map(kind):
         convert = maps_as_dicts(kind.item_type, types) or (lambda item: item)
         return lambda pairs: {key: None if item is None else convert(item) for key, item in pairs}

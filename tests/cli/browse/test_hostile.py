@@ -60,7 +60,7 @@ def test_a_record_that_is_too_large_is_not_decoded(
     producer.produce(topic, json.dumps("x" * 200_000).encode())
     producer.flush(30)
     page = open_pages(config, topic)("/records/0/0").text
-    assert "of its 200,002 bytes nothing is read here" in page
+    assert "the value has 200,002 bytes, but" in page
     assert "00000000  22 78" in page
 
 
@@ -129,7 +129,7 @@ def test_a_store_that_hangs_is_asked_about_a_record_once(
 
 def test_the_wait_for_another_record_ends_with_patience(config: dict[str, Any]) -> None:
     with closing(Previews(config)) as previews, previews._turn(Patience(60)):
-        with pytest.raises(RecordUnavailableError, match="did not come within 0 s"):
+        with pytest.raises(RecordUnavailableError, match="did not arrive within 0 s"):
             previews.read(None, Patience(0))
         gone = Patience(60)
         gone.is_over = True

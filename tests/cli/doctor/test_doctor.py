@@ -122,7 +122,7 @@ def test_a_folder_that_is_no_store_yet_is_left_as_it_is(cluster: Make, tmp_path:
         assert said.level is Level.OK
         assert (
             said.message
-            == f"nothing was tried: the first payload creates the folder {path}/.payload-store, which is not there"
+            == f"not tested: the first payload creates the folder {path}/.payload-store, which does not exist yet"
         )
     assert [*tmp_path.iterdir()] == [mount_point]
     assert [*mount_point.iterdir()] == []
@@ -135,7 +135,7 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
         {"max.message.bytes": "300000"},
         "threshold",
         Level.ERROR,
-        "values up to 500,000 bytes stay in their records, and the topic takes 299,9",
+        "values up to 500,000 bytes stay in their records, but the topic accepts 299,9",
     ),
     "no threshold, and a topic that takes little": (
         {},
@@ -149,14 +149,14 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
         {"max.message.bytes": "300000"},
         "batch.size",
         Level.ERROR,
-        "batches of up to 1,000,000 bytes, and the topic takes 300,000",
+        "batches of up to 1,000,000 bytes, but the topic accepts 300,000",
     ),
     "a topic whose batches the client cannot receive": (
         {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_900_000, "message.max.bytes": 1_000_000},
         {"max.message.bytes": "5000000"},
         "receive.message.max.bytes",
         Level.ERROR,
-        "up to 2,000,000 bytes at a time, and the topic's batches may have 5,000,000",
+        "up to 2,000,000 bytes at a time, but the topic's batches may have 5,000,000",
     ),
     "random ids in a compacted topic": (
         {"large.message.id": "random"},
@@ -166,7 +166,7 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
         "the topic is compacted",
     ),
     "keyed ids in a topic that is not compacted": (
-        {"large.message.id": "keyed"}, {}, "ids", Level.WARNING, "is for compacted topics",
+        {"large.message.id": "keyed"}, {}, "ids", Level.WARNING, "suits compacted topics",
     ),
     "a bucket that is not there": (
         {"s3.bucket": "no-such-bucket"}, {}, "store", Level.ERROR, "cannot publish to the store",
@@ -177,7 +177,7 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
     ),
     "a store of one process": (
         {"large.message.payload.store.class": "memory", "value.deserializers": None},
-        {}, "store", Level.WARNING, "of one process",
+        {}, "store", Level.WARNING, "private to one process",
     ),
     "a registry that is not there": (
         {"schema.registry.url": "http://127.0.0.1:1", "avro.schema": SCHEMA, "value.serializers": "avro",
@@ -199,7 +199,7 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
     ),
     "records of other stages than the readers'": (
         {"value.serializers": None, "value.deserializers": "large-message, json"},
-        {}, "records", Level.ERROR, "the newest record cannot be read",
+        {}, "records", Level.ERROR, "the newest record is unreadable",
     ),
     "uploads that may last longer than produce may": (
         {"large.message.store.timeout.ms": 50_000, "max.block.ms": 40_000},
@@ -211,7 +211,7 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
     ),
     "a dead-letter topic that is not there": (
         {"serde.error.policy": "dead-letter", "serde.dead.letter.topic": "nowhere-dead"},
-        {}, "dead letters", Level.ERROR, "is not there",
+        {}, "dead letters", Level.ERROR, "does not exist",
     ),
     "a misspelt key": (
         {"s3.bukket": "payloads"}, {}, "configuration", Level.ERROR, "'s3.bukket' is not a configuration key",
@@ -249,7 +249,7 @@ def test_dead_letters_need_room(cluster: Make, new_topic: NewTopic) -> None:
     [
         ({"retention.ms": str(10 * DAY_MS)}, 3, Level.ERROR, "3 days, and the topic keeps records for 10", "12 days"),
         ({"retention.ms": str(10 * DAY_MS)}, 11, Level.WARNING, "after 11 days, shortly after", "12 days"),
-        ({"retention.ms": "-1"}, 30, Level.ERROR, "keeps records for ever", "serde-chain sweep"),
+        ({"retention.ms": "-1"}, 30, Level.ERROR, "keeps records indefinitely", "serde-chain sweep"),
         ({"cleanup.policy": "compact"}, 30, Level.ERROR, "for ever (it is compacted)", "serde-chain sweep"),
         ({"cleanup.policy": "compact,delete"}, 30, Level.OK, "payloads live for 30 days", None),
         ({"retention.ms": str(10 * DAY_MS)}, 12, Level.OK, "payloads live for 12 days", None),
@@ -336,7 +336,7 @@ class Kept(PayloadStore):
 def test_a_probe_that_cannot_be_deleted_is_not_called_deleted(cluster: Make) -> None:
     checks = cluster(**{"large.message.payload.store.class": Kept}).examined()
     assert [check.message for check in checks if check.name == "store"] == [
-        "a payload was written to the store Kept and read; it stays, since the store cannot delete"
+        "a payload was written to the store Kept and read; it remains, since the store does not support deletion"
     ]
     assert len(Kept.payloads) == 1
 
@@ -540,7 +540,7 @@ def test_uploads_that_were_never_finished(cluster: Make) -> None:
     store.close()
     [wrong] = looked.wrong()
     assert (wrong.name, wrong.level) == ("leftovers", Level.WARNING)
-    assert "1 upload to the store s3 began more than a day ago" in wrong.message
+    assert "1 upload to the store s3 started more than a day ago" in wrong.message
     assert 'open_store("s3", config).remove_leftovers()' in str(wrong.change)
 
 

@@ -135,7 +135,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_before(
     admin.delete_topics([source], operation_timeout=30)[source].result(30)
     broker.create_topic(source)
     send(source, payload(2))
-    with pytest.raises(JobError, match="ends at offset 1, and was copied up to 2: its topic was made anew"):
+    with pytest.raises(JobError, match="ends at offset 1, but was copied up to 2: its topic was recreated"):
         migrate(spark, config, target, source, copy, checkpoint=checkpoint)
 
 

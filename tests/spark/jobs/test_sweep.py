@@ -192,7 +192,7 @@ def test_an_emptied_topic_ends_the_sweep(
     send(topic, payload(0))
     admin = broker.admin()  # held until the answer is there
     admin.delete_records([TopicPartition(topic, 0, -1)])[TopicPartition(topic, 0)].result(30)
-    with pytest.raises(JobError, match="no records, and 1 payloads") as caught:
+    with pytest.raises(JobError, match="no records but 1 payloads") as caught:
         sweep(spark, config, topic, grace_ms=0, delete=True)
     assert caught.value.topic == topic
     assert len(stored(store, topic)) == 1
@@ -240,7 +240,7 @@ def test_malformed_placeholders_keep_nothing_and_end_no_sweep(
     assert (report.live, report.deleted) == (1, 1)
     assert stored(store, topic) == used
     [warning] = [text for text in report.warnings if "placeholders" in text]
-    assert warning.startswith("1 placeholders cannot be read")
+    assert warning.startswith("1 unreadable placeholders")
     assert "'offset': 1" in warning
     store.publish(topic, payload(1))
     refer(config, topic, "y" * 20_000)
@@ -451,11 +451,11 @@ def test_chains_that_describe_themselves(
 def test_a_store_that_cannot_be_swept(spark: SparkSession, config: Config, topic: str, send: Send) -> None:
     send(topic, payload(0))
     config["large.message.payload.store.class"] = WriteOnly
-    with pytest.raises(ConfigError, match=r"none of the payload stores \(void\) can be listed"):
+    with pytest.raises(ConfigError, match=r"the payload stores \(void\) do not support both listing and deletion"):
         sweep(spark, config, topic)
     config |= {"large.message.payload.store.class": "local", "large.message.payload.store.classes": [WriteOnly]}
     report = sweep(spark, config, topic)
-    assert report.warnings == ("the store void is left out: it cannot be listed, or not be deleted from",)
+    assert report.warnings == ("the store void is skipped: it does not support both listing and deletion",)
     with pytest.raises(ConfigError, match="no stage of the configuration"):
         sweep(spark, {"bootstrap.servers": "x", "value.serializers": "json"}, topic)
 
@@ -640,7 +640,7 @@ def test_a_topic_that_is_emptied_meanwhile(
             admin.delete_records([TopicPartition(topic, 0, -1)])[TopicPartition(topic, 0)].result(30)
 
     if moment == "records to read":
-        with pytest.raises(JobError, match="no records, and 4 payloads"):
+        with pytest.raises(JobError, match="no records but 4 payloads"):
             sweep(spark, config, topic, grace_ms=0, delete=True, progress=empty)
         assert stored(store, topic) == {*used, orphan}
     else:  # what was read is in use until the next sweep
@@ -697,7 +697,7 @@ def test_a_listing_that_executors_have_lost_ends_the_sweep(
                     kept.unpersist()
 
         with pytest.raises(
-            JobError, match=r"an executor has ended that kept a part of the stores' listing.*run it again"
+            JobError, match=r"an executor that kept a part of the stores' listing has ended.*run it again"
         ):
             sweep(spark, config, topic, grace_ms=0, delete=True, progress=lose)
         assert stored(store, topic) == before

@@ -175,13 +175,13 @@ def test_several_schema_ids(
     assert explain(reading, topics=topic) == (
         "key: native (Spark reads string itself)\n"
         "value: native (Spark's from_avro reads avro (1 of 1), "
-        "Python the schema ids that are not among these 2)"
+        "Python the schema ids other than these 2)"
     )
     monkeypatch.setattr(reading_engine, "_MOST_BRANCHES", 1)  # the older id then passes through Python
     few = records.transform(decode(reading, topics=topic))
     assert few.orderBy("offset").collect() == arrow.orderBy("offset").collect()
-    assert "not among these 1" in explain(reading, topics=topic)
-    assert "the topics, and so their schemas, are not known: pass topics=" in explain(reading)
+    assert "other than these 1" in explain(reading, topics=topic)
+    assert "the topics, and thereby their schemas, are unknown: pass topics=" in explain(reading)
     with pytest.raises(ConfigError, match="pass topics="):
         records.transform(decode(reading, engine="native"))
 
@@ -210,9 +210,7 @@ def test_bad_records_with_a_registry(
 
 def test_a_registry_that_is_down_when_the_query_is_planned(config: Config) -> None:
     config |= {"schema.registry.url": "http://127.0.0.1:1", "schema.registry.max.retries": "0"}
-    assert "value: arrow (the registry was asked for the topics' schemas, and failed" in explain(
-        config, topics="alerts"
-    )
+    assert "value: arrow (the schema registry failed to return the topics' schemas" in explain(config, topics="alerts")
     with pytest.raises(SchemaRegistryError):
         explain(config, topics="alerts", engine="native")
 
@@ -260,7 +258,7 @@ def test_a_schema_that_is_registered_while_a_stream_runs(  # noqa: PLR0917  fixt
         ({}, r"native \(Spark's from_avro reads avro \(2 of 2\), Python follows references\)"),
         ({"value.deserializers": "large-message, zstd, avro"}, r"arrow \(all records pass through Python for zstd"),
         ({"avro.schema": '"string"'}, r"arrow \(the schema is not a record\)"),
-        ({"value.deserializers": "json"}, r"arrow \(Spark has no function of its own for json"),
+        ({"value.deserializers": "json"}, r"arrow \(Spark has no function for json"),
         ({"value.deserializers": "bytes"}, r"native \(Spark reads bytes itself\)"),
         (
             {"avro.schema": {**SCHEMA, "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}]}},
@@ -268,7 +266,7 @@ def test_a_schema_that_is_registered_while_a_stream_runs(  # noqa: PLR0917  fixt
         ),
         (
             {"avro.schema": {**SCHEMA, "fields": [{"name": "flux", "type": "int"}, {"name": "Flux", "type": "int"}]}},
-            r"arrow \(from_avro does not tell the fields flux and Flux apart\)",
+            r"arrow \(from_avro does not distinguish the fields flux and Flux\)",
         ),
         # Java refuses such a name, fastavro does not.
         ({"avro.schema": {**SCHEMA, "fields": [{"name": "a-b", "type": "int"}]}}, r"arrow \(Spark does not accept"),

@@ -27,32 +27,32 @@ def problem(kind: Any, column: str, **more: Any) -> str | None:
 @pytest.mark.parametrize(
     ("kind", "column", "said"),
     [
-        ("int", "string", "value is string, and the schema wants R"),
-        ("int", "f string", "value.f is string, and the schema wants int"),
-        ("int", "f binary", "value.f is binary, and the schema wants int"),
-        ("string", "f bigint", "value.f is bigint, and the schema wants string"),
-        ("bytes", "f string", "value.f is string, and the schema wants bytes"),
-        (BAND, "f int", "value.f is int, and the schema wants ns.Band"),
-        (["null", "double"], "f array<double>", "value.f is array<double>, and the schema wants double"),
-        ({"type": "array", "items": "int"}, "f int", "value.f is int, and the schema wants array"),
-        ({"type": "array", "items": "int"}, "f array<string>", r"value.f[] is string, and the schema wants int"),
-        ({"type": "map", "values": ["null", "int"]}, "f map<string,string>", "value.f[] is string, and the schema"),
-        ({"type": "array", "items": POINT}, "f array<struct<x:string>>", "value.f[].x is string, and the schema"),
-        (POINT, "f array<int>", "value.f is array<int>, and the schema wants ns.Point"),
-        ("int", "g int", "value has no field f, for which the schema has no default"),
+        ("int", "string", "value is string, but the schema requires R"),
+        ("int", "f string", "value.f is string, but the schema requires int"),
+        ("int", "f binary", "value.f is binary, but the schema requires int"),
+        ("string", "f bigint", "value.f is bigint, but the schema requires string"),
+        ("bytes", "f string", "value.f is string, but the schema requires bytes"),
+        (BAND, "f int", "value.f is int, but the schema requires ns.Band"),
+        (["null", "double"], "f array<double>", "value.f is array<double>, but the schema requires double"),
+        ({"type": "array", "items": "int"}, "f int", "value.f is int, but the schema requires array"),
+        ({"type": "array", "items": "int"}, "f array<string>", r"value.f[] is string, but the schema requires int"),
+        ({"type": "map", "values": ["null", "int"]}, "f map<string,string>", "value.f[] is string, but the schema"),
+        ({"type": "array", "items": POINT}, "f array<struct<x:string>>", "value.f[].x is string, but the schema"),
+        (POINT, "f array<int>", "value.f is array<int>, but the schema requires ns.Point"),
+        ("int", "g int", "value has no field f, which has no default in the schema"),
         (
             {"type": "int", "logicalType": "date"},
             "f struct<a:int>",
-            "value.f is struct<a:int>, and the schema wants date",
+            "value.f is struct<a:int>, but the schema requires date",
         ),
-        ("boolean", "f string", "value.f is string, and the schema wants boolean"),
-        ("boolean", "f int", "value.f is int, and the schema wants boolean"),
+        ("boolean", "f string", "value.f is string, but the schema requires boolean"),
+        ("boolean", "f int", "value.f is int, but the schema requires boolean"),
         # By which time zone would it be one?
-        (TIMESTAMP, "f timestamp_ntz", "value.f is timestamp_ntz, and the schema wants timestamp-micros"),
+        (TIMESTAMP, "f timestamp_ntz", "value.f is timestamp_ntz, but the schema requires timestamp-micros"),
         (
             ["null", "int", "string"],
             "f struct<member0:int,member1:int>",
-            "value.f.member1 is int, and the schema wants string",
+            "value.f.member1 is int, but the schema requires string",
         ),
     ],
 )
@@ -91,6 +91,6 @@ def test_defaults_and_names() -> None:
     twice = {**record(POINT), "fields": [{"name": "a", "type": POINT}, {"name": "b", "type": ["null", "ns.Point"]}]}
     kind = DataType.fromDDL("a struct<x:double>, b struct<x:string>")
     found = misfit(AvroSchema.parse(twice), kind, "value")
-    assert found == "value.b.x is string, and the schema wants double"
+    assert found == "value.b.x is string, but the schema requires double"
     node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
     assert misfit(AvroSchema.parse(node), DataType.fromDDL("next struct<next:struct<next:void>>"), "value") is None

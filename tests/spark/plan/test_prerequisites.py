@@ -33,7 +33,7 @@ def test_pandas_3(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_old_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "__version__", "3.5.4")
-    with pytest.raises(MissingDependencyError, match=r"pyspark 3\.5\.4 is too old, at least 4\.0 is needed"):
+    with pytest.raises(MissingDependencyError, match=r"pyspark 3\.5\.4 is too old, it must be 4.0 or newer"):
         decode(CONFIG)
 
 

@@ -57,7 +57,7 @@ def test_keys_and_values_with_stores_of_their_own() -> None:
 def test_what_cannot_be_known() -> None:
     with pytest.raises(ConfigError, match="no stage of the configuration"):
         plan(value_serializers="json")
-    with pytest.raises(ConfigError, match="has no name by which the stage"):
+    with pytest.raises(ConfigError, match="has no registered name by which the stage"):
         plan(value_serializers=["large-message", Wrapper()])
 
 
