@@ -1,6 +1,6 @@
-"""Moves large payloads for every object store: parts and ranges in parallel, files in blocks.
+"""Transfers of large payloads for all object stores: parallel parts and ranges, files in blocks.
 
-The threads are daemons, which the end of the process does not wait for.
+The threads are daemons: the process does not wait for them at exit.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ T = TypeVar("T")
 PART_BYTES: Final = 8 << 20
 """Size of parts and ranges in bytes."""
 PARALLEL: Final = 8
-"""Parts or ranges that are under way at once."""
+"""Parts or ranges in flight at once."""
 MAX_PARTS: Final = 10_000
-"""The most parts of one upload ("Amazon S3 multipart upload limits" in its user guide; Google has the same)."""
+"""Maximum parts per upload ("Amazon S3 multipart upload limits" in its user guide; the same for Google)."""
 
-# Of one range, while other downloads keep the network busy.
+# Size of a range while other downloads keep the network busy.
 _LARGE_PART_BYTES: Final = 64 << 20
 
 _READ_BYTES: Final = 256 << 10
@@ -62,11 +62,11 @@ _DIGEST_BYTES: Final = 1 << 20
 class DaemonPool(Executor):
     """Runs calls in a bounded number of daemon threads.
 
-    Those of :class:`~concurrent.futures.ThreadPoolExecutor` are joined when the interpreter ends, so that a program
-    whose server hangs would stay until all timeouts and retries of all parts are over, long after its own deadline.
+    The interpreter joins the threads of a :class:`~concurrent.futures.ThreadPoolExecutor` at exit, so with a hanging
+    server a program would run until all timeouts and retries of all parts are over, long after its own deadline.
 
     Args:
-        threads: Most calls that run at once; others wait for them.
+        threads: Maximum concurrent calls; further ones wait.
     """
 
     def __init__(self, threads: int) -> None:
@@ -79,7 +79,7 @@ class DaemonPool(Executor):
         """Run a call as soon as a thread is free. See :meth:`concurrent.futures.Executor.submit`.
 
         Raises:
-            PayloadStoreError: The pool was shut down, as its store was closed.
+            PayloadStoreError: The pool was shut down because its store was closed.
         """
         future: Future[T] = Future()
         with self._lock:
@@ -91,7 +91,7 @@ class DaemonPool(Executor):
             self._free -= 1
         try:
             run_elsewhere(self._work)
-        except BaseException:  # the system starts no more threads, for now
+        except BaseException:  # the system refuses to start threads, for now
             with self._lock:
                 self._free += 1
             future.cancel()
@@ -99,11 +99,11 @@ class DaemonPool(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and cancel those that wait if that is asked for. What runs is left to itself.
+        """Accept no more calls, and optionally cancel waiting ones. Running calls continue.
 
         Args:
             wait: Ignored: this pool is for calls that may hang.
-            cancel_futures: Let what has not begun fail.
+            cancel_futures: Whether waiting calls fail.
         """
         with self._lock:
             self._is_shut = True
@@ -113,11 +113,11 @@ class DaemonPool(Executor):
                 self._waiting.clear()
         for future, _ in waiting:
             if future.set_running_or_notify_cancel():
-                # Not by canceling it: who waits for a part is to get an error of the store.
+                # Not cancelled: callers waiting for a part must get an error of the store.
                 future.set_exception(_closed())
 
     def _work(self) -> None:
-        """Run calls until none waits."""
+        """Run calls until none is waiting."""
         while True:
             with self._lock:
                 if not self._waiting:
@@ -132,7 +132,7 @@ class DaemonPool(Executor):
                 del call
                 future.set_exception(error)
             else:
-                # It holds the part, whose place the next one takes as soon as this one is known to be done.
+                # It holds the part, and the next part is read once this call is known to be done.
                 del call
                 future.set_result(result)
                 del result
@@ -144,15 +144,15 @@ def _closed() -> PayloadStoreError:
 
 
 class UnderWay:
-    """Counts the transfers of one kind that are under way: one alone may take what several have to share."""
+    """Counts the transfers in flight: a single one may use resources that several must share."""
 
     def __init__(self) -> None:
-        # What is added and discarded in one step each leaves nothing behind when Ctrl-C comes in between.
+        # Adding and discarding are atomic, so Ctrl-C in between leaves nothing behind.
         self._running: set[object] = set()
 
     @contextmanager
     def one_more(self) -> Iterator[int]:
-        """Count a transfer for the time of a ``with`` block, which gets how many there are with this one."""
+        """Count a transfer during a ``with`` block, which gets the count including this one."""
         one = object()
         try:
             self._running.add(one)
@@ -162,7 +162,7 @@ class UnderWay:
 
 
 def settle(running: Iterable[Future[Any]]) -> None:
-    """Cancel what has not begun, and wait for the rest."""
+    """Cancel calls that have not started, and wait for the rest."""
     running = list(running)
     for future in running:
         future.cancel()
@@ -173,13 +173,13 @@ def settle(running: Iterable[Future[Any]]) -> None:
 
 
 class Blocks:
-    """A part of a payload as a file that is read in small blocks.
+    """A part of a payload as a file, read in small blocks.
 
-    HTTP clients send bytes in one call, and the socket's timeout then counts for the whole of it: 100 MB within 5 s,
-    for instance. A file goes out in blocks, each with the full timeout.
+    HTTP clients send bytes in one call, and the socket's timeout then covers all of it: 100 MB within 5 s, for
+    instance. A file is sent in blocks, each with the full timeout.
 
     Args:
-        view: The part; it is not copied.
+        view: The part; not copied.
     """
 
     def __init__(self, view: memoryview) -> None:
@@ -190,24 +190,24 @@ class Blocks:
         return len(self._view)
 
     def read(self, size: int | None = -1) -> memoryview:
-        """The next block of up to ``size`` bytes, or the rest; not a copy. Little at a time: see above."""
+        """The next block of up to ``size`` bytes, or the rest, without a copy. Blocks are small: see above."""
         end = len(self._view) if size is None or size < 0 else self._at + min(size, _SEND_BYTES)
         block = self._view[self._at : end]
         self._at += len(block)
         return block
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move, as files do: clients rewind after checksums and before retries."""
+        """Seek like a file: clients rewind after checksums and before retries."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
         self._at = min(max(0, start + offset), len(self._view))
         return self._at
 
     def tell(self) -> int:
-        """The position at which the next read begins."""
+        """The position of the next read."""
         return self._at
 
     def close(self) -> None:
-        """Let go of the payload: requests may hold their bodies in cycles, until the garbage collector runs."""
+        """Release the payload: requests may hold their bodies in cycles until the garbage collector runs."""
         self._view = memoryview(b"")
 
 
@@ -216,27 +216,27 @@ def slices(view: memoryview, most_parts: int) -> Iterator[memoryview]:
 
     Args:
         view: The payload.
-        most_parts: The most parts that the store takes; larger ones are made where there would be more.
+        most_parts: Maximum parts the store accepts; parts become larger if necessary.
     """
     step = max(PART_BYTES, -(-len(view) // most_parts))
     return (view[start : start + step] for start in range(0, len(view), step))
 
 
 def read_parts(reader: BinaryIO, most_parts: int, part_bytes: int = PART_BYTES) -> Iterator[memoryview]:
-    """Read a file in parts; raw files, sockets and pipes may return less at a time than they are asked for.
+    """Read a file in parts; raw files, sockets and pipes may return fewer bytes than requested.
 
     Args:
         reader: The file.
-        most_parts: The most parts that the store takes.
+        most_parts: Maximum parts the store accepts.
         part_bytes: Size of all parts but the last, in bytes.
 
     Raises:
-        PayloadStoreError: The file cannot be read; that is not the store's fault, and not a reason to try again.
-        PayloadTooLargeError: It has more parts than the store takes.
+        PayloadStoreError: The file is unreadable: not the store's fault, and not transient.
+        PayloadTooLargeError: It has more parts than the store accepts.
     """
     for _ in range(most_parts):
-        # At its full size at once, since a growing one is copied now and then; and in pages of its own, which go back
-        # to the system with it: the allocator would keep holes of this size.
+        # Allocated at full size, since a growing buffer is copied repeatedly; and in its own pages, which return to the
+        # system with it: the allocator would keep holes of this size.
         part, size = mmap.mmap(-1, part_bytes), 0
         try:
             while size < part_bytes and (block := reader.read(min(_READ_BYTES, part_bytes - size))):
@@ -252,7 +252,7 @@ def read_parts(reader: BinaryIO, most_parts: int, part_bytes: int = PART_BYTES) 
 
 
 def released(held: list[memoryview], parts: Iterator[memoryview]) -> Iterator[memoryview]:
-    """Yield parts that were read already, and then the others; each is let go of, which itertools.chain does not do."""
+    """Yield parts already read, then the others, and release each; itertools.chain would hold the first ones."""
     while held:
         yield held.pop(0)
     yield from parts
@@ -261,16 +261,16 @@ def released(held: list[memoryview], parts: Iterator[memoryview]) -> Iterator[me
 def put_parts(
     threads: Executor, parts: Iterable[memoryview], put: Callable[[int, memoryview], T], *, ahead: int
 ) -> list[T]:
-    """Upload parts in parallel; when this raises, none is under way any more.
+    """Upload parts in parallel; if this raises, none is still in flight.
 
     Args:
-        threads: Where to.
+        threads: The threads that upload.
         parts: The payload.
-        put: Uploads one part, given its number, from 1 on.
-        ahead: How many parts may be under way, and so in memory, at once.
+        put: Uploads one part, given its number, starting at 1.
+        ahead: Maximum parts in flight, and so in memory, at once.
 
     Returns:
-        What ``put`` returned, in the order of the parts.
+        The results of ``put``, in the order of the parts.
     """
     running: deque[Future[T]] = deque()
     done: list[T] = []
@@ -287,18 +287,18 @@ def put_parts(
 
 
 def stream_digest(reader: BinaryIO) -> str:
-    """Digest of what a reader will return, which can then be read again.
+    """Digest of a reader's remaining contents; the reader is rewound afterwards.
 
     Returns:
         ``sha256:<hex>``.
 
     Raises:
-        PayloadStoreError: The reader can be read only once, or not at all.
+        PayloadStoreError: The reader cannot seek, or cannot be read.
     """
     if not reader.seekable():
         raise PayloadStoreError(
-            "an id of the content needs the digest before the upload, and this stream can be read only once",
-            hint="Give the digest in the context, or use random ids",
+            "an id of the content requires the digest before the upload, and this stream can be read only once",
+            hint="Pass the digest in the context, or use random ids",
         )
     digest = hashlib.sha256()
     try:
@@ -327,22 +327,22 @@ def download_ranges(
     first_bytes: int = 0,
     part_bytes: int = PART_BYTES,
 ) -> bytes:
-    """Download a payload into one object, in ranges in parallel; when this raises, none is under way any more.
+    """Download a payload into one object, in parallel ranges; if this raises, none is still in flight.
 
     Args:
-        threads: Where the ranges are downloaded.
+        threads: The threads that download the ranges.
         size: Size of the payload in bytes.
-        fill: Downloads the range that begins at a position into its part of the buffer.
-        first: Reads the beginning in the caller's thread, where the answer with the size has it already.
-        first_bytes: How many bytes that is.
-        part_bytes: How many bytes the other ranges have, save the last.
+        fill: Downloads the range at a position into its part of the buffer.
+        first: Reads the first range in the caller's thread, from the answer that contained the size.
+        first_bytes: Size of that range.
+        part_bytes: Size of the other ranges, except the last.
     """
-    # In CPython, BytesIO accepts and returns its bytes without a copy while nothing else holds them.
+    # In CPython, BytesIO accepts and returns its bytes without a copy if nothing else holds them.
     buffer = io.BytesIO(bytes(size))
     with buffer.getbuffer() as view:
 
         def fill_part(start: int, end: int) -> None:
-            # Released before the result is known: while a view exists, the buffer cannot be taken over.
+            # Released before the result is set: while a view exists, the buffer cannot be taken over.
             with view[start:end] as part:
                 fill(part, start)
 
@@ -363,17 +363,17 @@ def download_ranges(
 
 
 def open_ranges(size: int, fill: Callable[[memoryview, int], object]) -> BinaryIO:
-    """Open a payload for reading and seeking; about one part of it is held in memory.
+    """Open a payload for reading and seeking; about one part is held in memory.
 
     Args:
         size: Size of the payload in bytes.
-        fill: Downloads the range that begins at a position into a buffer.
+        fill: Downloads the range at a position into a buffer.
     """
     return cast("BinaryIO", io.BufferedReader(_RangedFile(size, fill), PART_BYTES))
 
 
 class PayloadFile(io.RawIOBase):
-    """A payload as a file of a known size that can seek; subclasses read from ``_at`` on.
+    """A payload as a seekable file of known size; subclasses read from ``_at``.
 
     Args:
         size: Size of the payload in bytes.
@@ -392,7 +392,7 @@ class PayloadFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move, as files do."""
+        """Seek like a file."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if start + offset < 0:
             raise ValueError("negative position")
@@ -401,17 +401,17 @@ class PayloadFile(io.RawIOBase):
 
 
 class _RangedFile(PayloadFile):
-    """A payload as a file: each read is a request for a range."""
+    """A payload as a file: each read requests a range."""
 
     def __init__(self, size: int, fill: Callable[[memoryview, int], object]) -> None:
         super().__init__(size)
         self._fill = fill
 
     def readinto(self, buffer: Any) -> int:
-        """Read as many bytes as the buffer holds or the payload still has.
+        """Fill the buffer, or read up to the end of the payload.
 
         Raises:
-            PayloadStoreError: As a download.
+            PayloadStoreError: As for a download.
         """
         with memoryview(buffer).cast("B") as view:
             count = min(len(view), self._size - self._at)
@@ -424,12 +424,12 @@ class _RangedFile(PayloadFile):
 
 
 class Answer(Protocol):
-    """What a server says about an object, and the range of it that was asked for.
+    """A server's answer to a range request: facts about the object, and the range.
 
     Attributes:
         size: Size of the whole object in bytes.
-        version: The state of its content, by which other ranges of the same are asked for; None if the server has none.
-        length: How many bytes the range has; fewer than were asked for where the object ends before.
+        version: Identifies the object's state, to request further ranges of the same; None if the server has none.
+        length: Size of the range; less than requested if the object ends earlier.
     """
 
     size: int
@@ -440,47 +440,47 @@ class Answer(Protocol):
         """Read the range into a buffer of its length."""
 
     def close(self) -> None:
-        """Let go of the connection; called in any case."""
+        """Release the connection; always called."""
 
 
 class Source(Protocol):
-    """One object of a store, for :class:`Downloads`; its errors are the store's own."""
+    """One object of a store, for :class:`Downloads`; raises the store's own errors."""
 
     def ask(self, start: int, length: int) -> Answer | None:
-        """Ask for a range.
+        """Request a range.
 
         Args:
-            start: Where it begins, in bytes.
-            length: How many bytes, at least 1.
+            start: Start of the range, in bytes.
+            length: Number of bytes, at least 1.
 
         Returns:
-            The answer; None where the object ends at the start of the range or before.
+            The answer; None if the object ends at or before the start of the range.
         """
 
     def fill(self, part: memoryview, start: int, version: str | None) -> None:
         """Read a range into a buffer.
 
         Args:
-            part: The buffer, as long as the range.
-            start: Where the range begins.
-            version: Which state of the object is meant.
+            part: The buffer, with the size of the range.
+            start: Start of the range.
+            version: The expected state of the object.
 
         Raises:
-            Exception: One of which :meth:`is_replaced` is true, if the object has another state by now.
+            Exception: One for which :meth:`is_replaced` is true, if the object has changed.
         """
 
     def is_replaced(self, error: Exception) -> bool:
-        """Whether an error says that the object has another state than was meant."""
+        """Whether an error means that the object has changed."""
 
     def errors(self) -> AbstractContextManager[None]:
-        """Turns the errors of the store's library into those of payload stores."""
+        """Converts the errors of the store's library to those of payload stores."""
 
 
 class Downloads:
-    """Downloads of a store: in parallel ranges, which never mix two states of an object.
+    """Downloads objects in parallel ranges, never mixing two states of an object.
 
     Args:
-        threads: Where ranges are downloaded.
+        threads: The threads that download the ranges.
     """
 
     def __init__(self, threads: Executor) -> None:
@@ -488,13 +488,13 @@ class Downloads:
         self._under_way = UnderWay()
 
     def get(self, source: Source, check: Callable[[int], None]) -> bytes:
-        """Download an object: one larger than a part in several ranges at once.
+        """Download an object; if larger than a part, in parallel ranges.
 
-        Among other downloads parts are larger, since each request takes milliseconds of CPU.
+        With several downloads in flight, parts are larger, since each request costs milliseconds of CPU.
 
         Args:
             source: The object.
-            check: Called with the size in bytes before memory is allocated; raises if it is too large.
+            check: Called with the size in bytes before memory is allocated; raises if too large.
         """
         with self._under_way.one_more() as count:
             part_bytes = PART_BYTES if count == 1 else _LARGE_PART_BYTES
@@ -505,14 +505,14 @@ class Downloads:
 
         Args:
             source: The object.
-            start: Where the range begins, in bytes, at least 0.
-            length: How many bytes, at least 0; fewer are returned where the object ends before.
+            start: Start of the range, in bytes, at least 0.
+            length: Number of bytes, at least 0; fewer are returned if the object ends earlier.
             check: Called with the size of the object in bytes.
         """
         return self._get(source, check, start, length, PART_BYTES)
 
     def open(self, source: Source, check: Callable[[int], None]) -> BinaryIO:
-        """Open an object for reading and seeking; about one part of it is held in memory.
+        """Open an object for reading and seeking; about one part is held in memory.
 
         Args:
             source: The object.
@@ -532,7 +532,7 @@ class Downloads:
                 is_size, version = self._state(source)
                 if is_size != size:
                     raise PayloadIntegrityError("the object was replaced while it was read")
-                # Renewed by a writer: as long as before, and of the same content.
+                # Renewed by a writer: same size and content.
                 return source.fill(part, start, version)
 
         return open_ranges(size, fill)
@@ -541,13 +541,13 @@ class Downloads:
     def _state(source: Source) -> tuple[int, str | None]:
         """Size of an object in bytes, and its version.
 
-        Not by HEAD, whose answer has no body to tell a payload that is gone from a bucket that is.
+        Not by HEAD: without a body, the answer for a missing payload equals that for a missing bucket.
         """
         answer = source.ask(0, 1)
         if answer is None:
             return 0, None
         try:
-            answer.read(memoryview(bytearray(1)))  # so that the connection can be used again
+            answer.read(memoryview(bytearray(1)))  # so that the connection can be reused
             return answer.size, answer.version
         finally:
             answer.close()
@@ -560,13 +560,13 @@ class Downloads:
         except Exception as error:
             if not source.is_replaced(error):
                 raise
-        # Written anew since the first range: a writer has renewed it. Ranges of the two are not mixed.
+        # A writer renewed the object since the first range. Ranges of two states must not be mixed.
         return self._get_state(source, check, start, length, part_bytes)
 
     def _get_state(
         self, source: Source, check: Callable[[int], None], start: int, length: int | None, part_bytes: int
     ) -> bytes:
-        # For a range of no bytes one is asked for: that the payload is there, and may be read, is said all the same.
+        # An empty range requests one byte, to check that the payload exists and is readable.
         answer = source.ask(start, part_bytes if length is None else max(1, min(length, part_bytes)))
         if answer is None:
             return b""

@@ -1,8 +1,8 @@
-"""Payload stores around other payload stores: a deadline, a cache, retries.
+"""Middleware around payload stores: a deadline, a cache, retries.
 
 They nest, outermost first: ``Deadline(Cache(Retry(store), 64 << 20), 30_000)``. In this order, the deadline covers all
-attempts together and the wait for another thread's download; a cached payload costs no attempt, and threads that wait
-for the same payload share its attempts. ``Mirror`` has two inner stores, with their own retries.
+attempts and the wait for another thread's download; a cached payload costs no attempt, and threads waiting for the same
+payload share its attempts. ``Mirror`` has two inner stores, with their own retries.
 """
 
 from payload_stores.daemon_threads import run_elsewhere

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class _Forwarded:
-    """An attribute of the inner store, even after that is reconfigured; on the class, the default of all stores."""
+    """An attribute read from the inner store; on the class, the default of all stores."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -43,14 +43,14 @@ _forwarded: Final[Any] = _Forwarded
 
 
 class Middleware(PayloadStore):
-    """A store around another. It forwards every member of the contract; subclasses override some of them.
+    """A store around another. It forwards every member of the contract; subclasses override what they change.
 
-    Operations that make one request go through :meth:`call`: publish, download, delete, open, ranges, whole records,
-    ``info``, expiration and ``unprepared``. Override it to act on all of them. Streams, listings, leftovers and
-    members without I/O go straight to the inner store.
+    Operations that make a single request go through :meth:`call`: publish, download, delete, open, ranges, whole
+    records, ``info``, expiration and ``unprepared``. Override it to act on all of them. ``publish_stream``, listings,
+    leftovers and members without I/O go straight to the inner store.
 
-    A middleware has the capabilities of its inner store: ``isinstance(store, SupportsDelete)`` says the same of both,
-    and an overridden ``delete`` runs only where the inner store can delete. To add a capability, or take one away,
+    A middleware has the capabilities of its inner store: ``isinstance(store, SupportsDelete)`` is the same for both,
+    even if a subclass overrides ``delete`` and the inner store cannot delete. To add a capability, or remove one,
     override :meth:`supports` as well.
 
     Args:

@@ -1,4 +1,4 @@
-"""Downloaded payloads that stay in memory, for records that refer to the same."""
+"""Keeps downloaded payloads in memory, for records that share a payload."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _PATIENCE_MS: Final = 60_000
 
 
 def _ignore(result: str) -> None:
-    """Where no one counts hits and misses."""
+    """Hits and misses are not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
-    """What a cache has done.
+    """Statistics of a cache.
 
     Attributes:
-        hits: Downloads that it answered, those that waited for another's among them.
-        misses: Downloads that went to the store.
-        evictions: Payloads that had to make room.
-        payloads: How many it holds.
-        bytes: How many bytes these have.
+        hits: Downloads answered from the cache, including those that waited for another's download.
+        misses: Downloads from the store.
+        evictions: Payloads evicted to make room.
+        payloads: Number of cached payloads.
+        bytes: Their total size.
 
     Example:
         >>> CacheFigures(hits=15, misses=1, evictions=0, payloads=1, bytes=7).hits
@@ -51,14 +51,14 @@ class CacheFigures:
 
 
 class CachedPayloads:
-    """What a cache holds: the payloads that were asked for last, and the downloads under way.
+    """The contents of a cache: the most recently used payloads, and the downloads in flight.
 
     Caches of stores with the same configuration may share one.
 
     Args:
-        max_bytes: Most bytes of all payloads together.
-        patience_ms: How long one waits for another's download before it begins its own, in ms: that one may hang.
-        told: Called with ``hit`` or ``miss`` for each payload that is asked for.
+        max_bytes: Maximum total size of the payloads.
+        patience_ms: How long to wait for another's download, which may hang, before starting a new one, in ms.
+        told: Called with ``hit`` or ``miss`` for each requested payload.
 
     Example:
         >>> payloads = CachedPayloads(1000)
@@ -78,27 +78,27 @@ class CachedPayloads:
         self._hits = self._misses = self._evictions = 0
 
     def __reduce__(self) -> tuple[Callable[[int], CachedPayloads], tuple[int]]:
-        # A pickled cache is empty: it may hold gigabytes.
+        # Pickled without the payloads, which may be gigabytes.
         return partial(type(self), patience_ms=round(self._patience * 1000), told=self._told), (self._max_bytes,)
 
     def figures(self) -> CacheFigures:
-        """What has been done until now."""
+        """The statistics so far."""
         with self._lock:
             return CacheFigures(self._hits, self._misses, self._evictions, len(self._kept), self._size())
 
     def get(
         self, reference: str, digest: str | None, download: Callable[[], bytes], *, size: int | None = None
     ) -> bytes:
-        """Return a payload: a kept one, that of a download under way, or a new one.
+        """Return a payload: from the cache, from a download in flight, or from a new one.
 
         Args:
             reference: The reference.
-            digest: What the payload was verified against; one that was verified against another is not used.
+            digest: The digest the payload is verified against; one verified against another digest is not used.
             download: Fetches and verifies it.
-            size: Likewise, in bytes: what fails for one that another record tells is not the failure of this one.
+            size: The expected size in bytes; a failure with another record's size is not shared.
 
         Raises:
-            PayloadStoreError: As the download, of which each that waits gets an error of its own.
+            PayloadStoreError: As the download; each waiting caller gets a separate error.
         """
         key = _Key(reference, digest, size)
         while True:
@@ -120,10 +120,10 @@ class CachedPayloads:
                     self._keep(key, mine)
                     return data
             except Exception as error:
-                mine.error = _own(error)  # without the traceback, which would keep this frame alive, and it that
+                mine.error = _own(error)  # without the traceback, which forms a cycle with this frame
                 raise
             finally:
-                # Twice, since Ctrl-C may come in the middle of the first, and others would wait for nothing.
+                # Twice: Ctrl-C may interrupt the first, and others would wait in vain.
                 try:
                     self._end(key, mine)
                 finally:
@@ -134,10 +134,10 @@ class CachedPayloads:
                     return flight.payload
                 if flight.error is not None:
                     raise _own(flight.error)
-            # It was interrupted, or hangs: one of those who wait begins anew.
+            # It was interrupted, or hangs: one of the waiting callers starts over.
 
     def peek(self, reference: str, digest: str | None = None) -> bytes | None:
-        """A kept payload; None where it is not kept, or was not verified against this digest."""
+        """A cached payload; None if it is not cached, or was not verified against this digest."""
         with self._lock:
             kept = self._kept.get(reference)
             if kept is None or (digest is not None and digest != kept.digest):
@@ -147,7 +147,7 @@ class CachedPayloads:
         return kept.payload
 
     def forget(self, reference: str) -> None:
-        """Drop a payload; one that is on its way is not kept, and given to no one who asks from now on."""
+        """Drop a payload; a download in flight is neither cached nor shared with later callers."""
         with self._lock:
             self._kept.pop(reference, None)
             for key in [key for key in self._flights if key.reference == reference]:
@@ -172,18 +172,18 @@ class CachedPayloads:
             if not flight.is_wanted:
                 return
             self._kept.pop(reference, None)
-            # Room is made first, so that there is never too much, wherever Ctrl-C may come.
+            # Evict first, so that the limit holds wherever Ctrl-C interrupts.
             while self._size() + len(payload) > self._max_bytes:
                 self._kept.popitem(last=False)
                 self._evictions += 1
             self._kept[reference] = _Kept(payload, digest)
 
     def _size(self) -> int:
-        # Counted anew: a sum that is kept beside them could come apart from them, and this takes less than a download.
+        # Recomputed: a running total could drift, and this is cheaper than a download.
         return sum(len(kept.payload) for kept in self._kept.values())
 
     def _end(self, key: _Key, flight: _Flight) -> None:
-        """Let those go on who wait for a download; again without effect."""
+        """Wake the callers waiting for a download; idempotent."""
         with self._lock:
             if self._flights.get(key) is flight:
                 del self._flights[key]
@@ -191,7 +191,7 @@ class CachedPayloads:
 
 
 class _Key(NamedTuple):
-    """What downloads with equal results have in common: what is asked for, and what it is verified against."""
+    """Identifies downloads with equal results: the reference, and the expected digest and size."""
 
     reference: str
     digest: str | None
@@ -200,21 +200,21 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A payload, and what it was verified against."""
+    """A payload, and the digest it was verified against."""
 
     payload: bytes
     digest: str | None
 
 
 class _Flight:
-    """A download under way.
+    """A download in flight.
 
     Attributes:
-        began: When.
-        ended: Set when it is over.
-        payload: Its result.
-        error: Why there is none.
-        is_wanted: Whether its result may be kept.
+        began: Start time.
+        ended: Set when it ends.
+        payload: The result.
+        error: The failure.
+        is_wanted: Whether to cache the result.
     """
 
     def __init__(self) -> None:
@@ -226,25 +226,25 @@ class _Flight:
 
 
 def _own(error: Exception) -> Exception:
-    """An error for one who waited: a traceback that several threads raise grows with each of them."""
+    """A copy of an error for a waiting caller: a traceback raised in several threads grows with each."""
     if isinstance(error, ContextualError):
         return copy.copy(error)
-    return PayloadStoreError(f"the download that this one waited for failed: {type(error).__name__}: {error}")
+    return PayloadStoreError(f"another caller's download of this payload failed: {type(error).__name__}: {error}")
 
 
 class Cache(Middleware):
-    """Keeps downloaded payloads in memory; readers that ask for one payload at a time share one download.
+    """Keeps downloaded payloads in memory; concurrent readers of one payload share a download.
 
-    A payload is kept under its reference, with the digest against which it was verified
-    (:meth:`PayloadStore.download_verified`): a record that names another digest has it downloaded, and verified, anew.
-    What fails is not kept. A payload that is larger than the whole cache passes by, as do files that are opened, and
-    whole records (``SupportsRecords``). What is deleted or published again by this store is dropped; what others
-    delete stays until it has to make room.
+    A payload is cached under its reference, with the digest it was verified against
+    (:meth:`PayloadStore.download_verified`): for a record with another digest, it is downloaded and verified again.
+    Failures are not cached. Payloads larger than the whole cache, opened files and whole records
+    (``SupportsRecords``) bypass it. Payloads deleted or published again through this store are dropped; payloads
+    deleted by others stay until evicted.
 
     Args:
         store: The inner store.
-        max_bytes: Most bytes of all payloads together.
-        payloads: What another cache of the same configuration holds, to share it.
+        max_bytes: Maximum total size of the payloads.
+        payloads: The contents of another cache with the same configuration, to share them.
 
     Example:
         >>> from payload_stores import open_store
@@ -259,11 +259,11 @@ class Cache(Middleware):
         self.payloads = CachedPayloads(max_bytes) if payloads is None else payloads
 
     def figures(self) -> CacheFigures:
-        """What the cache has done until now; of all that share it."""
+        """The statistics so far, of all caches that share the contents."""
         return self.payloads.figures()
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Publish; nothing is kept of it, since few writers read. See :meth:`PayloadStore.publish`."""
+        """Publish without caching, since few writers read. See :meth:`PayloadStore.publish`."""
         return self._published(super().publish(topic, data, context))
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
@@ -271,31 +271,31 @@ class Cache(Middleware):
         return self._published(super().publish_stream(topic, reader, context))
 
     def download(self, reference: str) -> bytes:
-        """Return a kept payload, verified or not, or download it. See :meth:`PayloadStore.download`."""
+        """Return a cached payload, verified or not, or download it. See :meth:`PayloadStore.download`."""
         return self._get(reference, None, lambda: self.store.download(reference))
 
     def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
-        """Return a payload that was verified, or download it. See :meth:`PayloadStore.download_verified`."""
+        """Return a verified payload, or download it. See :meth:`PayloadStore.download_verified`."""
         payload = self._get(
             reference, digest, lambda: self.store.download_verified(reference, size=size, digest=digest), size
         )
-        # Another record may have told another size of it; the digest is that of the payload which is kept.
+        # The digest matches the cached payload, but another record may have given another size.
         self.verify(payload, reference, size=size)
         return payload
 
     def read_range(self, reference: str, start: int, length: int) -> bytes:
-        """Cut a part out of a kept payload, or fetch it. See :class:`~payload_stores.SupportsRanges`."""
+        """Slice a cached payload, or fetch the part. See :class:`~payload_stores.SupportsRanges`."""
         part = checked_range(start, length)
         kept = self.payloads.peek(reference)
         return super().read_range(reference, start, length) if kept is None else kept[part]
 
     def delete(self, reference: str) -> None:
-        """Delete a payload, here too. See :class:`~payload_stores.SupportsDelete`."""
+        """Delete a payload, also from the cache. See :class:`~payload_stores.SupportsDelete`."""
         self.payloads.forget(reference)
         try:
             super().delete(reference)
         finally:
-            self.payloads.forget(reference)  # what was fetched meanwhile
+            self.payloads.forget(reference)  # in case it was fetched meanwhile
 
     def _get(self, reference: str, digest: str | None, download: Callable[[], bytes], size: int | None = None) -> bytes:
         payload = self.payloads.get(reference, digest, download, size=size)
@@ -303,6 +303,6 @@ class Cache(Middleware):
         return payload
 
     def _published(self, reference: str) -> str:
-        # An id of the user's own may have stood for another payload.
+        # A custom id may have belonged to another payload.
         self.payloads.forget(reference)
         return reference

@@ -1,4 +1,4 @@
-"""One deadline for a whole call of a store, also when the store hangs."""
+"""One deadline for a whole store call, even if the store hangs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 
 class Deadline(Middleware):
-    """One deadline for a whole publish, download, delete or open, with all requests and retries that it takes.
+    """One deadline for a whole publish, download, delete or open, including all its requests and retries.
 
-    For a stream it is the longest time without progress: it begins anew whenever the store has read some more.
+    For a stream it is the longest time without progress: it restarts whenever the store reads more.
 
-    It holds also when the inner store hangs: the call runs in another thread, which is left behind when the time is
-    up. A publish left behind may still succeed; its payload then is an orphan until the store's lifecycle ends it.
-    While 64 calls are left behind, further ones fail at once: each holds a thread, and its payload.
+    It holds even if the inner store hangs: the call runs in another thread, which is abandoned when the time is up. An
+    abandoned publish may still succeed; its payload is then an orphan until the store's lifecycle removes it. While 64
+    calls are abandoned, further ones fail at once: each holds a thread and its payload.
 
     Args:
         store: The inner store.
         timeout_ms: Time for one call, in ms.
-        setting: Name of the setting that the time comes from, for errors.
+        setting: Name of the setting with the time, for errors.
 
     Example:
         >>> from payload_stores import open_store
@@ -49,15 +49,15 @@ class Deadline(Middleware):
         _deadlines.add(self)
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
-        """Run an operation, for as long as it may take.
+        """Run an operation within the deadline.
 
         Raises:
-            PayloadStoreUnavailableError: The time is up, or too many calls before this one still hang.
+            PayloadStoreUnavailableError: The time is up, or too many earlier calls still hang.
         """
         return self._run(operation, args, _Start())
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Publish what a reader returns; the deadline begins anew whenever the store has read some more of it.
+        """Publish the contents of a reader; the deadline restarts whenever the store reads more of it.
 
         See :class:`~payload_stores.SupportsStreaming`.
         """
@@ -75,17 +75,17 @@ class Deadline(Middleware):
         _deadlines.add(self)
 
     def forget_calls(self) -> None:
-        """Begin with no calls left behind: their threads are not in a forked process."""
+        """Forget abandoned calls: their threads do not survive a fork."""
         self._left_behind.clear()
 
     def _run(self, operation: Callable[..., T], args: tuple[Any, ...], progress: _Start) -> T:
         if len(self._left_behind) >= _MOST_LEFT_BEHIND:
             raise self._unavailable(
-                f"the payload store hangs: {len(self._left_behind)} calls have not come back yet", str(args[0])
+                f"the payload store hangs: {len(self._left_behind)} calls have not returned yet", str(args[0])
             )
         outcome: list[tuple[T | None, BaseException | None]] = []
         finished = threading.Event()
-        context = contextvars.copy_context()  # so that traces go on in the other thread
+        context = contextvars.copy_context()  # so that traces continue in the other thread
 
         def run() -> None:
             try:
@@ -102,9 +102,9 @@ class Deadline(Middleware):
                     raise self._unavailable(
                         f"the payload store did not finish within {self.timeout_ms} ms", str(args[0])
                     )
-        except BaseException:  # the time is up, or a signal handler has raised
+        except BaseException:  # the time is up, or a signal handler raised
             self._left_behind.add(finished)
-            if finished.is_set():  # meanwhile, so that it may have looked before it was added
+            if finished.is_set():  # it ended meanwhile, perhaps before it was added
                 self._left_behind.discard(finished)
             raise
         result, error = outcome.pop()
@@ -112,7 +112,7 @@ class Deadline(Middleware):
             try:
                 raise error
             finally:
-                del error  # otherwise this frame and its traceback keep each other, and the payload, alive
+                del error  # otherwise frame and traceback form a cycle that holds the payload
         return result  # type: ignore[return-value]  # without an error it is the operation's
 
     def _unavailable(self, message: str, subject: str) -> PayloadStoreUnavailableError:
@@ -130,17 +130,17 @@ _deadlines: Final[weakref.WeakSet[Deadline]] = weakref.WeakSet()
 
 
 class _Start:
-    """When a deadline has begun."""
+    """The start of a deadline."""
 
     def __init__(self) -> None:
         self.at = time.monotonic()
 
 
 class _Watched(_Start):
-    """A reader, and when a store has last read from it.
+    """A reader that records when the store last read from it.
 
     Attributes:
-        is_over: Whether no one waits for the store any more: it gets nothing further, and gives up.
+        is_over: Whether the caller has given up: further reads raise.
     """
 
     def __init__(self, reader: BinaryIO) -> None:
@@ -151,7 +151,7 @@ class _Watched(_Start):
     def read(self, size: int = -1, /) -> bytes:
         block = b"" if self.is_over else self._reader.read(size)
         if self.is_over:
-            raise PayloadStoreUnavailableError("the payload is no longer wanted: the deadline of its upload is over")
+            raise PayloadStoreUnavailableError("the upload's deadline has passed, so its payload is no longer read")
         self.at = time.monotonic()
         return block
 
@@ -166,7 +166,7 @@ class _Watched(_Start):
 
 
 def _forget_calls() -> None:
-    """The threads are not in a forked process (multiprocessing, Spark's workers)."""
+    """Threads do not survive a fork (multiprocessing, Spark's workers)."""
     for deadline in list(_deadlines):
         deadline.forget_calls()
 

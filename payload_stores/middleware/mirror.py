@@ -1,4 +1,4 @@
-"""Every payload in two stores: for a move from one to the other, and for readers in two regions."""
+"""Every payload in two stores: for migrating between them, and for readers in two regions."""
 
 from __future__ import annotations
 
@@ -30,32 +30,33 @@ T = TypeVar("T")
 _log = logging.getLogger("payload_stores")
 
 _OF_BOTH: Final[tuple[type, ...]] = (SupportsDelete, SupportsList, SupportsRanges, SupportsStreaming, SupportsTopics)
-# What the other store would answer likewise.
+# Errors that the other store would raise too.
 _FINAL: Final = (PayloadTooLargeError, UntrustedReferenceError)
 
 
 class Mirror(Middleware):
     """Two stores with the same payloads.
 
-    A payload is published to both, under the same topic and id; its reference is the primary's. One that is stored in
-    one of them alone is not published: the error is raised, and what the other has is deleted again, unless its id is
-    of the content, so that other records may refer to it.
+    A publish goes to both, under the same topic and id; the reference is the primary's. If one store fails, the
+    publish raises, and the other's copy is deleted again, unless its id is of the content: other records may refer to
+    it.
 
-    It is read from whichever has it: from the primary, and where that is down, or has lost or damaged it, from the
-    secondary. A primary that hangs keeps a read waiting for ``patience_ms``; while 64 reads hang there, further ones
-    ask the secondary at once. References of both are followed. A payload counts as gone only where both say so: while
-    one of them is down, that is the error. Deleted is from both; a list is the primary's.
+    A read goes to the primary, and to the secondary if the primary is down, or has lost or damaged the payload. A
+    hanging primary delays a read by ``patience_ms``; while 64 reads hang there, further ones ask the secondary at
+    once. References of both are followed. A payload is gone only if both stores say so: while one is down, that is
+    the error. Deletes go to both; listings are the primary's.
 
-    It can do what both stores can, of deleting, listing, ranges, streams and topics, and says what the first payload
-    would make in either.
+    It has the capabilities of both stores, among deleting, listing, ranges, streams and topics, and reports resources
+    that the first payload would create in either.
 
     Args:
-        primary: Whose references are written. Its references tell topic and id (``local``, ``s3``, ``objects``).
-        secondary: The other one, likewise.
-        patience_ms: How long a read waits for the primary where the secondary may have the payload, in ms.
+        primary: The store whose references are written. Its references must contain topic and id (``local``, ``s3``,
+            ``objects``).
+        secondary: The other store; same requirement.
+        patience_ms: How long a read waits for the primary if the secondary may have the payload, in ms.
 
     Raises:
-        ConfigError: One of them has references that do not tell.
+        ConfigError: The references of a store do not contain topic and id.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -76,14 +77,14 @@ class Mirror(Middleware):
         for store in (primary, secondary):
             if not isinstance(store, SupportsTopics) or store.reference("topic", "id") is None:
                 raise ConfigError(
-                    f"the store {store.scheme} cannot be mirrored: its references do not tell a payload's topic and id",
+                    f"the store {store.scheme} cannot be mirrored: its references do not contain topic and id",
                     hint="Mirror local, s3 or objects",
                 )
         super().__init__(primary)
         self._primary_in_time = Deadline(primary, patience_ms, setting=PayloadStore.TIMEOUT.name)
 
     def supports(self, capability: type) -> bool:
-        """Whether both stores can delete, list, or whatever is asked for; either may have something to prepare."""
+        """Whether both stores implement one of the mirrored capabilities; preparation is always supported."""
         if capability is SupportsPreparation:
             return True
         return capability in _OF_BOTH and all(store.supports(capability) for store in (self.store, self.secondary))
@@ -110,7 +111,7 @@ class Mirror(Middleware):
                 reader.seek(start)
                 secondary.publish_stream(topic, reader, context)
                 return
-            # What can be read once is read from the primary.
+            # A stream that cannot seek is read back from the primary.
             with primary.open(reference) as file:
                 secondary.publish_stream(topic, file, context)
 
@@ -118,23 +119,23 @@ class Mirror(Middleware):
         return reference
 
     def download(self, reference: str) -> bytes:
-        """Download from whichever has it. See :meth:`PayloadStore.download`."""
+        """Download from the first store that has it. See :meth:`PayloadStore.download`."""
         return self._first(reference, lambda store, own: store.download(own))
 
     def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
-        """Download from whichever has it undamaged. See :meth:`PayloadStore.download_verified`."""
+        """Download from the first store that has it undamaged. See :meth:`PayloadStore.download_verified`."""
         return self._first(reference, lambda store, own: store.download_verified(own, size=size, digest=digest))
 
     def read_range(self, reference: str, start: int, length: int) -> bytes:
-        """Fetch a part from whichever has it. See :class:`~payload_stores.SupportsRanges`."""
+        """Fetch a part from the first store that has it. See :class:`~payload_stores.SupportsRanges`."""
         return self._first(reference, lambda store, own: cast("SupportsRanges", store).read_range(own, start, length))
 
     def open(self, reference: str) -> BinaryIO:
-        """Open a payload where it is; what fails later does so. See :class:`~payload_stores.SupportsStreaming`."""
+        """Open in the first store that has it; later reads do not fall back. See :class:`SupportsStreaming`."""
         return self._first(reference, lambda store, own: cast("SupportsStreaming", store).open(own))
 
     def delete(self, reference: str) -> None:
-        """Delete from both, also when one of them fails. See :class:`~payload_stores.SupportsDelete`."""
+        """Delete from both, even if one fails. See :class:`~payload_stores.SupportsDelete`."""
         failure: PayloadStoreError | None = None
         for store, own in self._places(reference):
             try:
@@ -145,26 +146,26 @@ class Mirror(Middleware):
             raise failure
 
     def topic_of(self, reference: str) -> str:
-        """The topic in a reference of either. See :class:`~payload_stores.SupportsTopics`."""
+        """The topic in a reference of either store. See :class:`~payload_stores.SupportsTopics`."""
         own = self.store if self.store.owns(reference) or not self.secondary.owns(reference) else self.secondary
         return cast("SupportsTopics", own).topic_of(reference)
 
     def unprepared(self, topic: str) -> str | None:
-        """What is missing yet in either. See :class:`~payload_stores.SupportsPreparation`."""
+        """Resources missing in either store. See :class:`~payload_stores.SupportsPreparation`."""
         stores = (store for store in (self.store, self.secondary) if isinstance(store, SupportsPreparation))
         missing = [each for store in stores if (each := store.unprepared(topic)) is not None]
         return " and ".join(missing) or None
 
     def owns(self, reference: str) -> bool:
-        """Whether one of both owns it. See :meth:`PayloadStore.owns`."""
+        """Whether either store owns it. See :meth:`PayloadStore.owns`."""
         return self.store.owns(reference) or self.secondary.owns(reference)
 
     def claim(self, reference: str) -> int:
-        """The larger claim of both. See :meth:`PayloadStore.claim`."""
+        """The larger of both claims. See :meth:`PayloadStore.claim`."""
         return max(self.store.claim(reference), self.secondary.claim(reference))
 
     def worst_case_ms(self) -> int | None:
-        """One after the other, in ms; None if one of them has no bound."""
+        """The sum of both, in ms; None if one is unbounded."""
         times = (self.store.worst_case_ms(), self.secondary.worst_case_ms())
         return None if None in times else sum(time for time in times if time is not None)
 
@@ -176,58 +177,56 @@ class Mirror(Middleware):
             self.secondary.close()
 
     def _with_id(self, topic: str, data: Buffer, context: PublishContext | None) -> PublishContext:
-        """The context with an id that both stores use."""
+        """The context with an id for both stores."""
         context = context or PublishContext()
         if context.payload_id is None:
             context = replace(context, payload_id=self.id(data, context))
-        self.secondary.reference(topic, cast("str", context.payload_id))  # raises where it cannot use it
+        self.secondary.reference(topic, cast("str", context.payload_id))  # raises if unusable there
         return context
 
     def _is_alone(self, context: PublishContext | None) -> bool:
-        """Whether no other record may refer to what is about to be published."""
+        """Whether the payload about to be published belongs to this record only."""
         context = context or PublishContext()
         if context.deterministic or context.payload_id is not None:
             return not context.deterministic
         try:
             return self.id(b"", context) != self.id(b"", context)
-        except Exception:  # noqa: BLE001  ids that the store makes in its own way, of the payload
+        except Exception:  # noqa: BLE001  custom ids, made from the payload
             return False
 
     def _also(self, reference: str, publish: Callable[[], object], *, is_alone: bool) -> None:
-        """Publish to the secondary what the primary has; delete it there again if that fails."""
+        """Publish to the secondary too; if that fails, delete both copies."""
         try:
             publish()
         except BaseException:
             if is_alone and isinstance(self.store, SupportsDelete):
-                # The answer may be all that was lost, so it is deleted from both.
+                # Perhaps only the answer was lost, so delete from both.
                 for store, own in self._places(reference):
                     try:
                         cast("SupportsDelete", store).delete(own)
                     except PayloadStoreError:
-                        _log.warning(
-                            "a payload of which there is no second copy could not be deleted from %s", store.scheme
-                        )
+                        _log.warning("a payload without a second copy could not be deleted from %s", store.scheme)
             raise
 
     def _places(self, reference: str) -> list[tuple[PayloadStore, str]]:
-        """Where a payload lies: the store that has the reference, and the other one with its own."""
+        """The locations of a payload: the store with this reference, and the other with its own reference."""
         for store, other in ((self.store, self.secondary), (self.secondary, self.store)):
             with suppress(UntrustedReferenceError):
                 topic = cast("SupportsTopics", store).topic_of(reference)
                 copy = None
-                with suppress(PayloadStoreError):  # what is no topic, or no id, is no store's
+                with suppress(PayloadStoreError):  # not a valid topic or id in any store
                     payload_id = _id_in(store, reference, topic)
                     copy = None if payload_id is None else other.reference(topic, payload_id)
                 places = [(store, reference)] if copy is None else [(store, reference), (other, copy)]
                 return sorted(places, key=lambda place: place[0] is not self.store)
-        return [(self.store, reference)]  # which raises what is wrong with it
+        return [(self.store, reference)]  # it raises the reason
 
     def _first(self, reference: str, read: Callable[[PayloadStore, str], T]) -> T:
-        """What the first store returns that can; the error is the primary's, unless only the other's is not final."""
+        """The first successful result; otherwise the primary's error, unless only the other may recover."""
         failures: list[PayloadStoreError] = []
         places = self._places(reference)
         for store, own in places:
-            # The caller's deadline is for both: a primary that hangs is not to use all of it.
+            # The caller's deadline covers both: a hanging primary must not use all of it.
             is_first = len(places) > 1 and store is self.store
             try:
                 return read(self._primary_in_time if is_first else store, own)
@@ -235,12 +234,12 @@ class Mirror(Middleware):
                 raise
             except PayloadStoreError as error:
                 failures.append(error)
-        # One that is down may have what the other one has lost.
+        # A store that is down may have what the other has lost.
         raise next((error for error in failures if not error.about_record), failures[0])
 
 
 def _id_in(store: PayloadStore, reference: str, topic: str) -> str | None:
-    """The id in a store's own reference; None in one of a trusted prefix, which the other store does not have."""
+    """The id in a store's own reference; None below a trusted prefix, which the other store does not have."""
     example = store.reference(topic, "id")
     prefix = "" if example is None else example.removesuffix("id")
     return reference.removeprefix(prefix) if prefix and reference.startswith(prefix) else None

@@ -1,4 +1,4 @@
-"""Another try for what failed with a transient error."""
+"""Retries transient errors."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ T = TypeVar("T")
 
 
 class Retry(Middleware):
-    """Repeats what failed with a transient error, with exponentially growing random waits between (tenacity).
+    """Retries calls that failed with a transient error, with random exponential waits (tenacity).
 
-    For stores that do not do this by themselves: those that do have as many attempts of their own in each of these. A
-    stream is repeated where its reader can seek, otherwise not. A publish with a random id whose answer was lost leaves
-    an orphan behind.
+    For stores without retries: a store with retries makes all of its attempts in each attempt here. Streams are
+    retried only if their reader can seek. A publish with a random id whose answer was lost leaves an orphan.
 
     Args:
         store: The inner store.
-        attempts: Attempts in all.
-        timeout_ms: No attempt begins later than this after the first, in ms.
-        wait_ms: Longest wait before the second attempt, in ms; it doubles from one attempt to the next.
-        max_wait_ms: Longest of all waits, in ms.
+        attempts: Total attempts.
+        timeout_ms: Latest start of an attempt after the first, in ms.
+        wait_ms: Longest wait before the second attempt, in ms; it doubles with each attempt.
+        max_wait_ms: Upper bound of all waits, in ms.
 
     Raises:
         MissingDependencyError: tenacity is not installed.
@@ -66,12 +65,12 @@ class Retry(Middleware):
         self._repeated = Counter()
 
     def supports(self, capability: type) -> bool:
-        """Whether the inner store implements a capability, or this one, which counts retries."""
+        """As the inner store; retries are always counted."""
         return capability is SupportsRetryCount or super().supports(capability)
 
     @property
     def retries(self) -> int:
-        """How many requests were repeated, here and by the inner store. See :class:`SupportsRetryCount`."""
+        """Number of retries, here and by the inner store. See :class:`SupportsRetryCount`."""
         inner = self.store.retries if isinstance(self.store, SupportsRetryCount) else 0
         return self._repeated.count + inner
 
@@ -79,12 +78,12 @@ class Retry(Middleware):
         self._repeated.add()
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
-        """Run an operation until it succeeds, fails for good, or attempts or time are used up."""
+        """Run an operation until it succeeds, fails permanently, or attempts or time run out."""
         result: T = self._retrying()(operation, *args)
         return result
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Publish what a reader returns, each time from where it is now. See :class:`SupportsStreaming`."""
+        """Publish the contents of a reader, each time from its current position. See :class:`SupportsStreaming`."""
         publish = super().publish_stream
         if not reader.seekable():
             return publish(topic, reader, context)
@@ -97,7 +96,7 @@ class Retry(Middleware):
         return self.call(attempt)
 
     def worst_case_ms(self) -> int | None:
-        """An attempt may begin as late as the time limit; in ms, None if the inner store has no bound."""
+        """The time limit plus one attempt, in ms; None if the inner store is unbounded."""
         inner = self.store.worst_case_ms()
         return None if inner is None else self._timeout_ms + inner
 

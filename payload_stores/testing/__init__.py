@@ -8,14 +8,14 @@ A new store is tested against the whole contract with a few lines::
     from payload_stores.testing import PayloadStoreTests
 
     class TestMyStore(PayloadStoreTests):
-        store_class = MyStore                 # or the name that it is registered under
+        store_class = MyStore                 # or its registered name
 
         @pytest.fixture
-        def config(self, tmp_path):           # what a user would configure; fresh for every test
+        def config(self, tmp_path):           # a user's configuration; fresh for every test
             return {"my.path": str(tmp_path)}
 
-What a store cannot do (delete, list, stream) is skipped; what it can do has to work. One of the tests makes sequences
-of calls of all kinds (Hypothesis), and compares the store with a dictionary.
+Tests of missing capabilities (delete, list, stream) are skipped; present ones must work. One test draws sequences of
+all kinds of calls (Hypothesis) and compares the store with a dictionary.
 """
 
 from payload_stores.plugins import require

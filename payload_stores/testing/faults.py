@@ -1,4 +1,4 @@
-"""A payload store that fails on demand, or by chance."""
+"""A payload store that fails on demand, or at random."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["FaultyStore", "Toxic"]
 T = TypeVar("T")
 Kind = Literal["latency", "transient", "permanent", "cut", "corrupt", "hang", "error after success"]
 
-# What a store returns of payloads, which can be damaged.
+# Operations that return payloads, which can be damaged.
 _READS: Final = frozenset({"download", "download_record", "read_range", "open"})
 _CUTS: Final = _READS | {"publish", "publish_stream", "publish_record", "list"}
 _AFTER_SUCCESS: Final = frozenset({"publish", "publish_stream", "publish_record", "delete"})
@@ -30,25 +30,25 @@ _AFTER_SUCCESS: Final = frozenset({"publish", "publish_stream", "publish_record"
 
 @dataclass(frozen=True)
 class Toxic:
-    """A fault, and the calls that it befalls.
+    """A fault, and the calls it affects.
 
     ==========================  ========================================================================================
     ``latency``                 the call takes ``seconds`` longer, at most
-    ``transient``               the store is away: PayloadStoreUnavailableError, and nothing is done
-    ``permanent``               the store refuses: PayloadStoreError, and nothing is done
-    ``cut``                     the connection ends in the middle: what is read is too short, as is what a listing
-                                yields before it fails; what is uploaded is not there
-    ``corrupt``                 what is read has one bit changed
-    ``hang``                    no answer comes for ``seconds``, or until :meth:`FaultyStore.release`
-    ``error after success``     the call is done, and its answer is lost: PayloadStoreUnavailableError
+    ``transient``               the store is down: PayloadStoreUnavailableError, without effect
+    ``permanent``               the store refuses: PayloadStoreError, without effect
+    ``cut``                     the connection breaks halfway: reads are too short, listings fail after some payloads,
+                                uploads have no effect
+    ``corrupt``                 one bit of the data read is flipped
+    ``hang``                    no answer for ``seconds``, or until :meth:`FaultyStore.release`
+    ``error after success``     the call takes effect, and its answer is lost: PayloadStoreUnavailableError
     ==========================  ========================================================================================
 
     Attributes:
-        kind: What happens.
-        operations: Names of the store's methods that it befalls; empty for all.
-        path: A glob of the topics and references that it befalls.
-        probability: Of a call that it may befall.
-        seconds: Of ``latency`` and ``hang``.
+        kind: The kind of fault.
+        operations: Names of the affected methods; empty for all.
+        path: A glob for the affected topics and references.
+        probability: The probability for each such call.
+        seconds: Duration of ``latency`` and ``hang``.
 
     Example:
         >>> from payload_stores import open_store
@@ -65,7 +65,7 @@ class Toxic:
     seconds: float = 3600.0
 
     def befalls(self, operation: str, path: str) -> bool:
-        """Whether it may befall a call; the kinds that change an answer befall those that have one.
+        """Whether it may affect a call; kinds that change an answer affect only calls with an answer.
 
         Args:
             operation: Name of the method.
@@ -80,18 +80,18 @@ class Toxic:
 
 
 class FaultyStore(Middleware):
-    """A store that fails on request, for tests of the layers above a store.
+    """A store that fails on demand, to test the layers above a store.
 
-    Single calls fail by :meth:`fail`, :meth:`damage` and their like; by :meth:`add`, any number does, by chance. The
-    chance is that of a seed, so that a failure can be repeated, as far as threads do the same again.
+    :meth:`fail`, :meth:`damage` and similar methods make single calls fail; :meth:`add` makes calls fail at random. The
+    random numbers come from a seed, so that failures are reproducible, apart from thread scheduling.
 
     Args:
-        store: The store that does the work.
-        seed: Of the chance.
+        store: The inner store.
+        seed: Seed of the random numbers.
 
     Attributes:
-        calls: Names of the operations that were asked for, in order.
-        injected: How many faults were injected, by kind.
+        calls: Names of the called operations, in order.
+        injected: Number of injected faults by kind.
 
     Example:
         >>> from payload_stores import open_store
@@ -108,7 +108,7 @@ class FaultyStore(Middleware):
         self.calls: list[str] = []
         self.injected: Counter[str] = Counter()
         self._toxics: tuple[Toxic, ...] = ()
-        self._random = random.Random(seed)  # noqa: S311  which is to be the same for the same seed
+        self._random = random.Random(seed)  # noqa: S311  reproducible by seed
         self._lock = threading.Lock()
         self._released = threading.Event()
         self._errors: list[BaseException] = []
@@ -117,47 +117,47 @@ class FaultyStore(Middleware):
         self._open.set()
 
     def add(self, *toxics: Toxic) -> None:
-        """Let calls from now on have these faults too; one call may have several."""
+        """Add faults to all further calls; one call may have several."""
         self._toxics += toxics
 
     def heal(self) -> None:
-        """Let calls from now on have no faults, and those that hang go on."""
+        """Remove all faults, and release hanging calls."""
         self._toxics = ()
         self.release()
 
     def release(self) -> None:
-        """Let the calls go on that hang."""
+        """Release hanging calls."""
         self._released.set()
         self._released = threading.Event()
 
     def fail(self, error: BaseException, times: int = 1) -> None:
-        """Let the next operations raise an error instead of doing anything.
+        """Make the next operations raise an error, without effect.
 
         Args:
             error: The error.
-            times: How many operations.
+            times: Number of operations.
         """
         self._errors += [error] * times
 
     def damage(self, change: Callable[[bytes], bytes] = lambda data: data[:-1]) -> None:
-        """Let the next download return other bytes.
+        """Make the next download return other bytes.
 
         Args:
-            change: Makes the damaged payload of the real one; by default, the last byte is missing.
+            change: Returns the damaged payload for the real one; by default, drops the last byte.
         """
         self._changes.append(change)
 
     def flip_bit(self, position: int = 0) -> None:
-        """Let the next download return a payload with one bit changed.
+        """Make the next download return a payload with one flipped bit.
 
         Args:
-            position: In which byte.
+            position: Index of the byte.
         """
         self.damage(lambda data: data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """Let operations hang that begin within a ``with`` block, until it ends."""
+        """Make operations that start within a ``with`` block hang until it ends."""
         self._open.clear()
         try:
             yield
@@ -165,7 +165,7 @@ class FaultyStore(Middleware):
             self._open.set()
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
-        """Do what the test asked for, then call the real store."""
+        """Inject the requested faults around a call of the inner store."""
         name = operation.__name__
         toxics = self._begin(name, str(args[0]))
         if "cut" in toxics and name not in _READS:
@@ -183,7 +183,7 @@ class FaultyStore(Middleware):
         return self._changes.pop(0)(data) if self._changes else data
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Publish a stream; a cut is in the middle of it."""
+        """Publish a stream; a cut comes in the middle."""
         toxics = self._begin("publish_stream", topic)
         if "cut" in toxics:
             reader.read(1)
@@ -194,7 +194,7 @@ class FaultyStore(Middleware):
         return reference
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
-        """List a topic's payloads; a cut is in the middle of the list."""
+        """List a topic's payloads; a cut comes in the middle."""
         toxics = self._begin("list", topic)
         listed = super().list(topic, prefix=prefix, before=before)
         return self._cut_list([*listed]) if "cut" in toxics else listed
@@ -204,10 +204,10 @@ class FaultyStore(Middleware):
         raise self._away("the listing was cut")
 
     def _begin(self, operation: str, path: str) -> frozenset[str]:
-        """Do what befalls a call before it begins.
+        """Inject the faults that come before a call.
 
         Returns:
-            The kinds of faults that befall what comes after.
+            The kinds of faults to inject after it.
         """
         self.calls.append(operation)
         self._open.wait()
@@ -222,7 +222,7 @@ class FaultyStore(Middleware):
             ]
             wait = sum(toxic.seconds * self._random.random() for toxic in drawn if toxic.kind == "latency")
             kinds = frozenset(toxic.kind for toxic in drawn)
-            # The first that ends the call is the only one; the others befall what it would have returned.
+            # The first fault that ends the call excludes those that change its result.
             for ending in ("transient", "permanent"):
                 if ending in kinds:
                     kinds = kinds & {"latency", "hang", ending}

@@ -1,4 +1,4 @@
-"""Parts that the whole suite shares: the store, and payloads."""
+"""Parts shared by the whole suite: the store, and payloads."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["StoreTests", "payload"]
 
 
 def payload(size: int, seed: int = 0) -> bytes:
-    """Bytes that are neither all the same nor repeated in blocks of a power of two.
+    """Bytes that are neither constant nor repeat in blocks of a power of two.
 
     Args:
-        size: How many.
-        seed: Another seed, other bytes.
+        size: Number of bytes.
+        seed: Different seeds give different bytes.
     """
     block = bytes((number * 7 + seed) % 251 for number in range(251 * 16))
     return (block * (size // len(block) + 1))[:size]
@@ -28,12 +28,12 @@ class StoreTests:
     """Opens the store under test.
 
     Attributes:
-        store_class: The store's class, or any name that :func:`payload_stores.open_store` takes.
-        large_bytes: Size of a large payload in bytes; choose it so that the store treats it as large.
-        extra_memory: How many payloads of memory a publish may take beyond the payload itself; None where that cannot
-            be measured, because the store keeps payloads in this process's memory.
-        deletes_later: Whether the server removes a deleted payload some time afterwards, so that only listings show at
-            once that it is gone.
+        store_class: The store's class, or any name that :func:`payload_stores.open_store` accepts.
+        large_bytes: Size of a payload in bytes that the store treats as large.
+        extra_memory: Memory a publish may use beyond the payload, in payloads; None if not measurable, because the
+            store keeps payloads in this process's memory.
+        deletes_later: Whether the server removes deleted payloads later, so that at first only listings show the
+            deletion.
     """
 
     store_class: ClassVar[str | type[PayloadStore]]
@@ -45,7 +45,7 @@ class StoreTests:
 
     @pytest.fixture
     def config(self) -> Mapping[str, object]:
-        """The store's configuration, of a store that is empty; to be overridden."""
+        """The configuration of an empty store; override it."""
         return {}
 
     @pytest.fixture
@@ -56,30 +56,30 @@ class StoreTests:
         store.close()
 
     def raw_read(self, reference: str) -> bytes:
-        """Read a payload past the store, such as by a client of the server's own; to be overridden.
+        """Read a payload without the store, for instance with the server's own client; override it.
 
-        With it, the suite sees what a store really keeps; without it, payloads are published and read by the same code.
+        With it, the suite checks the stored bytes; without it, the same code publishes and reads payloads.
 
         Args:
-            reference: What the store returned for the payload.
+            reference: The payload's reference.
         """
-        pytest.skip("the suite has no raw_read(reference), which reads a payload past the store")
+        pytest.skip("the suite has no raw_read(reference), which reads a payload without the store")
 
     def raw_write(self, reference: str, name: str, data: bytes) -> None:
-        """Write something past the store, as other programs may, in place of a payload's id; to be overridden.
+        """Write an object without the store, as other programs may; override it.
 
         Args:
             reference: A payload of the topic.
-            name: What is written in place of its id, as it is.
-            data: The bytes.
+            name: The object's name, in place of the payload's id, unencoded.
+            data: The object's bytes.
 
         Raises:
-            ValueError: The server has no such names.
+            ValueError: The server does not allow the name.
         """
-        pytest.skip("the suite has no raw_write(reference, name, data), which writes past the store")
+        pytest.skip("the suite has no raw_write(reference, name, data), which writes without the store")
 
     def open_with_id(self, config: Mapping[str, object], payload_id: str) -> PayloadStore:
-        """The store with an id of the user's own (KIP-1159: ``PayloadStore.id`` may be overridden)."""
+        """The store with a custom id (KIP-1159: ``PayloadStore.id`` may be overridden)."""
 
         def fixed_id(_self: PayloadStore, data: Buffer, context: PublishContext | None = None) -> str:  # noqa: ARG001
             return payload_id

@@ -1,4 +1,4 @@
-"""Any sequence of calls, drawn by Hypothesis and compared with a dictionary that stands for the store."""
+"""Sequences of calls, drawn by Hypothesis and compared with a dictionary as a model of the store."""
 
 # ruff: noqa: D102, S101  a rule's name says what it does, assert is how pytest checks
 
@@ -43,13 +43,13 @@ _CONTEXTS = st.sampled_from(
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """A store, and what should be in it.
+    """A store, and its expected contents.
 
     Args:
         open_one: Opens the store once more.
         topic: A topic without payloads.
-        large_bytes: Size of a payload that the store treats as large; there is one at most, since it takes its time.
-        deletes_later: Whether what is deleted may be there for a while (:attr:`StoreTests.deletes_later`).
+        large_bytes: Size of a payload that the store treats as large; at most one is published, since it is slow.
+        deletes_later: Whether deleted payloads may remain for a while (:attr:`StoreTests.deletes_later`).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._store = open_one()
         self._before: list[PayloadStore] = []
         self._payloads: dict[str, bytes | None] = {}
-        """What was published, by its reference; None where it was deleted."""
+        """Published payloads by reference; None if deleted."""
 
     @rule(size=_SIZES, seed=_SEEDS, context=_CONTEXTS)
     def publish(self, size: int, seed: int, context: PublishContext) -> None:
@@ -86,7 +86,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(size=_SIZES, context=_CONTEXTS)
     def publish_from_several_threads(self, size: int, context: PublishContext) -> None:
-        """Two write the same payload, and two others another one."""
+        """Two threads write the same payload, and two others another one."""
         payloads = [payload(size, seed) for seed in (0, 0, 1, 2)]
         with ThreadPoolExecutor(len(payloads)) as threads:
             references = threads.map(lambda data: self._store.publish(self._topic, data, context), payloads)
@@ -144,14 +144,14 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self._before) < _MOST_BEFORE)
     @rule(crash=st.booleans())
     def reopen(self, crash: bool) -> None:
-        """Go on with another one. After a crash this one is not closed, as that of a process that was killed."""
+        """Continue with a new store. After a crash the old one is not closed, like that of a killed process."""
         if not crash:
             self._store.close()
         self._before.append(self._store)
         self._store = self._open_one()
 
     def teardown(self) -> None:
-        """Compare all that was published, and close what was opened."""
+        """Compare all published payloads, and close all stores."""
         for reference, data in self._payloads.items():
             self._compare(lambda at=reference: self._store.download(at), data)  # type: ignore[misc]
         for store in (self._store, *self._before):
@@ -175,7 +175,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """Read as much as there is, up to a size: a raw file may return less at a time."""
+    """Read up to a size: a raw file may return less at a time."""
     blocks = []
     while size > 0 and (block := file.read(size)):
         blocks.append(block)
@@ -184,11 +184,11 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 
 class MachineTests(StoreTests):
-    """Any sequence of calls leaves in the store what was published and not deleted.
+    """After any sequence of calls, the store contains the payloads published and not deleted.
 
     Attributes:
-        machine_examples: How many sequences are tried. They are always the same ones.
-        machine_steps: The most calls of one.
+        machine_examples: Number of sequences; always the same ones.
+        machine_steps: Maximum calls per sequence.
     """
 
     machine_examples: ClassVar[int] = 8

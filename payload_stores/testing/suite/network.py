@@ -1,4 +1,4 @@
-"""What a store with a server promises while the network between them fails."""
+"""Promises of a store with a server while the network fails."""
 
 # ruff: noqa: D102, S101  the name of a test says what it shows, assert is how pytest checks
 
@@ -28,43 +28,43 @@ FAULTS: Final[Mapping[str, tuple[str, str, dict[str, int]]]] = {
     "a kilobyte a second": ("bandwidth", "upstream", {"rate": 1}),
     "a server that is away": ("down", "", {}),
 }
-"""Toxics by what they stand for: kind, direction, attributes, with Toxiproxy's names."""
+"""Toxics by the fault they simulate: kind, direction, attributes, with Toxiproxy's names."""
 
 
 class Network(Protocol):
-    """The way to a store's server, which can be disturbed; a Toxiproxy, for example."""
+    """A network to the store's server with injectable faults, such as Toxiproxy."""
 
     def toxic(self, kind: str, *, stream: str, **attributes: int) -> AbstractContextManager[None]:
-        """Disturb the connections for the time of a ``with`` block.
+        """Disturb the connections during a ``with`` block.
 
         Args:
-            kind: ``timeout``, ``reset_peer``, ``limit_data`` or ``bandwidth``, as Toxiproxy has them.
-            stream: ``downstream``, what the server sends, or ``upstream``.
-            **attributes: Of the kind.
+            kind: ``timeout``, ``reset_peer``, ``limit_data`` or ``bandwidth``, as in Toxiproxy.
+            stream: ``downstream``, from the server, or ``upstream``.
+            **attributes: Attributes of the kind.
         """
 
     def down(self) -> AbstractContextManager[None]:
-        """Refuse connections, and cut those that are open, for the time of a ``with`` block."""
+        """Refuse connections, and cut open ones, during a ``with`` block."""
 
 
 class PayloadStoreFaultTests(StoreTests):
-    """A store whose server can be reached only by a network that fails.
+    """A store whose server is reachable only through a faulty network.
 
-    Whatever fails, a call ends within its deadline, with a documented error. Nothing is damaged; nothing half-written
-    is read. When the network is back, the store works again without being opened anew::
+    Whatever fails, a call ends within its deadline, with a documented error. No payload is damaged, and no partial
+    payload is readable. When the network is back, the store works again without being reopened::
 
         class TestMyStoreOnABadDay(PayloadStoreFaultTests):
             store_class = MyStore
 
             @pytest.fixture
-            def network(self): ...            # what disturbs the way to the server
+            def network(self): ...            # disturbs the connections to the server
 
             @pytest.fixture
-            def config(self, network): ...    # of a store that goes this way
+            def config(self, network): ...    # of a store behind this network
 
     Attributes:
-        deadline_ms: Longest time of a call.
-        slack_ms: What a busy machine may add to it.
+        deadline_ms: Maximum duration of a call.
+        slack_ms: Allowance for a busy machine.
     """
 
     deadline_ms: ClassVar[int] = 2_000
@@ -72,7 +72,7 @@ class PayloadStoreFaultTests(StoreTests):
 
     @pytest.fixture
     def network(self) -> Network:
-        """The way to the server; to be overridden."""
+        """The network to the server; override it."""
         raise NotImplementedError("the suite needs a fixture `network`, which disturbs the way to the store's server")
 
     @pytest.fixture
@@ -95,7 +95,7 @@ class PayloadStoreFaultTests(StoreTests):
         with fault:
             with suppress(PayloadStoreError), self._in_time():
                 store.publish(self.topic, other)
-            # What could be read is what was published.
+            # Payloads that were readable equal the published ones.
             with suppress(PayloadStoreError), self._in_time():
                 assert store.download(reference) == data
         assert store.download(reference) == data
@@ -125,7 +125,7 @@ class PayloadStoreFaultTests(StoreTests):
 
 
 class _Deadline(AbstractContextManager[None]):
-    """Fails where a block takes longer than it may, also where that ends in an error."""
+    """Fails if a block exceeds its time, even if it ends with an error."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

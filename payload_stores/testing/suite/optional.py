@@ -1,4 +1,4 @@
-"""Operations that only some stores have."""
+"""Optional operations."""
 
 # ruff: noqa: D102, S101  the name of a test says what it shows, assert is how pytest checks
 
@@ -32,7 +32,7 @@ from payload_stores.testing.suite.base import StoreTests, payload
 __all__ = ["OptionalTests"]
 
 _CONTENT: Final = PublishContext("content")
-# What no reference can name, and what one can; behind the first of them there are ids.
+# Names that no reference can have, and some that one can; ids sort after the first.
 _ODD_NAMES: Final = (
     *(
         "\x01",
@@ -58,7 +58,7 @@ _ODD_NAMES: Final = (
 
 
 class OptionalTests(StoreTests):
-    """Delete, list, renew and stream; skipped where the store does not have the methods."""
+    """Delete, list, renew and stream; skipped if the store lacks the methods."""
 
     def test_delete(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsDelete):
@@ -111,7 +111,7 @@ class OptionalTests(StoreTests):
         assert list(store.list("nothing-here")) == []
 
     def test_what_is_listed_can_be_deleted(self, store: PayloadStore) -> None:
-        """Whatever others have put there: an error for one of their names would end every sweep."""
+        """Objects of other programs too: an error for one of their names would end every sweep."""
         if not (isinstance(store, SupportsList) and isinstance(store, SupportsDelete)):
             pytest.skip("the store cannot list or delete")
         kept = store.publish(self.topic, b"data")
@@ -206,7 +206,7 @@ class OptionalTests(StoreTests):
         with store.open(reference) as file:
             start = file.read(10)
             assert start + b"".join(iter(lambda: file.read(70_000), b"")) == data
-            if isinstance(store, SupportsRanges):  # otherwise, to seek may mean to read all that comes before
+            if isinstance(store, SupportsRanges):  # otherwise, seeking may read everything before
                 assert file.seekable()
             for at in (len(data) // 2, 0, len(data)) if file.seekable() else ():
                 assert file.seek(at) == file.tell() == at
@@ -216,7 +216,7 @@ class OptionalTests(StoreTests):
 
     @pytest.mark.parametrize("size", [0, 1000, None], ids=["at once", "early", "late"])
     def test_a_stream_that_breaks_off_leaves_nothing(self, store: PayloadStore, size: int | None) -> None:
-        """The reader's own error comes out as it is: it says what is wrong with the source, not with the store."""
+        """The reader's own error propagates unchanged: the source is at fault, not the store."""
         if not isinstance(store, SupportsStreaming):
             pytest.skip("the store cannot stream")
         with pytest.raises(_BrokenOffError):
@@ -260,18 +260,18 @@ class OptionalTests(StoreTests):
 
 
 class _Trickle(io.BytesIO):
-    """Returns less than it is asked for, as pipes and sockets do."""
+    """Returns fewer bytes than requested, like pipes and sockets."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return super().read(min(size, 1000) if size is not None and size > 0 else size)
 
 
 class _BrokenOffError(Exception):
-    """The source of a stream cannot go on."""
+    """The source of a stream failed."""
 
 
 class _BreaksOff(io.BytesIO):
-    """Breaks off where it should end."""
+    """Fails where it should end."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         block = super().read(size)

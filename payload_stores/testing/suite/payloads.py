@@ -1,4 +1,4 @@
-"""Payloads come out as they went in, also for several threads at once; one that cannot is a typed error."""
+"""Payloads are returned as published, also with several threads; otherwise there is a typed error."""
 
 # ruff: noqa: D102, S101, S301  the name of a test says what it shows, assert is how pytest checks
 
@@ -68,7 +68,7 @@ class PayloadTests(StoreTests):
         assert store.download(reference) == payload(1000)
 
     def test_nothing_is_left_of_a_longer_payload(self, store: PayloadStore) -> None:
-        """One of the same id is refused or replaced, and never mixed; ids may be the user's own."""
+        """A payload with the same id is refused or replaced, never mixed; ids may be custom."""
         context = PublishContext(payload_id=str(uuid.uuid4()))
         longer, shorter = payload(1000), payload(10, seed=1)
         first = store.publish(self.topic, longer, context)
@@ -81,7 +81,7 @@ class PayloadTests(StoreTests):
 
     @pytest.mark.parametrize("junk", [b"\0", b"junk"])
     def test_content_that_was_damaged_is_not_relied_on(self, store: PayloadStore, junk: bytes) -> None:
-        """An object of the content's id with something behind the content, as a writer without a suite leaves it."""
+        """An object with the content's id and trailing bytes, as left by an untested writer."""
         data = payload(1000)
         reference = store.publish(self.topic, data, PublishContext("content"))
         self.raw_write(reference, reference.rpartition("/")[2], data + junk)
@@ -159,7 +159,7 @@ class PayloadTests(StoreTests):
             pytest.skip("the payload stays in the memory of this process")
         size = 32 << 20
         data = bytes(size)
-        store.publish(self.topic, data[: self.large_bytes])  # modules are loaded once: not a cost of a payload
+        store.publish(self.topic, data[: self.large_bytes])  # modules are loaded once: not a cost per payload
         tracemalloc.start()
         try:
             store.publish(self.topic, data)
@@ -175,7 +175,7 @@ class PayloadTests(StoreTests):
 
 
 def _at_once(count: int, job: Callable[[int], T]) -> list[T]:
-    """Run a job in several threads that begin at the same moment."""
+    """Run a job in several threads that start at the same time."""
     barrier = threading.Barrier(count)
 
     def run(number: int) -> T:

@@ -1,4 +1,4 @@
-"""Ids, and the references that are made of them; references come back from the wire, which is not to be trusted."""
+"""Ids, and references made from them; references come back from the wire and must not be trusted."""
 
 # ruff: noqa: D102, S101  the name of a test says what it shows, assert is how pytest checks
 
@@ -75,7 +75,7 @@ class ReferenceTests(StoreTests):
             assert {info.reference for info in store.list(self.topic)} == {first, second}
 
     def test_content_ids_take_a_known_digest(self, store: PayloadStore) -> None:
-        # The right one: a store may hand it on to a server, which compares it with what it gets.
+        # The right one: a store may pass it on to a server, which compares it with the data.
         digest = sha256_digest(b"data")
         context = PublishContext("content", digest=digest)
         assert store.publish(self.topic, b"data", context).endswith(digest.removeprefix("sha256:"))
@@ -173,8 +173,8 @@ class ReferenceTests(StoreTests):
         at = len(reference) - cut
         change = quote(after, safe="", errors="replace") if encoded else after
         fuzzed = before + reference[:at] + change + reference[at + len(after) :]
-        # Some changes only write the same reference in another way; any other error fails the test. Readers would stay
-        # forever at a record with an error that is not about it.
+        # Some changes only spell the same reference differently; any other error fails the test. Readers would be
+        # stuck at a record whose error is not about the record.
         failure: PayloadStoreError | None = None
         try:
             assert store.download(fuzzed) == b"data"

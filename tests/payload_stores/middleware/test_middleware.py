@@ -498,7 +498,7 @@ def test_calls_left_behind_are_bounded(faulty: FaultyStore) -> None:
                 store.download(reference)
         called = len(faulty.calls)
         for operation in (lambda: store.download(reference), lambda: store.publish("topic", b"data")):
-            with pytest.raises(PayloadStoreUnavailableError, match="64 calls have not come back") as caught:
+            with pytest.raises(PayloadStoreUnavailableError, match="64 calls have not returned") as caught:
                 operation()
             assert caught.value.transient
         assert len(faulty.calls) == called  # no thread was started for them
