@@ -15,9 +15,9 @@ def chunks_of(broker: KafkaBroker, reference: str) -> list[confluent_kafka.Messa
     """The chunks of a payload, by a plain consumer that knows nothing of the store's code."""
     _, topic, partition, offsets, path = reference.removeprefix("kafka://").split("/", 4)
     first, last = map(int, offsets.split("-"))
-    consumer = confluent_kafka.Consumer(
-        {**broker.client_config(), "group.id": str(uuid.uuid4()), "enable.partition.eof": True}
-    )
+    # A fetch at the end of the partition says so after its wait.
+    reading = {"group.id": str(uuid.uuid4()), "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+    consumer = confluent_kafka.Consumer({**broker.client_config(), **reading})
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, int(partition), first)])
         chunks = []
