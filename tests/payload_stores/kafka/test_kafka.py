@@ -9,6 +9,7 @@ import pytest
 from payload_stores.kafka.chunks import Publication
 from payload_stores.testing import PayloadStoreTests
 from serde_chain.testing.services import KafkaBroker
+from tests.hypothesis_profiles import examples
 
 
 def chunks_of(broker: KafkaBroker, reference: str) -> list[confluent_kafka.Message]:
@@ -38,7 +39,7 @@ def chunks_of(broker: KafkaBroker, reference: str) -> list[confluent_kafka.Messa
 class TestKafkaStore(PayloadStoreTests):
     store_class = "kafka"
     deletes_later = True
-    machine_examples = 4  # each opens clients anew, which takes a second
+    machine_examples = examples(10)  # each opens clients anew
 
     @pytest.fixture
     def config(self, config: Mapping[str, object]) -> Mapping[str, object]:
