@@ -31,8 +31,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # More arguments for pytest, the demo or the benchmarks: make test ARGS="-k avro".
 ARGS ?=
 # Processes for the tests, of up to 1 GiB each, and 0 for none but pytest's own. They share the servers, and Spark is in one
-# of them: 5 GiB more. Many tests wait for servers, so a third process helps on two cores, where there is memory for it.
-WORKERS ?= $(shell awk '/^MemAvailable/ { enough = $$2 > 16000000 } END { print enough ? 3 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
+# of them: 5 GiB more. Many tests wait for servers, so that four help on two cores, where there is memory for them.
+WORKERS ?= $(shell awk '/^MemAvailable/ { enough = $$2 > 12000000 } END { print enough ? 4 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
 
 IS_PYTHON_311 := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))'
 # The first interpreter that is new enough and can make virtual environments.

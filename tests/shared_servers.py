@@ -163,23 +163,31 @@ def attach(board: Board, name: str) -> Any:
     return server
 
 
-class _Manager(BaseManager):
-    pass
+_CALLS = ("prepare", "attributes", "note_units")
 
 
 def serve(owner: Owner) -> tuple[str, bytes]:
     """Let other processes of this machine ask the owner; returns the address and the key for `connect`."""
-    _Manager.register("board", lambda: owner, exposed=("prepare", "attributes", "note_units"))
-    manager = _Manager()
-    server = manager.get_server()
+
+    class Manager(BaseManager):
+        pass
+
+    Manager.register("board", lambda: owner, exposed=_CALLS)
+    server = Manager().get_server()
     threading.Thread(target=server.serve_forever, name="shared servers", daemon=True).start()
     return str(server.address), bytes(server.authkey)
 
 
+class _Asking(BaseManager):
+    pass
+
+
+_Asking.register("board", exposed=_CALLS)
+
+
 def connect(address: str, key: bytes) -> Board:
     """The way to the owner in another process."""
-    _Manager.register("board", exposed=("prepare", "attributes", "note_units"))
-    manager = _Manager(address, key)
+    manager = _Asking(address, key)
     manager.connect()
     board: Board = manager.board()  # type: ignore[attr-defined]  # by `register`
     return board

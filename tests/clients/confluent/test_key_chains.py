@@ -14,6 +14,7 @@ from payload_stores.memory import MemoryStore
 from serde_chain import ConfigError, DeserializerChain, RecordContext, Serializer, SerializerChain
 from serde_chain.clients.limits import largest_key
 from serde_chain.testing.services import KafkaBroker, S3Server
+from tests.clients.conftest import QUICK
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Fetch, NewConsumer, NewProducer
@@ -43,8 +44,8 @@ def payloads() -> Iterator[None]:
 
 def raw(broker: KafkaBroker, topic: str) -> list[Any]:
     """All records of a topic as they lie there, partition after partition."""
-    config = {**broker.client_config(), "group.id": topic, "enable.partition.eof": True, "enable.auto.commit": False}
-    consumer = confluent_kafka.Consumer(config)
+    reading = {"group.id": topic, "enable.partition.eof": True, "enable.auto.commit": False, **QUICK}
+    consumer = confluent_kafka.Consumer({**broker.client_config(), **reading})
     found: list[Any] = []
     until = time.monotonic() + SECONDS
     try:
@@ -53,7 +54,7 @@ def raw(broker: KafkaBroker, topic: str) -> list[Any]:
         ended = 0
         while ended < len(partitions):
             assert time.monotonic() < until, "the topic could not be read to its end"
-            for message in consumer.consume(500, 0.5):
+            for message in consumer.consume(500, 0.05):
                 error = message.error()
                 if error is None:
                     found.append(message)

@@ -15,6 +15,7 @@ from payload_stores import SupportsLeftovers, SupportsList, open_store
 from payload_stores.kafka.store import KafkaStore
 from serde_chain import ConfigError, Consumer, Producer, SerializerChain
 from serde_chain.testing.services import KafkaBroker
+from tests.clients.conftest import QUICK
 from tests.interrupts import interrupted_at
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def in_topic(broker: KafkaBroker, topic: str, isolation: str) -> list[confluent_
         **broker.client_config(),
         "group.id": str(uuid.uuid4()),
         "enable.partition.eof": True,
+        **QUICK,
         "isolation.level": isolation,
     }
     consumer = confluent_kafka.Consumer(config)

@@ -9,15 +9,16 @@ import pytest
 from payload_stores.kafka.chunks import Publication
 from payload_stores.testing import PayloadStoreTests
 from serde_chain.testing.services import KafkaBroker
+from tests.hypothesis_profiles import examples
 
 
 def chunks_of(broker: KafkaBroker, reference: str) -> list[confluent_kafka.Message]:
     """The chunks of a payload, by a plain consumer that knows nothing of the store's code."""
     _, topic, partition, offsets, path = reference.removeprefix("kafka://").split("/", 4)
     first, last = map(int, offsets.split("-"))
-    consumer = confluent_kafka.Consumer(
-        {**broker.client_config(), "group.id": str(uuid.uuid4()), "enable.partition.eof": True}
-    )
+    # A fetch at the end of the partition says so after its wait.
+    reading = {"group.id": str(uuid.uuid4()), "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+    consumer = confluent_kafka.Consumer({**broker.client_config(), **reading})
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, int(partition), first)])
         chunks = []
@@ -38,7 +39,7 @@ def chunks_of(broker: KafkaBroker, reference: str) -> list[confluent_kafka.Messa
 class TestKafkaStore(PayloadStoreTests):
     store_class = "kafka"
     deletes_later = True
-    machine_examples = 4  # each opens clients anew, which takes a second
+    machine_examples = examples(10)  # each opens clients anew
 
     @pytest.fixture
     def config(self, config: Mapping[str, object]) -> Mapping[str, object]:

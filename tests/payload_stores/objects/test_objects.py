@@ -35,6 +35,7 @@ from payload_stores.objects.transfers import ObjectAnswer
 from payload_stores.testing import PayloadStoreTests
 from serde_chain.config import is_secret
 from serde_chain.testing.services import S3Server
+from tests.hypothesis_profiles import examples
 from tests.interrupts import interrupted_at
 from tests.payload_stores.lying import lying
 
@@ -44,7 +45,8 @@ LARGE = 17 << 20
 class TestObjectsStore(PayloadStoreTests):
     store_class = "objects"
     large_bytes = LARGE
-    extra_memory = None  # the server shares this process; measured in tests/servers
+    extra_memory = None  # the server may share this process; measured in tests/servers
+    machine_examples = examples(15)  # each opens clients anew
 
     @pytest.fixture
     def config(self, s3_server: S3Server, bucket: str) -> Mapping[str, object]:

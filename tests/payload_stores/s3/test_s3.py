@@ -26,6 +26,7 @@ from payload_stores import (
 from payload_stores.s3 import S3Store
 from payload_stores.testing import PayloadStoreTests
 from serde_chain.testing.services import S3Server
+from tests.hypothesis_profiles import examples
 
 CONTENT = PublishContext("content")
 LARGE = 17 << 20
@@ -34,7 +35,8 @@ LARGE = 17 << 20
 class TestS3Store(PayloadStoreTests):
     store_class = "s3"
     large_bytes = LARGE
-    extra_memory = None  # the server shares this process; measured in another one below
+    extra_memory = None  # the server may share this process; measured in another one below
+    machine_examples = examples(15)  # each opens clients anew
 
     @pytest.fixture
     def config(self, s3_server: S3Server, bucket: str) -> Mapping[str, object]:
