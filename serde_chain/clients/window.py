@@ -2,9 +2,9 @@
 
 A signal handler may raise at any call in Python code (Ctrl-C in a notebook, a deadline in a service), and the process
 may continue. So a record leaves this window only after delivery: the last statement of a call notes its results, and
-the next call removes them. Fetched messages get from the client into the list without a step of Python between. Whatever is
-raised, the next call returns the same records. Only an exception within the client's own call drops messages: ``torn``
-counts these, and ``Rewind`` fetches them again.
+the next call removes them. Fetched messages get from the client into the list without a step of Python between.
+Whatever is raised, the next call returns the same records. Only an exception within the client's own call drops
+messages: ``torn`` counts these, and ``Rewind`` fetches them again.
 """
 
 from __future__ import annotations
