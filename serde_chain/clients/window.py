@@ -1,10 +1,10 @@
-"""Records that a consumer has fetched and not handed over yet.
+"""Records that a consumer has fetched but not delivered.
 
-A signal handler may raise at any call that Python code makes (Ctrl-C in a notebook, a deadline in a service), and the
-process may go on afterwards. So a record leaves this window only after it was handed over: what a call returns is
-noted by its last statement, and taken out by the next call. What is fetched gets in without a step of Python between
-the client's call and the list. Whatever is raised meanwhile, the next call hands the same records over. Only what is
-raised within the client's own call drops messages: ``torn`` notes that, and ``Rewind`` asks for them again.
+A signal handler may raise at any call in Python code (Ctrl-C in a notebook, a deadline in a service), and the process
+may continue. So a record leaves this window only after delivery: the last statement of a call notes its results, and
+the next call removes them. Fetched messages get from the client into the list without a step of Python between.
+Whatever is raised, the next call returns the same records. Only an exception within the client's own call drops
+messages: ``torn`` counts these, and ``Rewind`` fetches them again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _IS_THERE: Final = partial(operator.is_not, None)
 _IS_NOT_THERE: Final = partial(operator.is_, None)
 _BEHIND: Final = partial(operator.add, 1)
 
-# How long calls are short after one was interrupted, and the pause between them, in seconds.
+# For how long calls stay short after an interrupt, and the pause between them, in seconds.
 _WARY: Final = 1.0
 _TICK: Final = 0.005
 
@@ -39,9 +39,9 @@ class UnderWay:
     """A message that waits for a transfer.
 
     Attributes:
-        message: The message. Its identity is the key by which this is found, so it must live as long.
+        message: The message. Its identity is the key of this entry, so it must live as long.
         ahead: The transfer.
-        is_awaited: Whether it has been the message's turn since then.
+        is_awaited: Whether the reader has reached the message since.
     """
 
     message: Any
@@ -50,23 +50,22 @@ class UnderWay:
 
 
 class Window:
-    """Fetched messages in the order in which they came.
+    """Fetched messages in order of arrival.
 
     Attributes:
-        messages: The messages themselves. Always the same list; None in it stands for a poll that returned nothing, and
-            goes with the next call.
-        given: Messages that the last call has handed over. Assigned by its last statement.
-        passed: Messages that it has reported instead, or that are of no interest to its caller; likewise.
-        decoded: The decoded parts of messages, by their identity. Always the same dictionary.
-        under_way: Messages whose payloads are being fetched, likewise; what leaves it is let go of.
-        aside: Messages that cannot be read and were put aside, in a dead-letter topic for instance, likewise.
+        messages: The messages. Always the same list; a None is an empty poll, and is removed by the next call.
+        given: Messages delivered by the last call. Assigned by its last statement.
+        passed: Messages that it reported instead, or that its caller ignores; likewise.
+        decoded: Decoded parts of messages, by identity. Always the same dictionary.
+        under_way: Messages whose payloads are being fetched, likewise; removal abandons the transfer.
+        aside: Undecodable messages that were set aside, for instance in a dead-letter topic, likewise.
         paused: Topics and partitions whose messages wait.
-        is_in_use: Whether a call that hands records over is under way. Set and unset without a call of Python's in
-            between, so that no interrupt leaves it set.
-        drops: How often messages were dropped or paused, to notice it in the middle of a call that serves callbacks.
-        taken: The offset of the last message that has left after it was handed over or reported, by topic, then by
-            partition: each message's topic is another string, whose hash would cost most. Always the same dictionaries.
-        torn: How many messages calls of the client that were interrupted may have taken and dropped; see Rewind.
+        is_in_use: Whether a call that delivers records is running. Set and reset without a Python call between, so that
+            no interrupt leaves it set.
+        drops: Counts drops and pauses of messages, so that a call that serves callbacks can notice them.
+        taken: Offset of the last message that left after delivery or report, by topic, then by partition: each
+            message's topic is a new string, and hashing it would dominate the cost. Always the same dictionaries.
+        torn: Upper bound of messages dropped by interrupted calls of the client; see Rewind.
     """
 
     def __init__(self) -> None:
@@ -113,39 +112,39 @@ class Window:
             time.sleep(min(left, _TICK))
 
     def be_wary(self) -> None:
-        """Note that a call of the client was interrupted."""
+        """Record that a call of the client was interrupted."""
         self._wary_until = time.monotonic() + _WARY
 
     def is_wary(self) -> bool:
-        """Whether a call of the client was interrupted a short while ago, so that others may be.
+        """Whether a call of the client was interrupted recently, so that more interrupts are likely.
 
-        What such a call drops takes up to ``fetch.wait.max.ms`` to come again, and longer than that if calls are
-        interrupted more often. So the client is not called to wait then, but only for what it has.
+        Dropped messages take up to ``fetch.wait.max.ms`` to come again, and longer if calls are interrupted more often.
+        So the client is then polled without waiting.
         """
         return self.torn > 0 or (self._wary_until > 0 and time.monotonic() < self._wary_until)
 
     def waiting(self) -> Iterator[Any]:
-        """The messages that may be handed over, in order."""
+        """The messages that may be delivered, in order."""
         if not self.paused:
             return iter(self.messages)
         return (message for message in self.messages if place(message) not in self.paused)
 
     def count(self) -> int:
-        """How many there are."""
+        """The number of these."""
         return len(self.messages) if not self.paused else sum(1 for _ in self.waiting())
 
     def front(self) -> Any | None:
-        """The first of them."""
+        """The first of these."""
         if not self.paused:
             return self.messages[0] if self.messages else None
         return next(self.waiting(), None)
 
     def settle(self) -> None:
-        """Take out what the last call has handed over or reported."""
+        """Remove the messages that the last call delivered or reported."""
         if self.messages and self.messages[-1] is None:
             del self.messages[-1]
         if len(self.given) == len(self.messages) and all(map(operator.is_, self.given, self.messages)):
-            # Most calls by far return everything in the window.
+            # Most calls return the whole window.
             self._take(self.last_given())
             self.messages.clear()
             self.decoded.clear()
@@ -161,13 +160,13 @@ class Window:
             self.given = self.passed = ()
 
     def last_given(self) -> Sequence[Any]:
-        """The last record of each partition among those that the last call has handed over."""
+        """The last record of each partition among those that the last call delivered."""
         given, last = self._last
         if given is not self.given:
             given = self.given
             last = [message for message in given if message.error() is None]
             if len(last) > 1:
-                kind = type(last[0])  # whose methods cost a third of calls by name
+                kind = type(last[0])  # its methods cost a third of calls by name
                 places = zip(map(kind.topic, last), map(kind.partition, last), strict=True)
                 last = [*dict(zip(places, last, strict=True)).values()]
             self._last = given, last
@@ -178,14 +177,14 @@ class Window:
             self.taken[record.topic()][record.partition()] = record.offset()
 
     def ends(self) -> dict[Place, int]:
-        """For each partition, the offset behind its last record that came."""
+        """For each partition, the offset after its last fetched record."""
         ends = {
             (topic, partition): offset + 1
             for topic, offsets in self.taken.items()
             for partition, offset in offsets.items()
         }
-        # A signal handler can run at few points here, however many messages there are: a consumer that goes back gets
-        # there under signals that come fast, too.
+        # A signal handler can run at few points here, regardless of the number of messages, so that a rewind also
+        # succeeds under frequent signals.
         if messages := [message for message in self.messages if message is not None]:
             kind = type(messages[0])
             is_record = map(_IS_NOT_THERE, map(kind.error, messages))
@@ -195,7 +194,7 @@ class Window:
         return ends
 
     def pause(self, places: Collection[Place]) -> None:
-        """Let the messages of some partitions wait; what is fetched for them is dropped, and fetched again then."""
+        """Hold back the messages of some partitions; their payloads are dropped, and fetched again later."""
         self.drops += 1
         self.paused.update(places)
         _keep(
@@ -204,7 +203,7 @@ class Window:
         )
 
     def drop(self, places: Collection[Place] | None = None) -> None:
-        """Forget the messages of some partitions; of all where none are named."""
+        """Forget the messages of some partitions; of all if none are named."""
         kept = (
             []
             if places is None
@@ -223,7 +222,7 @@ class Window:
             _keep(noted, kept)
 
     def first_offsets(self) -> dict[Place, int | None]:
-        """For each partition with messages that were not handed over, the offset of the first, paused or not."""
+        """For each partition with undelivered messages, the offset of the first, paused or not."""
         gone = self._gone()
         first: dict[Place, int | None] = {}
         for message in self.messages:
@@ -236,10 +235,10 @@ class Window:
 
 
 def in_use() -> RuntimeError:
-    """The error of a call while another one is under way."""
+    """The error of a call while another one is running."""
     return RuntimeError(
         "the consumer is in use by another thread: calls that hand records over cannot run at the same time. Give each "
-        "thread a consumer of its own, or put a lock around the calls"
+        "thread its own consumer, or lock the calls"
     )
 
 
@@ -249,6 +248,6 @@ def place(message: Any) -> Place:
 
 
 def _keep(noted: dict[int, Any], messages: Iterable[Any]) -> None:
-    """Forget what was noted of other messages."""
+    """Forget the entries of other messages."""
     for identity in noted.keys() - set(map(id, messages)):
         noted.pop(identity, None)

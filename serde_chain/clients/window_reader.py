@@ -1,4 +1,4 @@
-"""Reading the records of a window: payloads are fetched ahead of their turn, and put into the records at it."""
+"""Reads the records of a window: payloads are fetched ahead, and inserted when their record is next."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["WindowReader", "marker_headers", "prefetch_for"]
 
 
 def prefetch_for(*chains: DeserializerChain | None) -> Prefetch | None:
-    """What fetches payloads ahead of a consumer, within the bounds of its stages; None where none of them fetches."""
+    """The prefetcher of a consumer's payloads, within the bounds of its stages; None if no stage fetches."""
     stages = _fetching(chains)
     in_flight = max((stage.downloads_in_flight for stage in stages), default=0)
     if not in_flight:
         return None
-    # Each within the deadline of its stage: a record must not wait for another one's store.
+    # Each within its stage's deadline: a record must not wait for another record's store.
     return Prefetch(methodcaller("run"), in_flight=in_flight, max_bytes=max(stage.downloads_bytes for stage in stages))
 
 
 def marker_headers(*chains: DeserializerChain | None) -> frozenset[str] | None:
-    """Headers of which every record with a payload to fetch has one; None if any record may have such a payload."""
+    """Headers one of which every record with a payload has; None if any record may have a payload."""
     markers = [stage.marker_headers() for stage in _fetching(chains)]
     return None if None in markers else frozenset().union(*filter(None, markers))
 
@@ -42,17 +42,17 @@ def _fetching(chains: Iterable[DeserializerChain | None]) -> list[SupportsFetch]
 class WindowReader:
     """Reads the records of a window.
 
-    Transfers run in other threads; all else is done in the thread that polls. Where that is interrupted, the record is
-    begun anew. An event loop is told by ``prefetch.told`` that there is news, and tries :meth:`read` again.
+    Transfers run in other threads, everything else in the polling thread. After an interrupt, the record starts again.
+    ``prefetch.told`` notifies an event loop, which then calls :meth:`read` again.
 
     Args:
         window: The records.
-        begin: Begins a record: returns its decoded parts, or a transfer that leads to them. Changes nothing.
+        begin: Returns a record's decoded parts, or a transfer that leads to them. Changes nothing.
         is_marked: Whether a record may have a payload to fetch.
         prefetch: Runs the transfers; None for chains that fetch nothing.
 
     Attributes:
-        taken_bytes: The bytes of all payloads that were put into records so far.
+        taken_bytes: Bytes of all payloads inserted into records so far.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class WindowReader:
         self._begin = begin
         self._is_marked = is_marked
         self._prefetch = prefetch
-        # The last record that was looked at ahead of its turn.
+        # The last record that was examined ahead.
         self._last: Any = None
         self.taken_bytes = 0
 
@@ -82,19 +82,19 @@ class WindowReader:
 
     @property
     def wants_more(self) -> bool:
-        """Whether fewer records are under way than there is room for."""
+        """Whether there is room for more transfers."""
         return self._prefetch is not None and len(self._window.under_way) < self._prefetch.in_flight
 
     @property
     def has_enough(self) -> bool:
-        """Whether there are records for when those that are under way are done."""
+        """Whether enough records wait for the running transfers to finish."""
         return self._prefetch is None or len(self._window.under_way) >= 2 * self._prefetch.in_flight
 
     def read(self, record: Any) -> Any | None:
-        """Read a record at its turn, as far as that is possible without waiting.
+        """Read the next record, without waiting.
 
         Returns:
-            Its decoded parts; None while its payload is under way.
+            Its decoded parts; None while its payload is in flight.
 
         Raises:
             SerializationError: It cannot be read.
@@ -104,10 +104,10 @@ class WindowReader:
         if waiting is not None and not waiting.ahead.is_done:
             waiting.is_awaited = True
             return None
-        # Out first: what was interrupted in the middle must not be taken up again.
+        # Removed first: an interrupted attempt must not be continued.
         under_way.pop(id(record), None)
         if waiting is None or (not waiting.is_awaited and not _is_settled(waiting.ahead.error)):
-            # What the world did not give ahead of its turn, it may give now.
+            # A transient failure ahead of its turn may succeed now.
             step = self._begin(record)
         else:
             self.taken_bytes += waiting.ahead.held_bytes
@@ -127,7 +127,7 @@ class WindowReader:
         """Wait for a record's payload; returns whether it is there.
 
         Raises:
-            SerializationError: The system starts no more threads.
+            SerializationError: The system cannot start a thread.
         """
         waiting = self._window.under_way.get(id(record))
         if waiting is None or self._prefetch is None:
@@ -138,7 +138,7 @@ class WindowReader:
             raise in_chain(error) from error
 
     def payload_bytes(self, record: Any) -> int:
-        """Size of a marked record's payload in bytes; an assumed one where the record has none."""
+        """Size of a marked record's payload in bytes; an assumption if the record does not name it."""
         if self._prefetch is None or not self._is_marked(record):
             return 0
         try:
@@ -149,10 +149,10 @@ class WindowReader:
         return self._prefetch.size_of(step) if isinstance(step, Transfer) else 0
 
     def look_ahead(self) -> bool:
-        """Begin the records that came since the last look, as far as they are marked.
+        """Start the marked records that arrived since the last call.
 
         Returns:
-            Whether there were any records.
+            Whether any records arrived.
         """
         messages = self._window.messages
         new = list(itertools.takewhile(lambda record: record is not self._last, reversed(messages)))[::-1]
@@ -164,11 +164,11 @@ class WindowReader:
         return bool(new)
 
     def look_again(self) -> None:
-        """Let the next look ahead be one at all records."""
+        """Let the next :meth:`look_ahead` examine all records."""
         self._last = None
 
     def _begin_ahead(self, record: Any) -> Transfer[Any] | None:
-        """Begin a record ahead of its turn; None where nothing has to be fetched for it."""
+        """Start a record ahead; None if it needs no transfer."""
         window, identity = self._window, id(record)
         if record is None or identity in window.under_way or identity in window.decoded:
             return None
@@ -186,5 +186,5 @@ class WindowReader:
 
 
 def _is_settled(error: BaseException | None) -> bool:
-    """Whether trying again would change nothing."""
+    """Whether a retry would change nothing."""
     return error is None or (isinstance(error, ContextualError) and error.about_record)

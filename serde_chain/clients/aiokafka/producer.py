@@ -207,8 +207,7 @@ class Producer:
         while not self._sender.offer(record):
             if time.monotonic() >= until:
                 raise BufferError(
-                    f"uploads fill large.message.buffer.bytes, and none was finished "
-                    f"within {self._setup.limit_ms} ms"
+                    f"uploads fill large.message.buffer.bytes, and none was finished within {self._setup.limit_ms} ms"
                 )
             await self._news(lambda: self._sender.has_room(record.size))
 

@@ -1,4 +1,4 @@
-"""Fetched messages into an Arrow table."""
+"""Decodes fetched messages into an Arrow table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serde_chain.record import VALUE
 
 __all__ = ["ArrowReader", "Rows"]
 
-# Records that are read at once after one that could not be read: what stands behind the next is read again.
+# Records per read after a failed record: those after the next failed one must be read again.
 _CAREFUL: Final = 64
 
 
@@ -23,8 +23,8 @@ class Rows(NamedTuple):
     """The result of decoding messages.
 
     Attributes:
-        table: The messages up to the first that cannot be read, or for which there was no time.
-        error: Why the next one cannot be read; None if it was not tried.
+        table: The messages before the first failed one, or before the time was over.
+        error: The error of the next one; None if it was not tried.
     """
 
     table: Any
@@ -49,7 +49,7 @@ class ArrowReader:
 
         Args:
             messages: ``confluent_kafka.Message`` objects without an error.
-            seconds: No more is begun after this time.
+            seconds: No new part starts after this time.
         """
         until = time.monotonic() + seconds
         most = min(_CAREFUL, len(messages)) if self._careful else len(messages)
@@ -58,14 +58,14 @@ class ArrowReader:
             most *= 2
             more, error = self._table(messages[len(table) : len(table) + most])
             if more.schema != table.schema:
-                # Without a schema of the reader's own a batch has the type of its records.
+                # Without a reader's schema, a batch has the type of its records.
                 return Rows(table, None)
             table = require("pyarrow", "arrow").concat_tables([table, more])
         self._careful = error is not None or len(table) < len(messages)
         return Rows(table, error)
 
     def _table(self, messages: Sequence[Any]) -> Rows:
-        """As :meth:`read`, in one step."""
+        """Like :meth:`read`, in one step."""
         arrow: Any = require("pyarrow", "arrow")
         topics = [message.topic() for message in messages]
         positions = {
@@ -81,7 +81,7 @@ class ArrowReader:
             keys=[message.key() for message in messages],
             positions=positions,
         )
-        # A stored record brings its own key, so values come first.
+        # An offloaded whole record brings its own key, so values come first.
         (value,) = self._value.read_parts(batch)
         (key,) = self._key.read_parts(value.keys_batch())
         bad = min((*key.errors, *value.errors), default=None)

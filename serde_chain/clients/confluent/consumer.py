@@ -1,4 +1,4 @@
-"""A consumer whose keys and values come out of deserializer chains."""
+"""A consumer with deserializer chains for keys and values."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ _TELLS_ENDS: Final = Option("enable.partition.eof", boolean, False)
 class Consumer:
     """confluent_kafka's ``Consumer``, with ``key.deserializers`` and ``value.deserializers`` in its configuration.
 
-    All calls of the original are there and behave as they do there. Messages carry key, value and headers in their
-    final form; a field for which the configuration names no chain stays as it is.
+    It has all calls of the original, with the same behaviour. Messages carry the decoded key, value and headers; a
+    field without a chain is unchanged.
 
-    A record that cannot be read raises a :class:`~serde_chain.errors.SerializationError` with the raw record and its
-    position. Good records of the same batch are handed over before and after it. Where the error is about the record
-    (``error.about_record``), the consumer moves past it, as the original does; ``seek`` to its position reads it again.
-    With ``serde.error.policy`` = ``skip`` or ``dead-letter``, such records are passed over instead, the latter once
-    they are in ``serde.dead.letter.topic``. Otherwise a store, registry or key provider is unavailable: the consumer
-    stays at the record until it can be read.
+    A failed read raises :class:`~serde_chain.errors.SerializationError` with the raw record and its position. Good
+    records of the same batch are returned before and after it. If the record is undecodable (``error.about_record``),
+    the consumer advances past it, as the original does; ``seek`` to its position reads it again. With
+    ``serde.error.policy`` = ``skip`` or ``dead-letter``, undecodable records are skipped instead, the latter once they
+    are in ``serde.dead.letter.topic``. Otherwise a store, registry or key provider is unavailable: the consumer stays
+    at the record until it can be read.
 
-    Payloads of large messages are fetched ahead, ``large.message.downloads.in.flight`` (default 8) at a time, while no
-    more than ``large.message.downloads.max.bytes`` (default 256 MiB) wait. The client is polled while a call waits for
-    one, so that rebalances go on.
+    Payloads of large messages are fetched ahead, ``large.message.downloads.in.flight`` (default 8) at a time, while at
+    most ``large.message.downloads.max.bytes`` (default 256 MiB) wait. The client is polled meanwhile, so that
+    rebalances proceed.
 
-    Offsets are stored when the next call shows that records were handed over (``poll``, ``consume``, ``commit``,
-    ``assign``, ``unsubscribe``, ``close``), never that of a record that was not: a process that stops at it meets it
-    again. If a signal handler or a callback raises during a call, the next call hands the same records over.
+    The next call (``poll``, ``consume``, ``commit``, ``assign``, ``unsubscribe``, ``close``) stores the offsets of the
+    records that the last call returned, and no others: a process that stops at a record reads it again. If a signal
+    handler or a callback raises during a call, the next call returns the same records.
 
     Not thread-safe, unlike the original: of threads that poll or consume at the same time, all but one get a
-    RuntimeError. Give each a consumer of its own, or put a lock around the calls.
+    RuntimeError. Give each thread its own consumer, or lock the calls.
 
     Example:
         >>> config = {"bootstrap.servers": "localhost:9092", "group.id": "readers", "value.deserializers": "zstd, json"}
@@ -79,10 +79,10 @@ class Consumer:
 
         Args:
             config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
-                read here; the rest goes to confluent_kafka untouched, save for what only producers know.
-            fetch_external: Whether hop's references are followed; comes before the configuration's key of that name.
-                Otherwise their messages come as they are: bytes of JSON, with the header ``_format``.
-            **kwargs: Further keys, which come before those of ``config``, such as ``logger``.
+                read here; the rest is passed to confluent_kafka unchanged, except for keys of producers.
+            fetch_external: Whether hop's references are followed; overrides the configuration's key of that name.
+                Otherwise their messages are returned unchanged: bytes of JSON, with the header ``_format``.
+            **kwargs: Further keys, such as ``logger``; they override those of ``config``.
 
         Raises:
             ConfigError: A chain's configuration is wrong.
@@ -95,7 +95,7 @@ class Consumer:
         try:
             self._stores_offsets = _STORE.read(setup.config)
             policy = ErrorPolicy.of(setup.config)
-            # Offsets are stored once records were handed over, not as they are fetched: see ReadingLoop.
+            # Offsets are stored after records were returned, not when they are fetched: see ReadingLoop.
             self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)
         except BaseException:
@@ -124,7 +124,7 @@ class Consumer:
             stores_offsets=self._stores_offsets,
         )
         if type(self).poll is Consumer.poll and loop.plain is not None and not client_telemetry().is_on:
-            # A closure over local names; subclasses that override poll are left alone.
+            # A closure over local names; not for subclasses that override poll.
             poll = plain_poll(
                 self._consumer,
                 self._window,
@@ -148,9 +148,9 @@ class Consumer:
             later call.
 
         Raises:
-            SerializationError: The record cannot be read; carries it and its position. Where it is not ``about_record``
-                (a store, registry or key provider is unavailable), the consumer stays at the record, and the next call
-                tries again, after a wait within its ``timeout`` that grows from 0.1 to 5 s.
+            SerializationError: The record cannot be read; the error carries it and its position. If the error is not
+                ``about_record`` (a store, registry or key provider is unavailable), the consumer stays at the record.
+                The next call tries again, after a wait within its ``timeout`` that grows from 0.1 to 5 s.
 
         Example:
             >>> message = consumer.poll(1)  # doctest: +SKIP
@@ -173,21 +173,19 @@ class Consumer:
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Fetch several records.
 
-        When reading them takes long, fewer are handed over, so that the next call comes within
-        ``max.poll.interval.ms``; likewise once their payloads have ``large.message.downloads.max.bytes``. The others
-        follow then.
+        If decoding takes long, the result is shorter, so that the next call comes within ``max.poll.interval.ms``. The
+        same applies once the payloads reach ``large.message.downloads.max.bytes``. The next call returns the rest.
 
         Args:
             num_messages: The most to return, up to a million.
             timeout: Longest wait in seconds, for the broker and for payloads; -1 waits forever.
 
         Returns:
-            Messages in their final form, or with ``error()``: in offset order for each partition.
+            Decoded messages, or messages with ``error()``, in offset order per partition.
 
         Raises:
-            SerializationError: The first record cannot be read; carries it and its position, and the consumer stays at
-                it or passes it, as in :meth:`poll`. The records before one that cannot be read are returned, and the
-                error raised by the next call.
+            SerializationError: The first record cannot be read; as in :meth:`poll`. Records before a failed one are
+                returned, and the next call raises its error.
             ValueError: ``num_messages`` is out of range.
 
         Example:
@@ -210,8 +208,8 @@ class Consumer:
     def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
         """Fetch several records as an Arrow table, for pandas, Polars, DuckDB and the like.
 
-        When reading them takes long, or their payloads fill ``large.message.downloads.max.bytes``, fewer are handed
-        over, as in :meth:`consume`. Placeholders without headers (bakdata-flag) do not count.
+        If decoding takes long, or payloads reach ``large.message.downloads.max.bytes``, the result is shorter, as in
+        :meth:`consume`. Placeholders without headers (bakdata-flag) do not count.
 
         Args:
             num_messages: The most to return, up to a million.
@@ -224,7 +222,7 @@ class Consumer:
         Raises:
             SerializationError: The first record cannot be read; as in :meth:`consume`.
             ValueError: ``num_messages`` is out of range.
-            confluent_kafka.KafkaException: The client reports an error. Ends of partitions are passed over.
+            confluent_kafka.KafkaException: The client reports an error. Ends of partitions are skipped.
 
         Example:
             >>> consumer.consume_arrow(1000, timeout=3).select(["key", "value"]).to_pandas()  # doctest: +SKIP
@@ -240,7 +238,7 @@ class Consumer:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the last batch of :meth:`consume` left out records that are there, for their time or payloads.
+        """Whether the last :meth:`consume` omitted available records because of time or payload size.
 
         Example:
             >>> messages = consumer.consume(500, 1)  # doctest: +SKIP
@@ -250,9 +248,9 @@ class Consumer:
         return self._loop.is_cut
 
     def take_back(self) -> None:
-        """Count what the last call has returned or raised as not handed over: the next call hands it over again.
+        """Return the last call's results again in the next call.
 
-        For callers whose own callers may have gone meanwhile.
+        For wrappers whose caller may be gone by then.
 
         Example:
             >>> if consumer.poll(1) is not None:  # doctest: +SKIP
@@ -262,11 +260,11 @@ class Consumer:
 
     @property
     def skipped(self) -> int:
-        """How many records were passed over by ``serde.error.policy``, those in the dead-letter topic included."""
+        """Number of records skipped by ``serde.error.policy``, including dead-lettered ones."""
         return self._loop.skipped
 
     def _drop(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Forget everything about partitions that are no longer this consumer's; about all if none are named."""
+        """Forget all state of lost partitions; of all partitions if none are named."""
         places = None if partitions is None else {_place(partition) for partition in partitions}
         self._window.drop(places)
         self._window.paused = set() if places is None else self._window.paused - places
@@ -280,7 +278,7 @@ class Consumer:
         on_revoke: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribe to topics; callbacks are called with this consumer and the partitions."""
+        """Subscribe to topics. Callbacks receive this consumer and the partitions."""
         for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
             if not (callback is None or callable(callback)):
                 raise TypeError(f"{name} expects a callable")
@@ -312,7 +310,7 @@ class Consumer:
         self._drop()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Take partitions by hand."""
+        """Assign partitions manually."""
         self._loop.store_given()
         self._backoff.let_go()
         self._consumer.assign(partitions)
@@ -320,41 +318,41 @@ class Consumer:
         self._rewind.note_start(partitions)
 
     def unassign(self) -> None:
-        """Give all partitions back."""
+        """Unassign all partitions."""
         self._loop.store_given()
         self._backoff.let_go()
         self._consumer.unassign()
         self._drop()
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Take further partitions."""
+        """Assign more partitions."""
         self._consumer.incremental_assign(partitions)
         self._rewind.note_start(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Give some partitions back."""
+        """Unassign some partitions."""
         self._loop.store_given()
         self._backoff.let_go(set(map(_place, partitions)))
         self._consumer.incremental_unassign(partitions)
         self._drop(partitions)
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that this consumer has."""
+        """The assigned partitions."""
         return self._consumer.assignment()
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go on at another offset."""
+        """Continue at another offset."""
         self._consumer.seek(partition)
         self._window.drop({_place(partition)})
         self._rewind.note_start((partition,))
 
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Stop handing over records of partitions."""
+        """Pause partitions."""
         self._consumer.pause(partitions)
         self._window.pause(set(map(_place, partitions)))
 
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Go on with paused partitions."""
+        """Resume paused partitions."""
         self._consumer.resume(partitions)
         places = set(map(_place, partitions))
         self._window.paused -= places
@@ -362,7 +360,7 @@ class Consumer:
         self._loop.reader.look_again()
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The offsets behind the last records that were handed over."""
+        """The offsets after the last returned records."""
         self._rewind.go_back()
         first, ends = self._window.first_offsets(), self._window.ends()
         positions = self._consumer.position(partitions)
@@ -370,7 +368,7 @@ class Consumer:
             waiting = first.get(_place(position))
             if waiting is not None:
                 position.offset = waiting
-            elif position.offset < 0:  # which librdkafka says of a partition that has gone back
+            elif position.offset < 0:  # librdkafka's answer after a partition was rewound
                 position.offset = ends.get(_place(position), position.offset)
         return positions
 
@@ -380,7 +378,7 @@ class Consumer:
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """Commit the offsets of a message, the given offsets, or all that are stored."""
+        """Commit the offset of a message, the given offsets, or all stored offsets."""
         self._loop.store_given()
         what: dict[str, Any] = {"asynchronous": asynchronous}
         what |= {"message": message} if message is not None else {}
@@ -393,7 +391,7 @@ class Consumer:
         return self._consumer.committed(partitions, timeout=timeout)
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Store offsets for the next commit, where ``enable.auto.offset.store`` is off."""
+        """Store offsets for the next commit; requires ``enable.auto.offset.store`` = false."""
         if (message is None) == (offsets is None):
             raise ValueError("store_offsets takes either message or offsets")
         if not (message is None or isinstance(message, confluent_kafka.Message)):
@@ -401,7 +399,7 @@ class Consumer:
         if not (offsets is None or isinstance(offsets, list)):
             raise TypeError(f"offsets are {type(offsets).__name__}, not a list")
         if self._stores_offsets:
-            # The client's own setting is off, so it would store them, and the next call would store others.
+            # The client's own setting is always off, so it would accept them, and the next call would overwrite them.
             code = confluent_kafka.KafkaError._INVALID_ARG  # noqa: SLF001, its documented name
             said = f"{_STORE.name} must be set to false to store offsets"
             raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(code, said))
@@ -436,7 +434,7 @@ class Consumer:
         return self._consumer.memberid()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Change the SASL credentials for connections to come."""
+        """Change the SASL credentials of future connections."""
         self._consumer.set_sasl_credentials(username, password)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Puts records that cannot be read into a dead-letter topic."""
+"""Writes undecodable records to a dead-letter topic."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 __all__ = ["DeadLetters"]
 
 _LONGEST_S: Final = 30.0
-# The broker's limit alone counts: the record was in a topic already.
+# Only the broker's limit applies: the record was in a topic before.
 _LARGEST: Final = 1_000_000_000
 
 
 class DeadLetters:
-    """A dead-letter topic, and the producer for it, which is made when it is first needed.
+    """A dead-letter topic and its producer, which is made on first use.
 
     Attributes:
         topic: As given.
 
     Args:
-        consumer: confluent_kafka's consumer: asked whether the topic is there, since a producer might create it.
-        client: The consumer's settings; the producer has the same connection.
+        consumer: confluent_kafka's consumer; checks that the topic exists, since a producer might create it.
+        client: The consumer's settings; the producer shares its connection settings.
         topic: The topic.
-        limit_ms: The consumer's ``max.poll.interval.ms``, of which a dead letter may take half.
+        limit_ms: The consumer's ``max.poll.interval.ms``; a dead letter may use half of it.
     """
 
     def __init__(self, consumer: Any, client: Mapping[str, Any], topic: str, limit_ms: int) -> None:
@@ -43,16 +43,16 @@ class DeadLetters:
         self._partitions = 0
 
     def put(self, record: Any, error: SerializationError) -> None:
-        """Put a record into the topic; returns when the broker has it.
+        """Write a record to the topic, and wait for the broker's acknowledgement.
 
-        Those of one partition go into one partition, in order.
+        Records of one partition go to one partition, in order.
 
         Args:
-            record: The ``confluent_kafka.Message`` as it came.
-            error: Why it cannot be read.
+            record: The original ``confluent_kafka.Message``.
+            error: Its error.
 
         Raises:
-            DeadLetterError: The topic is not there, or refuses it, or did not answer in time.
+            DeadLetterError: The topic does not exist or refuses it, or the broker did not answer in time.
         """
         kind, moment = record.timestamp()
         timestamp = None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else moment
@@ -73,7 +73,7 @@ class DeadLetters:
         raise self._error(error, failure) from failure
 
     def _send(self, letter: Letter, partition: int) -> None:
-        """Send a letter, and wait until the broker has it.
+        """Send a letter, and wait for the broker's acknowledgement.
 
         Raises:
             KafkaException: The broker refused it, or did not answer in time.
@@ -92,9 +92,9 @@ class DeadLetters:
             headers=letter.headers,
             on_delivery=lambda failure, _message: outcome.append(failure),
         )
-        # Longer than the message's own time limit, which is the one that says why.
+        # Longer than the message's own timeout, whose error names the reason.
         self._producer.flush(2 * self._seconds)
-        # Compared with None, a KafkaError leaves a TypeError behind for the next call of the client.
+        # A comparison of a KafkaError with None leaves a TypeError for the next call of the client.
         if not outcome or outcome[0] is not None:
             self._producer.purge()
             raise KafkaException(outcome[0] if outcome else KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001, its documented name

@@ -1,9 +1,9 @@
-"""Delivery reports that call a record delivered which no log has.
+"""False-positive delivery reports.
 
-A broker takes any sequence number from a producer of whose records a partition has none yet (KIP-98). So where it
-refuses the first batch, as one that is not the partition's leader yet, it takes the second one, which is on its way
-already. librdkafka then calls the first delivered as well, "implicitly", and never sends it again. This happens in the
-first moments of a topic. Such a report has no offset.
+A broker accepts any sequence number from a producer without records in the partition (KIP-98). So if it refuses the
+first batch, for instance because it is not the partition's leader yet, it accepts the second one, which is in flight
+already. librdkafka then reports the first batch as "implicitly" delivered too, and never sends it again. This happens
+in the first moments of a topic. Such a report has no offset.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _UNKNOWN: Final = (
 def failure_of(error: KafkaError | None, message: Any) -> KafkaError | None:
     """The error of a delivery report, if there is one; also of a report without an offset.
 
-    Only for producers with ``acks=all``, and for which a record that is sent twice is better than none: an offset is
-    missing, too, where a broker's answer was lost.
+    Only for producers with ``acks=all`` that prefer a duplicate record to a lost one: the offset is also missing if a
+    broker's response was lost.
 
     Args:
         error: The report's own error.
         message: Its message.
 
     Returns:
-        The error, which wants the transaction to be aborted.
+        The error, which requires an abort of the transaction.
     """
     if error is not None or message.offset() is not None:
         return error

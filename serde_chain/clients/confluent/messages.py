@@ -1,4 +1,4 @@
-"""Fetched messages into their final form."""
+"""Decodes fetched messages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["DecodedMessage", "decode_message"]
 class DecodedMessage(NamedTuple):
     """A message and its decoded parts, not yet assembled.
 
-    Decoding does not change the message, and assembling can be repeated: so a signal handler that raises
-    between two steps leaves nothing half done.
+    Decoding does not change the message, and assembly can be repeated, so a signal handler that raises between two
+    steps leaves nothing half done.
 
     Attributes:
         message: A ``confluent_kafka.Message``.
-        came: Its key, value and headers as they came.
-        final: Those of its final form.
-        timestamp: Its timestamp in ms, if it becomes another one.
+        came: Its original key, value and headers.
+        final: Its decoded key, value and headers.
+        timestamp: Its new timestamp in ms, if it changes.
     """
 
     message: Any
@@ -32,11 +32,11 @@ class DecodedMessage(NamedTuple):
     timestamp: int | None
 
     def finish(self) -> Any:
-        """The message in its final form: itself, or another one where the timestamp is another."""
+        """The decoded message: itself, or a new one if the timestamp changes."""
         if self.timestamp is None:
             self._put(self.final)
             return self.message
-        # Nothing but its constructor sets a message's timestamp; it does not accept None where the broker sent none.
+        # Only the constructor sets a message's timestamp; it does not accept None for facts that the broker omitted.
         message, (key, value, headers) = self.message, self.final
         said = {"latency": message.latency(), "leader_epoch": message.leader_epoch()}
         return confluent_kafka.Message(
@@ -51,7 +51,7 @@ class DecodedMessage(NamedTuple):
         )
 
     def undo(self) -> None:
-        """Restore the message as it came."""
+        """Restore the original message."""
         self._put(self.came)
 
     def _put(self, parts: tuple[Any, Any, Any]) -> None:
@@ -63,7 +63,7 @@ class DecodedMessage(NamedTuple):
 
 
 def decode_message(message: Any, decoder: Decoder) -> Any:
-    """Decode key and value of a message, up to the first payload that has to be fetched.
+    """Decode key and value of a message, up to the first I/O.
 
     Args:
         message: A ``confluent_kafka.Message`` without an error; not changed.

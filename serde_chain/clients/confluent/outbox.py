@@ -1,4 +1,4 @@
-"""A sender's way into confluent_kafka's producer, and its delivery reports on the way back."""
+"""Passes a sender's records to confluent_kafka's producer, and handles the delivery reports."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _log = logging.getLogger("serde_chain")
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Any], Any]
 
-# After these reports a record is in no log: it never left the client, or the broker has refused it. Not those after
-# which it might have been written by an attempt before the last, such as NOT_ENOUGH_REPLICAS.
+# After these reports a record is in no log: it never left the client, or the broker refused it. Errors after which an
+# earlier attempt may have written it, such as NOT_ENOUGH_REPLICAS, are not among them.
 _NEVER_WRITTEN: Final = frozenset(
     {
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001, its documented name, as the others
@@ -54,7 +54,7 @@ _INTERRUPTED: Final = "An interrupt swallowed the report: it is not known whethe
 
 
 class NotSentError(KafkaError):
-    """The error of a record that was not handed to confluent_kafka: its payload could not be uploaded, for example.
+    """The error of a record that did not reach confluent_kafka, for example because its upload failed.
 
     Attributes:
         __cause__: The store's or chain's own error.
@@ -64,14 +64,14 @@ class NotSentError(KafkaError):
 
     @classmethod
     def of(cls, error: BaseException, *, txn_requires_abort: bool = False) -> KafkaError:
-        """The error for a delivery report; of confluent_kafka's own exceptions, the error within."""
+        """The error for a delivery report; for confluent_kafka's own exceptions, the error inside."""
         reason = error.args[0] if isinstance(error, KafkaException) and error.args else None
         if isinstance(reason, KafkaError) and not txn_requires_abort:
             return reason
         code = KafkaError._FAIL  # noqa: SLF001, its documented name, as the others
         if isinstance(error, BufferError):
             code = KafkaError._QUEUE_FULL  # noqa: SLF001
-        elif isinstance(error, SerializationError) and error.about_record:  # and not a store that is down
+        elif isinstance(error, SerializationError) and error.about_record:  # not an unavailable store
             code = KafkaError._KEY_SERIALIZATION if error.field == "key" else KafkaError._VALUE_SERIALIZATION  # noqa: SLF001
         is_transient = isinstance(error, ContextualError) and error.transient
         report = cls(code, f"{type(error).__name__}: {error}", False, is_transient, txn_requires_abort)
@@ -80,19 +80,19 @@ class NotSentError(KafkaError):
 
 
 def purged() -> KafkaException:
-    """The error of records that are dropped before they are sent; the same as librdkafka's."""
+    """The error of records dropped before they are sent, as in librdkafka."""
     return KafkaException(KafkaError(KafkaError._PURGE_QUEUE))  # noqa: SLF001, its documented name
 
 
 def check_arguments(topic: str, key: object, partition: int, timestamp: int, headers: Sequence[Any]) -> None:
-    """Refuse what confluent_kafka's ``produce`` would refuse, which may get a record only when its upload is done.
+    """Refuse arguments that confluent_kafka's ``produce`` would refuse later, maybe only after an upload.
 
     Args:
         topic: As for ``produce``.
-        key: As it goes to the client.
+        key: The key for the client.
         partition: As for ``produce``.
         timestamp: Likewise.
-        headers: A copy of those that were passed.
+        headers: A copy of the caller's headers.
 
     Raises:
         TypeError: One of them has another type.
@@ -118,10 +118,10 @@ def check_arguments(topic: str, key: object, partition: int, timestamp: int, hea
 
 
 def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
-    """A producer's ``produce``, to be called with all arguments by position: keywords cost as much as a small chain.
+    """A producer's ``produce``, for calls with positional arguments: keywords cost as much as a small chain.
 
-    What instruments confluent_kafka puts a class of its own in the place of the original, and adds to headers that are
-    passed by name; by position it misses them, and the trace of the record would end here.
+    Instrumentation replaces confluent_kafka's class by its own, and adds to headers passed by name. It would miss
+    positional headers, and the trace of the record would end here.
     """
     produce = _counted(producer.produce)
     if type(producer) is confluent_kafka.cimpl.Producer:
@@ -144,7 +144,7 @@ def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
 
 
 def _counted(produce: Callable[..., None]) -> Callable[..., None]:
-    """A ``produce`` whose records are counted, where that is wanted."""
+    """A ``produce`` that counts its records, if telemetry is on."""
     telemetry = client_telemetry()
     if not telemetry.is_on:
         return produce
@@ -157,24 +157,23 @@ def _counted(produce: Callable[..., None]) -> Callable[..., None]:
 
 
 class Outbox:
-    """Hands a sender's records to confluent_kafka's producer, and acts on their delivery reports.
+    """Passes a sender's records to confluent_kafka's producer, and handles their delivery reports.
 
-    A signal handler may raise at any call of a delivery report's callback, and the process go on. So where something
-    has to be done here, a record is listed before the client gets it, until its callback was called or it goes again
-    (:meth:`recover`).
+    A signal handler may raise at any call in a delivery callback, and the process may continue. So a record that needs
+    work here is listed before the client gets it, until its callback was called or it is sent again (:meth:`recover`).
 
     Args:
         producer: confluent_kafka's producer.
-        stages: The stages that offload; those that own a payload delete it.
-        negotiation: The sender's gate, if topics' limits count.
-        on_delivery: The callback of records that have none of their own.
-        checks_reports: Whether reports of deliveries are looked at: not all of an idempotent producer's are true
+        stages: The stages that offload; the owner of a payload deletes it.
+        negotiation: The sender's gate, if topic limits apply.
+        on_delivery: The callback of records without one.
+        checks_reports: Whether delivery reports are checked: an idempotent producer has false positives
             (:func:`failure_of`).
-        errors_only: Whether it reports no deliveries (``delivery.report.only.error``).
+        errors_only: Whether deliveries are not reported (``delivery.report.only.error``).
 
     Attributes:
-        position: Topic, partition and offset of the last record with a payload that was delivered.
-        failure: What keeps a transaction from being committed, though librdkafka would.
+        position: Topic, partition and offset of the last delivered record with a payload.
+        failure: An error that forbids a commit, although librdkafka would commit.
     """
 
     position: tuple[str, int, int] | None = None
@@ -197,15 +196,15 @@ class Outbox:
         self._stages = stages
         self._negotiation = negotiation
         self._on_delivery = on_delivery
-        # Records that the client has or is about to get, and on which something has to be done when it reports.
+        # Records at the client or about to get there that need work when they are reported.
         self._sent: dict[int, Attempt] = {}
-        # Threads that are in a callback of the client.
+        # Threads in a callback of the client.
         self._calling: set[int] = set()
         self._sender: Sender | None = None
         self._telemetry = client_telemetry()
 
     def attach(self, sender: Sender) -> None:
-        """Take the sender that is told of reports, which needs this object first."""
+        """Set the sender that gets the reports; it requires this object first."""
         self._sender = sender
 
     def produce(  # noqa: PLR0917, the original's signature
@@ -219,7 +218,7 @@ class Outbox:
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        """Send a record that has no sender, as confluent_kafka's ``produce`` does; its report is looked at."""
+        """Send a record without a sender, as confluent_kafka's ``produce`` does, and check its report."""
         callback = on_delivery if callback is None else callback
         self.send(Outgoing(topic, key, value, partition, timestamp, headers, callback))
 
@@ -243,17 +242,17 @@ class Outbox:
         once = [(argument,) for argument in arguments]
         try:
             self._sent[id(attempt)] = attempt
-            # In one step: whatever is raised, it is known whether the client has the record.
+            # In one step: after any exception, it is known whether the client has the record.
             attempt.accepted.extend(map(partial(record.context.run, self._produce), *once))
         finally:
             if not attempt.accepted:
                 self._sent.pop(id(attempt), None)
 
     def send_now(self, record: Outgoing) -> bool:
-        """Send a record before which none waits, in the thread that produces it.
+        """Send a record without predecessors in its lane, in the producing thread.
 
         Returns:
-            Whether the client has it; otherwise it has to wait in its lane.
+            Whether the client has it; otherwise it must wait in its lane.
 
         Raises:
             BufferError: The client has no room.
@@ -266,7 +265,7 @@ class Outbox:
                 return False
             self.send(record)
         finally:
-            attempt: Attempt | None = record.state  # none is left where it was reported already
+            attempt: Attempt | None = record.state  # None if it was reported already
             if attempt is not None and not attempt.accepted:
                 self._negotiation.withdraw(record)
         return True
@@ -277,7 +276,7 @@ class Outbox:
         callback = self._callback(record)
         attempt: Attempt | None = record.state
         if attempt is not None and attempt.report is not None:
-            # Refused for its size: that is the report, whatever kept it from going again.
+            # Refused for its size: this is the report, regardless of why it was not sent again.
             _log.warning("a record of %s that was too large could not be sent again: %s", record.topic, error)
             return None if callback is None else (callback, *attempt.report)
         reason = NotSentError.of(error)
@@ -300,15 +299,15 @@ class Outbox:
         delete_payload(self._stages, reference)
 
     def recover(self) -> None:
-        """Settle what an interrupt has kept from being settled, if all that the client had is through.
+        """Settle interrupted reports, once the client has no records left.
 
-        An interrupt within a callback swallows the client's report. The record's fate is then unknown: its
+        An interrupt within a callback swallows the client's report. The record's outcome is then unknown, and its
         callback gets an error that says so.
         """
         if not self._sent or len(self._producer):
             return
         left = [attempt for attempt in list(self._sent.values()) if attempt.accepted]
-        if len(self._producer):  # more was sent meanwhile
+        if len(self._producer):  # more records were sent meanwhile
             return
         for attempt in left:
             if attempt.report is None:
@@ -325,7 +324,7 @@ class Outbox:
         return self._on_delivery if record.on_delivery is None else record.on_delivery
 
     def is_calling(self) -> bool:
-        """Whether this thread is in a callback of the client, whose ``poll`` then would end the process."""
+        """Whether this thread is in a callback of the client, where ``poll`` would end the process."""
         return threading.get_ident() in self._calling
 
     def _reported(self, attempt: Attempt, error: KafkaError | None, message: Any) -> None:
@@ -341,7 +340,7 @@ class Outbox:
             raise taken
 
     def _finish(self, attempt: Attempt) -> None:
-        """Act on a report; done again where an interrupt came between."""
+        """Handle a report; repeated after an interrupt."""
         error, message = attempt.report
         record = attempt.record
         failure = failure_of(error, message) if self._checks_reports else error
@@ -369,19 +368,19 @@ class Outbox:
                 self._sender.discard(record.made)
             callback = self._callback(record)
             callback = _ignore if callback is None else callback
-            # Nothing may be called in between: the report would be told twice, or not at all.
+            # No call may come between: the callback would be called twice, or never.
             attempt.is_told = True
             callback(error, message)
         if not attempt.is_refused:
-            # They would keep each other, the report's message, and what the callback holds.
+            # Otherwise they keep each other, the report's message, and the callback's objects alive.
             record.state = record.on_delivery = None
         self._sent.pop(id(attempt), None)
 
 
 def _was_never_written(error: KafkaError, message: Any) -> bool:
-    """Whether a record that was not delivered is certainly in no log."""
+    """Whether an undelivered record is certainly in no log."""
     if error.code() == KafkaError._PURGE_QUEUE:  # noqa: SLF001, its documented name
-        # One that has a partition may have been written, and wait to be sent again since the answer was lost.
+        # With a partition, it may have been written and be waiting for a retry because the response was lost.
         return message.partition() in {None, -1}
     return error.code() in _NEVER_WRITTEN
 

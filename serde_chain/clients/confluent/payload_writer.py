@@ -25,9 +25,8 @@ _POLL_SECONDS: Final = 0.02
 class PayloadWriter(Writer):
     """A :class:`~payload_stores.RecordWriter` that writes in a client's transactions.
 
-    It is called by the threads that upload. The delivery reports come in the threads that poll the producer, and only
-    there: the user's callbacks must run in no other. So a payload is written while the user polls, flushes or commits,
-    or waits for room.
+    Upload threads call it. Delivery reports arrive only in the threads that poll the producer, since the user's
+    callbacks must run there. So a payload is written while the user polls, flushes, commits or waits for room.
 
     Args:
         producer: The client's transactional producer.
@@ -59,8 +58,8 @@ class PayloadWriter(Writer):
     def settle(self, seconds: float) -> None:
         """See :class:`~serde_chain.clients.confluent.transactions.TransactionPayloads`.
 
-        ``abort_transaction`` waits until all records are reported, and lets none be: "the event queue must be polled".
-        A purge would leave gaps in the sequence, for which the producer begins anew.
+        ``abort_transaction`` waits until all records are reported, and serves no reports: "the event queue must be
+        polled". A purge would leave gaps in the sequence, after which the producer starts over.
         """
         until = math.inf if seconds < 0 else time.monotonic() + seconds
         while len(self._producer) and time.monotonic() < until:
@@ -75,11 +74,11 @@ class PayloadWriter(Writer):
             self._writing.pop()
 
     def admission(self) -> AbstractContextManager[object]:
-        """Only records of the transaction that is open now are handed over."""
+        """Admits only records of the current transaction."""
         return _Admission(self, self._transaction)
 
     def enter(self, transaction: object | None) -> None:
-        """Keep a transaction from ending while a record is handed over; to be followed by :meth:`leave`.
+        """Keep a transaction open while a record is passed to the client; must be followed by :meth:`leave`.
 
         Raises:
             PayloadStoreError: It has ended.
@@ -97,10 +96,10 @@ class PayloadWriter(Writer):
         self._lock.release()
 
     def wait(self, report: Future[int], topic: str) -> int:
-        """Wait for a record's offset, also where an interrupt in the user's thread has swallowed the report."""
+        """Wait for a record's offset, even if an interrupt in the user's thread has swallowed the report."""
         until = time.monotonic() + self._timeout_s
         while True:
-            is_over = not len(self._producer)  # whatever it had is reported
+            is_over = not len(self._producer)  # all its records are reported
             try:
                 return report.result(_LOOK_SECONDS)
             except TimeoutError:
@@ -119,7 +118,7 @@ class PayloadWriter(Writer):
 
 
 class _Admission(AbstractContextManager[object]):
-    """Held while a record of one transaction is handed over."""
+    """Held while a record of one transaction is passed to the client."""
 
     def __init__(self, writer: PayloadWriter, transaction: object | None) -> None:
         self._writer = writer

@@ -1,4 +1,4 @@
-"""The fast ways of Consumer: for records without headers, whose stages work on the data alone.
+"""The consumer's fast paths, for records without headers whose stages work on the data alone.
 
 The mirror of :mod:`serde_chain.clients.confluent.plain_produce`.
 """
@@ -30,16 +30,16 @@ _NOTHING: Final[Sequence[Any]] = []
 
 
 class PlainDecoder:
-    """Decodes messages without headers, where the stages work on the data alone (``SupportsPlainCalls``).
+    """Decodes messages without headers, for stages that work on the data alone (``SupportsPlainCalls``).
 
-    No context is made, and of the functions here, only the stages' own are Python. What cannot be decoded so is left
-    as it is, for :func:`decode`.
+    No context is made, and only the stages' own functions are Python. Other messages are left unchanged for the full
+    path.
 
     Args:
         key: The plain function of the key chain; None leaves keys as they are.
-        value: That of the value chain, likewise.
+        value: The plain function of the value chain, likewise.
         noted: Gets the decoded parts of changed messages, by the messages' identity.
-        is_idle: Whether there are no chains, so that all messages are final as they come.
+        is_idle: Whether there are no chains, so that messages need no decoding.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PlainDecoder:
     def of(
         cls, key: DeserializerChain | None, value: DeserializerChain | None, noted: MutableMapping[int, DecodedMessage]
     ) -> Self | None:
-        """The decoder of two chains; None where one of them needs the record."""
+        """The decoder of two chains; None if one of them needs a context."""
         if any(chain is not None and chain.plain is None for chain in (key, value)):
             return None
         of_key, of_value = (
@@ -74,22 +74,22 @@ class PlainDecoder:
             messages: ``confluent_kafka.Message`` objects.
 
         Returns:
-            Whether all of them are in their final form now; if not, none of them was changed.
+            Whether all of them are decoded now; if not, none of them was changed.
         """
         if self._is_idle:
             return True
-        # Not by a comparison with None, at which confluent_kafka's errors raise.
+        # Not by comparison with None, which raises for confluent_kafka's errors.
         try:
             if any(map(_IS_THERE, map(Message.error, messages))) or any(map(Message.headers, messages)):
                 return False
-        except SystemError:  # a header's name that is not UTF-8: the full way mends it
+        except SystemError:  # a header name that is not UTF-8: the full path handles it
             return False
         if self._noted and not self._noted.keys().isdisjoint(map(id, messages)):
-            return False  # a call that was interrupted has decoded some of them
+            return False  # an interrupted call has decoded some of them
         keys, values = [*map(Message.key, messages)], [*map(Message.value, messages)]
         try:
             decoded_keys, decoded_values = _map(self._key, keys), _map(self._value, values)
-        except Exception as error:  # noqa: BLE001  raised again by the full way if it is an error, with its place
+        except Exception as error:  # noqa: BLE001  raised again by the full path, with its place
             let_through(error)
             return False
         if not (all(map(is_, decoded_keys, keys)) and all(map(is_, decoded_values, values))):
@@ -98,10 +98,10 @@ class PlainDecoder:
         return True
 
     def one(self) -> Callable[[Any], bool] | None:  # noqa: C901  a call more within would cost a tenth of a poll
-        """Make a function that decodes one message: as :meth:`decode`, in a third of the time that takes for one.
+        """Make a function that decodes one message, in a third of the time of :meth:`decode`.
 
         Returns:
-            The function; None where all messages are final as they come.
+            The function; None if messages need no decoding.
         """
         if self._is_idle:
             return None
@@ -139,18 +139,18 @@ class PlainDecoder:
         return decode_one
 
     def _change(self, message: Any, key: Any, value: Any, decoded_key: Any, decoded_value: Any) -> None:
-        """Note what a message came with, and what it becomes; then change it."""
+        """Note a message's original and decoded parts, then change it."""
         decoded = DecodedMessage(message, (key, value, None), (decoded_key, decoded_value, None), None)
         self._noted[id(message)] = decoded
         decoded.finish()
 
 
 class Taken(NamedTuple):
-    """A record that is about to be handed over.
+    """A record that is about to be delivered.
 
     Attributes:
-        record: The message as it is in the window.
-        message: Its final form.
+        record: The message in the window.
+        message: The decoded message.
     """
 
     record: Any
@@ -168,24 +168,24 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
     take_front: Callable[[float], Taken | None],
     waits: bool,
 ) -> Callable[[float], Any]:
-    """Make a ``poll`` for a window with no record in it but the last one, in a third of the full one's time.
+    """Make a ``poll`` that takes a third of the time of the full path, for a window with only the last record in it.
 
     Args:
         client: confluent_kafka's consumer.
         window: The consumer's window.
         backoff: The consumer's backoff.
         decoder: Decodes messages plainly.
-        stores_offsets: Whether offsets of what was handed over are stored.
-        take: Takes the next record in full, for all that is not the usual: several records in the window, a backoff.
-        take_front: Takes the first record of the window in full, if it can be read by a point in time.
-        waits: Whether there may be something to wait for.
+        stores_offsets: Whether offsets of delivered records are stored.
+        take: The full path to the next record, for unusual states: several records in the window, a backoff.
+        take_front: The full path to the first record of the window, if it can be read by a point in time.
+        waits: Whether there may be transfers to wait for.
     """
     messages, decoded, decode_one = window.messages, window.decoded, decoder.one()
     client_poll, store = client.poll, client.store_offsets
-    handed: Sequence[Any] = _NOTHING  # the only record in the window, which was handed over last
+    handed: Sequence[Any] = _NOTHING  # the only record in the window, delivered last
     fetched_within = -1.0
     fetched: Iterator[Any] = map(client_poll, itertools.repeat(fetched_within))
-    topic: str | None = None  # that of the record before, and what was taken of it
+    topic: str | None = None  # of the previous record, and its taken offsets
     offsets: dict[int | None, int] = {}
 
     def poll(timeout: float = -1) -> Any:  # noqa: C901, PLR0912, PLR0915  as above
@@ -195,16 +195,16 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
         window.is_in_use = True
         try:
             began: float | None = None
-            # Between two calls of this function, others may have changed what was given, or dropped the record.
+            # Between two calls of this function, others may have changed ``given`` or dropped the record.
             is_usual = is_next = window.given is handed and len(messages) == 1 and messages[0] is handed[0]
             if not is_usual:
                 is_usual = backoff.record is None and not backoff.held and not window.is_wary()
-                # After a seek, a record that was handed over is not in the window, but its offset must still be stored.
+                # After a seek, a delivered record is not in the window, but its offset must still be stored.
                 if is_usual and (messages or window.given):
                     handed = _record_of(window.given) or _NOTHING  # its own object, unlike ()
                     is_usual = is_next = len(messages) == len(handed) == 1 and handed[0] is messages[0]
                 elif waits:
-                    began = time.monotonic()  # records that come one after the other do not wait for the broker
+                    began = time.monotonic()  # records in sequence do not wait for the broker
             if is_next:
                 (message,) = handed
                 name = message.topic()
@@ -215,14 +215,14 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
                     try:
                         store(message)
                     except confluent_kafka.KafkaException:
-                        is_usual = False  # the full way tries it again, and knows what the error means
+                        is_usual = False  # the full path retries and interprets the error
             if is_usual:
                 if decoded:
                     decoded.clear()
                 if timeout != fetched_within:
                     fetched, fetched_within = map(client_poll, itertools.repeat(timeout)), timeout
-                # A loop takes what the iterator returns without a point at which a signal handler could run, so that
-                # the message is in the window before anything is raised. As is what follows, up to the next call.
+                # The loop takes the iterator's result without a point at which a signal handler could run, so that the
+                # message is in the window before anything is raised. The same holds up to the next call.
                 try:
                     for message in fetched:
                         if messages:
@@ -235,7 +235,7 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
                 except BaseException:
                     window.torn += 1
                     window.be_wary()
-                    handed = _NOTHING  # so that the next call looks at what was torn
+                    handed = _NOTHING  # so that the next call checks ``torn``
                     raise
                 if message is None:
                     messages.clear()
@@ -257,12 +257,12 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
 
 
 def _until(began: float | None, timeout: float) -> float:
-    """When a call ends; one for which no clock was read began just now."""
+    """When a call ends; without a recorded start, it began just now."""
     return math.inf if timeout < 0 else timeout + (time.monotonic() if began is None else began)
 
 
 def _record_of(given: Sequence[Any]) -> Sequence[Any]:
-    """The messages that were handed over, if they are one record, and no event."""
+    """The delivered messages, if they are one record and no event."""
     return given if len(given) == 1 and given[0].error() is None else ()
 
 

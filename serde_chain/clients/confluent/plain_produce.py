@@ -1,8 +1,8 @@
-"""The fast way of Producer: for records without headers, whose stages work on the data alone.
+"""The producer's fast path, for records without headers whose stages work on the data alone.
 
-What a stage does is written once, as its plain function (:class:`serde_chain.base.SupportsPlainCalls`). These functions
-run straight here, without a context for each record, and what they make goes straight on. Where one of them raises, or
-the record is not the usual, the full way is taken from the beginning: errors get their place there.
+The stages' plain functions (:class:`serde_chain.base.SupportsPlainCalls`) run here directly, without a context per
+record, and their result goes directly to the client. If one of them raises, or the record is unusual, the full path
+runs from the beginning, where errors get their place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serde_chain.signals import let_through
 
 __all__ = ["plain_produce"]
 
-# Of a key as text, each character may be four bytes.
+# A character of a text key may have four bytes.
 _SHORT_KEY: Final = KEY_ROOM // 4
 
 
@@ -30,14 +30,14 @@ def plain_produce(
     in_full: Any,
     last: Mapping[str, Outgoing],
 ) -> Callable[..., None]:
-    """Make a ``produce`` that takes half the time of the full one.
+    """Make a ``produce`` that takes half the time of the full path.
 
     Args:
         send: The client's ``produce``.
         key_chain: The chain of keys, if there is one.
         value_chain: The chain of values, likewise.
-        in_full: The producer's own ``produce``, for all other records and for those that fail.
-        last: The sender's last record of each topic, if any: what comes after one that still waits must wait as well.
+        in_full: The producer's own ``produce``, for all other records and for failed ones.
+        last: The sender's last record of each topic: records after a waiting one must wait too.
     """
     if key_chain is None and value_chain is None:
         return send
@@ -63,11 +63,11 @@ def plain_produce(
                 encoded = None if value is None else encode_value(value)
                 encoded_key = encode_key(key) if has_key and key is not None else key
                 is_plain = encoded_key is None or len(encoded_key) <= _SHORT_KEY
-            except Exception as error:  # noqa: BLE001  raised below if it is an error, with its place
+            except Exception as error:  # noqa: BLE001  raised below, with its place
                 let_through(error)
             else:
                 if is_plain and (encoded is None or type(encoded) is bytes):
-                    # By position: keywords would cost as much again as the chain of a small record.
+                    # Positional: keywords would cost as much as the chain of a small record.
                     return send(
                         topic,
                         encoded,

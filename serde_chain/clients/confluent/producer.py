@@ -1,4 +1,4 @@
-"""A producer whose keys and values go through serializer chains."""
+"""A producer with serializer chains for keys and values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _TRANSACTION_MS: Final = Option("transaction.timeout.ms", integer(1), 60_000)
 _ERRORS_ONLY: Final = Option("delivery.report.only.error", boolean, False)
 _CALLBACKS: Final = frozenset({"error_cb", "oauth_cb", "on_delivery", "stats_cb", "throttle_cb"})
 _DESCRIBE_MS: Final = 10_000
-# How long the client is waited for before the sender is looked at again.
+# Longest wait for the client between two checks of the sender.
 _POLL_SECONDS: Final = 0.02
 _PURGE_SECONDS: Final = 5.0
 
@@ -67,20 +67,20 @@ _log = logging.getLogger("serde_chain")
 class Producer:
     """confluent_kafka's ``Producer``, with ``key.serializers`` and ``value.serializers`` in its configuration.
 
-    All calls of the original are there and behave as they do there; ``produce`` takes objects that the chains turn into
-    bytes. Where the configuration names no chain for a field, it is passed on as it is, with a
-    warning where only readers have a chain for values.
+    It has all calls of the original, with the same behaviour; ``produce`` accepts objects, which the chains turn into
+    bytes. A field without a chain is passed on unchanged, with a warning if the configuration has a chain for values
+    only for readers.
 
-    Values are encoded in the thread that calls ``produce``. Payloads that are too large for a record are uploaded by
-    others, ``large.message.uploads.in.flight`` (default 8) at a time; the records of one topic leave in call order,
-    small ones among large ones. While those that wait hold more than ``large.message.buffer.bytes`` (default 256 MiB),
-    ``produce`` blocks, for up to ``max.block.ms`` (default 60000). An upload that fails is told to ``on_delivery``.
+    Values are encoded in the thread that calls ``produce``. Other threads upload payloads that are too large for a
+    record, ``large.message.uploads.in.flight`` (default 8) at a time. Records of one topic leave in call order, small
+    and large alike. While waiting records hold more than ``large.message.buffer.bytes`` (default 256 MiB), ``produce``
+    blocks for up to ``max.block.ms`` (default 60000). A failed upload is reported to ``on_delivery``.
 
-    With ``large.message.threshold.bytes = auto``, and in hop's format, the broker is asked for the topic's limit. A
-    record that it refuses nevertheless, because the limit was lowered meanwhile, is sent again.
+    With ``large.message.threshold.bytes = auto``, and in hop's format, the producer asks the broker for the topic's
+    limit. If the limit is lowered later and the broker refuses a record, the record is sent again.
 
     A producer that is dropped without :meth:`close` is closed in a daemon thread, with a ``ResourceWarning``. Its
-    callbacks are called there. What it has not sent by the end of the process is lost.
+    callbacks are called there. Records unsent at the end of the process are lost.
 
     Example:
         >>> config = {"bootstrap.servers": "localhost:9092", "value.serializers": "json, zstd"}
@@ -91,7 +91,7 @@ class Producer:
 
     # How a call runs the transfers of a record's encoding, such as a registry lookup; None runs them on the spot.
     _run: Callable[[Transfer[Any]], Any] | None = None
-    # Of the process in which it was made, at the end of that.
+    # Of the process that made it; set last.
     _pid: int | None = None
 
     def __init__(
@@ -106,10 +106,10 @@ class Producer:
 
         Args:
             config: A mapping, or the path of a TOML or Java ``.properties`` file. Keys of chains, stages and stores are
-                read here; the rest goes to confluent_kafka untouched, save for what only consumers know.
-            automatic_offload: Whether large messages may be offloaded to hop; comes before the configuration's key of
+                read here; the rest is passed to confluent_kafka unchanged, except for keys of consumers.
+            automatic_offload: Whether large messages may be offloaded to hop; overrides the configuration's key of
                 that name.
-            **kwargs: Further keys, which come before those of ``config``, such as ``logger``.
+            **kwargs: Further keys, such as ``logger``; they override those of ``config``.
 
         Raises:
             ConfigError: A chain's configuration is wrong.
@@ -135,15 +135,16 @@ class Producer:
         self._setup = setup
         self._is_closed = False
         self._key, self._value = setup.key, setup.value
-        self._encoder = Encoder(setup.key, setup.value, self._run)
-        self._topics = topics  # where a stage negotiates
+    # How a call runs the transfers of a record's encoding, such as a registry lookup; None runs them on the spot.
+    _run: Callable[[Transfer[Any]], Any] | None = None
+    # Of the process that made it; set last.
         negotiation = None if topics is None else _negotiation(setup, topics)
         own = setup.client.get("on_delivery")
         errors_only = _ERRORS_ONLY.read(setup.config)
         checks_reports = is_idempotent and not errors_only
         reporting = {"checks_reports": checks_reports, "errors_only": errors_only}
         self._outbox = Outbox(self._producer, setup.offloading, negotiation, own, **reporting)
-        # Others meet no fatal errors, before which callbacks have to be shielded.
+        # Other producers have no fatal errors, from which callbacks must be shielded.
         self._send = self._outbox.produce if is_idempotent else produce_of(self._producer)
         in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
@@ -162,19 +163,19 @@ class Producer:
             *(self._producer, self._sender, self._outbox, setup.for_readers, self._wait),
             payloads=self._payloads,
         )
-        # Payloads are not uploaded for records for which the client has no room.
+        # No payload is uploaded for a record for which the client has no room.
         self._room = _QUEUE_MESSAGES.read(setup.config) if setup.moves_payloads else sys.maxsize
         if type(self).produce is Producer.produce and self._topics is None:
-            # A closure over local names; subclasses that override produce are left alone.
+            # A closure over local names; not for subclasses that override produce.
             vars(self)["produce"] = plain_produce(self._send, setup.key, setup.value, self.produce, self._sender.last)
         self._pid = os.getpid()
 
     def __del__(self) -> None:
-        # Records under way hold callbacks that hold the client, which the collector cannot see: it would never end.
+        # Records in flight hold callbacks that hold the client, a cycle that the garbage collector cannot see.
         if sys.is_finalizing() or self._pid != os.getpid() or self._is_closed:
             return
         left = len(self)
-        if left:  # the client counts events of other kinds as well
+        if left:  # the client counts other events too
             _log.warning("a producer was dropped with at most %d records on their way: call close() before", left)
         try:
             run_elsewhere(self._close_dropped)
@@ -199,23 +200,23 @@ class Producer:
         timestamp: int = 0,
         headers: Headers | None = None,
     ) -> None:
-        """Encode a record and hand it to the client.
+        """Encode a record and pass it to the client.
 
         Args:
             topic: Topic.
             value: Object for the value chain; None makes a tombstone.
             key: Object for the key chain.
             partition: Partition; -1 lets the client choose by the encoded key.
-            callback: Alias of ``on_delivery``; comes before it.
+            callback: Alias of ``on_delivery``; takes precedence.
             on_delivery: Called with ``(error, message)`` from :meth:`poll` or :meth:`flush`.
             timestamp: Record timestamp in ms since the epoch; 0 for now.
             headers: Headers; the caller's object is not changed.
 
         Raises:
-            SerializationError: A stage failed; nothing was sent. What fails later, in a store, is told to
-                ``on_delivery`` by an error whose ``__cause__`` it is; where there is no callback, it is logged.
-            BufferError: The client's queue is full, or payloads that are being uploaded have filled
-                ``large.message.buffer.bytes`` for ``max.block.ms``. Nothing was uploaded or sent.
+            SerializationError: A stage failed; nothing was sent. A later error of a store is the ``__cause__`` of the
+                error reported to ``on_delivery``; without a callback, it is logged.
+            BufferError: The client's queue is full, or uploads filled ``large.message.buffer.bytes`` for
+                ``max.block.ms``. Nothing was uploaded or sent.
             confluent_kafka.KafkaException: As in ``confluent_kafka.Producer.produce``.
 
         Example:
@@ -242,11 +243,11 @@ class Producer:
             is_served = self._topics is not None or self._payloads is not NO_PAYLOADS
             self._sender.put(record, while_waiting=self._serve if is_served else None)
             return
-        # By position: keywords would cost as much again as the chain of a small record.
+        # Positional: keywords would cost as much as the chain of a small record.
         self._send(topic, value, key, partition, callback, None, timestamp, encoded or None)
 
     def has_room(self, size: int) -> bool:
-        """Whether ``produce`` would take a record of a size, in bytes, without waiting for uploads.
+        """Whether ``produce`` would accept a record of a size in bytes without waiting for uploads.
 
         Example:
             >>> producer.has_room(1000)  # doctest: +SKIP
@@ -255,7 +256,7 @@ class Producer:
         return self._sender.has_room(size)
 
     def _serve(self) -> None:
-        """Let deliveries make room in batches; not from a callback of one, which may only wait for uploads."""
+        """Let deliveries make room in batches; not from a delivery callback, which may only wait for uploads."""
         if not self._outbox.is_calling():
             self._producer.poll(0)
             self._outbox.recover()
@@ -268,18 +269,18 @@ class Producer:
         callback: OnDelivery | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> int:
-        """Encode and hand over several records; unlike the original, headers are kept.
+        """Encode and pass on several records; unlike the original, it keeps headers.
 
         Args:
             topic: Topic.
             messages: Mappings with ``value``, ``key``, ``partition``, ``timestamp``, ``headers``, ``callback``, all
-                optional. Those that cannot be encoded or queued get an ``_error``.
-            partition: Partition of messages that name none.
+                optional. A message that cannot be encoded or queued gets an ``_error``.
+            partition: Partition of messages without one.
             callback: Alias of ``on_delivery``.
-            on_delivery: Callback of messages that name none.
+            on_delivery: Callback of messages without one.
 
         Returns:
-            How many were queued.
+            Number of queued records.
 
         Raises:
             TypeError: An argument, a message or its partition has a wrong type; as for keys and values without a chain.
@@ -303,7 +304,7 @@ class Producer:
                     timestamp=message.get("timestamp", 0),
                     headers=message.get("headers"),
                 )
-            except Exception as error:  # noqa: BLE001, as in the original: the batch goes on, the message carries it
+            except Exception as error:  # noqa: BLE001, as in the original: the batch continues, the message carries the error
                 let_through(error)
                 message["_error"] = error
             else:
@@ -311,7 +312,7 @@ class Producer:
         return queued
 
     def _check_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> None:
-        """Refuse what the original refuses before it sends any of the messages."""
+        """Raise the errors that the original raises before it sends a message."""
         if not isinstance(messages, list):
             raise TypeError(f"messages are a list, not {type(messages).__name__}")
         check_arguments(topic, None, partition, 0, [])
@@ -328,7 +329,7 @@ class Producer:
                     raise TypeError(f"the {name} of message {at} is {type(message[name]).__name__}, not bytes or str")
 
     def poll(self, timeout: float = -1) -> int:
-        """Serve callbacks, for up to a number of seconds; -1 waits forever. Returns how many were served."""
+        """Serve callbacks, waiting up to ``timeout`` seconds; -1 waits forever. Returns how many were served."""
         try:
             if self._sender.is_idle and self._topics is None:
                 served = self._sender.serve() or self._producer.poll(timeout)
@@ -353,7 +354,7 @@ class Producer:
                 return served
 
     def flush(self, timeout: float = -1) -> int:
-        """Wait until all records are delivered, for up to a number of seconds. Returns how many are left."""
+        """Wait up to ``timeout`` seconds until all records are delivered. Returns the number of remaining records."""
         until = math.inf if timeout < 0 else time.monotonic() + timeout
         while True:
             left = max(0.0, until - time.monotonic())
@@ -371,18 +372,18 @@ class Producer:
                 return len(self)
 
     def _wait(self, seconds: float) -> None:
-        """Wait for a moment until the sender is further, serving the client's callbacks."""
+        """Wait briefly for progress of the sender, serving the client's callbacks."""
         moment = min(_POLL_SECONDS, seconds)
         if self._topics is not None or self._payloads.is_waiting:
-            self._producer.poll(moment)  # the next record, or its payload, may be waiting for a delivery
+            self._producer.poll(moment)  # the next record or its payload may wait for a delivery
         else:
             self._sender.wait(moment)
             self._producer.poll(0)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drop records that are queued or in flight, and delete the payloads of those that were never sent.
+        """Drop queued or in-flight records, and delete the payloads of records that were never sent.
 
-        A payload whose record was in flight stays: the record may be in the topic.
+        The payload of an in-flight record stays, since the record may be in the topic.
         """
         if in_queue:
             self._sender.purge(purged())
@@ -402,7 +403,7 @@ class Producer:
         self._producer.init_transactions(timeout)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction. The payloads of its records belong to it."""
+        """Begin a transaction, which includes the payloads of its records."""
         self._transactions.begin()
 
     def send_offsets_to_transaction(
@@ -415,32 +416,31 @@ class Producer:
         """Commit the transaction, once all uploads are done; ``timeout`` in seconds.
 
         Raises:
-            confluent_kafka.KafkaException: As in the original. Where a record could not be uploaded, or the broker has
-                not said where it is, the error has ``txn_requires_abort()``. Where the outcome is unknown, no payload
-                is deleted.
+            confluent_kafka.KafkaException: As in the original. If an upload failed, or the broker did not report a
+                payload's position, the error has ``txn_requires_abort()``. If the outcome is unknown, no payload is
+                deleted.
         """
         self._transactions.commit(timeout)
 
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort the transaction, and delete the payloads that were uploaded for it; ``timeout`` in seconds.
+        """Abort the transaction and delete its payloads; ``timeout`` in seconds.
 
-        Payloads that other records may share, by ids made of their content, are not deleted.
+        Payloads with content ids, which other records may share, are not deleted.
         """
         self._transactions.abort(timeout)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Change the SASL credentials for connections to come."""
+        """Change the SASL credentials of future connections."""
         self._producer.set_sasl_credentials(username, password)
 
     def close(self) -> bool:
-        """Send what is queued, then close the client, the chains and their stores.
+        """Send all queued records, then close the client, the chains and their stores.
 
-        Where it is interrupted, records that are not sent yet are dropped: their callbacks get an error, and a warning
-        has their number.
+        An interrupt drops unsent records: their callbacks get an error, and a warning names their number.
 
         Raises:
-            confluent_kafka.KafkaException: The producer cannot go on, since another one has fenced it, for example,
-                and no call before has said so. It is closed nevertheless.
+            confluent_kafka.KafkaException: A fatal error that no earlier call has raised; for example, another producer
+                has fenced this one. It is closed nevertheless.
         """
         if self._is_closed:
             return True
@@ -474,7 +474,7 @@ class Producer:
 
     def _give_up(self) -> None:
         if count := len(self):
-            # The client counts events of other kinds as well.
+            # The client counts other events too.
             _log.warning("closing the producer was interrupted: at most %d undelivered records are dropped", count)
             self.purge()
         with Fatal():
@@ -498,7 +498,7 @@ class Producer:
 def _with_payloads(
     setup: ClientChains[SerializerChain], producer: confluent_kafka.Producer
 ) -> tuple[ClientChains[SerializerChain], TransactionPayloads]:
-    """The setup, whose payloads belong to the producer's transactions if it has some and the store can do that."""
+    """The setup with payloads in the producer's transactions, if it has any and the store supports that."""
     if _TRANSACTIONAL_ID not in setup.client or not setup.joins_transactions:
         return setup, NO_PAYLOADS
     if _ERRORS_ONLY.read(setup.config):
@@ -514,7 +514,7 @@ def _with_payloads(
 
 
 def _shielded(client: Mapping[str, Any]) -> dict[str, Any]:
-    """A client's settings, whose callbacks run also where it has met a fatal error."""
+    """A client's settings with callbacks that run even after a fatal error."""
     return {name: shielded(value) if name in _CALLBACKS and value else value for name, value in client.items()}
 
 
@@ -530,13 +530,13 @@ def _negotiation(setup: ClientChains[SerializerChain], topics: TopicLimits) -> N
 
 
 def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[SerializerChain], TopicLimits | None]:
-    """The chains with the client's limits: they also offload what it would refuse, which a threshold may allow.
+    """The chains with the client's limits: they also offload payloads that the client would refuse.
 
     Returns:
         The setup, and the limits of topics if a stage negotiates.
 
     Raises:
-        ConfigError: A threshold is above what the client sends.
+        ConfigError: A threshold is above the client's limit.
     """
     limit = MESSAGE_MAX.read(setup.config)
     topics: TopicLimits | None = None
@@ -554,12 +554,12 @@ def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[Serializ
 
 
 def _copy(headers: Headers | None) -> list[Header]:
-    """A list of our own: stages add headers to it, and the caller may use theirs again."""
+    """A new list: stages add headers to it, and the caller may reuse the original."""
     if not isinstance(headers, (dict, list, NoneType)):
         raise TypeError(f"headers are a dict, or a list of tuples of name and value, not {type(headers).__name__}")
     return list(headers.items() if isinstance(headers, dict) else headers or ())
 
 
 def _seconds(left: float) -> float:
-    """A time for librdkafka, which takes -1 for ever."""
+    """A timeout for librdkafka, where -1 means forever."""
     return -1 if left == math.inf else left

@@ -1,7 +1,7 @@
-"""The loop with which a consumer reads: it fetches records and their payloads, and keeps the client served.
+"""A consumer's reading loop: it fetches records and their payloads, and polls the client regularly.
 
-The records that came and were not handed over are in a :class:`~serde_chain.clients.window.Window`. What a call has
-taken from it counts as handed over when the next call begins, since Ctrl-C may end any call at any point.
+Fetched records wait in a :class:`~serde_chain.clients.window.Window`. The records of a call count as delivered only
+when the next call begins, since Ctrl-C may end any call at any point.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 _MOST_MESSAGES: Final = 1_000_000
 # Most records that are decoded between two checks of the clock.
 _AT_ONCE: Final = 100
-# Bounds of what is fetched while the first record's payload is under way: records, and their bytes without payloads.
+# Bounds on fetching while the first record's payload is in flight: records, and their bytes without payloads.
 _AHEAD: Final = 500
 _AHEAD_BYTES: Final = 32 << 20
 _STEP: Final = 32
-# Longest time in seconds between two calls of the client, which keep this member in its group and serve callbacks.
+# Longest time in seconds between two polls of the client, which keep the group membership and serve callbacks.
 _TICK: Final = 0.5
-# Most records that such calls fetch on top of those that were asked for; from then on, the client fetches nothing.
+# Most surplus records fetched by such polls; beyond that, the client's partitions are paused.
 _UNASKED: Final = 100
-# Longest wait for further records while those that came can be looked at.
+# Longest wait for more records while fetched ones can be examined.
 _SLICE: Final = 0.1
 
 
 class ReadingLoop:
-    """Reads a consumer's records, in offset order for each partition.
+    """Reads a consumer's records in offset order per partition.
 
     For one call at a time.
 
     Args:
         client: The client.
         setup: The chains.
-        window: The records that came.
-        backoff: Waits before a record is tried again.
-        rewind: Sets the client back after an interrupt.
-        policy: What happens to records that cannot be read.
-        dead_letters: Where the policy puts them, if it does.
-        stores_offsets: Whether the offsets of what was handed over are stored.
+        window: Fetched records.
+        backoff: Waits before a retry.
+        rewind: Rewinds the client after an interrupt.
+        policy: The policy for undecodable records.
+        dead_letters: The dead-letter topic, if the policy has one.
+        stores_offsets: Whether offsets of returned records are stored.
 
     Attributes:
         reader: Reads the records of the window, and fetches their payloads.
-        plain: Decodes records that need neither headers nor I/O; None where all of them do.
-        is_cut: Whether the last batch left out records that are there, for their time or payloads.
-        skipped: How many records were passed over.
+        plain: Decodes records that need neither headers nor I/O; None if all do.
+        is_cut: Whether the last batch omitted available records because of time or payload size.
+        skipped: Number of skipped records.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ReadingLoop:
         self._stores_offsets = stores_offsets
         self._has_chains = setup.key is not None or setup.value is not None
         self._decoding_seconds = setup.limit_ms / 2000
-        # How many records are decoded between two looks at the clock: few, until it is known how long they take.
+        # Records decoded between two checks of the clock: few until their duration is known.
         self._at_once = 1
         self._arrow = ArrowReader(setup.key, setup.value)
         markers = marker_headers(setup.key, setup.value)
@@ -141,7 +141,7 @@ class ReadingLoop:
                     return Taken(record, message)
                 if not self._wait(record, until):
                     return None
-            # Its partition was revoked while it was waited for, or there was none.
+            # Its partition was revoked during the wait, or there was no record.
             if not self._fetch_until(self._poll, until):
                 return None
 
@@ -153,8 +153,8 @@ class ReadingLoop:
             timeout: Longest wait in seconds, for the broker and for payloads; negative waits forever.
 
         Returns:
-            Records of the window, those that were passed over among them, and the final forms of the others; None where
-            there are none in time.
+            Records of the window, including skipped ones, and the decoded messages of the others; None if none are
+            ready in time.
         """
         until = _until(timeout)
         self.is_cut = False
@@ -162,7 +162,7 @@ class ReadingLoop:
             return None
         taken, ready = self._gather(num_messages, until)
         while not ready:
-            self._window.given = taken  # all of them were passed over
+            self._window.given = taken  # all were skipped
             if not self._fetch_until(partial(self._consume, num_messages), until):
                 return None
             taken, ready = self._gather(num_messages, until)
@@ -172,11 +172,11 @@ class ReadingLoop:
         """Read waiting records.
 
         Args:
-            most: How many.
+            most: The most.
             until: When to stop waiting for payloads.
 
         Returns:
-            Records of the window, those that were passed over among them, and the final forms of the others.
+            Records of the window, including skipped ones, and the decoded messages of the others.
         """
         drops = self._window.drops
         waiting = list(itertools.islice(self._window.waiting(), most))
@@ -208,7 +208,7 @@ class ReadingLoop:
     def _read_one_by_one(
         self, records: list[Message], taken: list[Message], ready: list[Message], stop: float, full: float
     ) -> bool:
-        """Read records for as long as there is time and room, and up to the first that cannot be read, or not yet."""
+        """Read records while there is time and room, up to the first one that fails or is not ready."""
         for record in records:
             if taken and (time.monotonic() >= stop or self.reader.taken_bytes >= full):
                 return False
@@ -231,7 +231,7 @@ class ReadingLoop:
     def _read_others(
         self, records: list[Message], taken: list[Message], ready: list[Message], stop: float, full: float
     ) -> None:
-        """Read records of partitions other than those whose next record has to be waited for."""
+        """Read records of partitions whose next record is ready."""
         blocked = set()
         for record in records:
             if time.monotonic() >= stop or self.reader.taken_bytes >= full:
@@ -240,7 +240,7 @@ class ReadingLoop:
                 continue
             try:
                 message = self._read(record)
-            except Exception as error:  # noqa: BLE001  raised when it is the first
+            except Exception as error:  # noqa: BLE001  raised once it is the first
                 let_through(error)
                 message = None
             if message is None:
@@ -251,7 +251,7 @@ class ReadingLoop:
 
     def take_table(self, num_messages: int, timeout: float) -> tuple[list[Message], Any]:
         """Records of the window, and a table of them."""
-        # A batch fetches payloads by itself.
+        # A batch fetches its payloads itself.
         due = self.fetch_several(num_messages, timeout, ahead=False)
         waiting = list(self._window.waiting()) if due else []
         ends = [message for message in waiting if _is_end(message)]
@@ -261,13 +261,13 @@ class ReadingLoop:
             failure = confluent_kafka.KafkaException(ready[0].error())
             self._window.passed = [*ends, ready[0]]
             raise failure
-        # At once: a record that cannot be read for now is waited for while it is the first of the window.
+        # Now: the loop waits for a temporarily unreadable record only if it is the first of the window.
         self._window.passed = ends
         self._window.settle()
         ready = self._within_bound(ready[: min(num_messages, failed)])
         for record in ready:
             self._window.under_way.pop(id(record), None)
-            # Records that an interrupted call had decoded go through the chains once more, as a column.
+            # Records decoded by an interrupted call pass through the chains again, as a column.
             if (decoded := self._window.decoded.get(id(record))) is not None:
                 decoded.undo()
         table = self._read_table(ready)
@@ -280,15 +280,15 @@ class ReadingLoop:
         return ready[: len(table)], table
 
     def _within_bound(self, records: list[Message]) -> list[Message]:
-        """The records up to the one whose payload passes the bound of downloads."""
+        """The records up to the one whose payload exceeds the bound."""
         most = self.reader.most_bytes
         if most == math.inf or not self._has_marks:
-            return records  # without marks, only decoding tells which of them have payloads
+            return records  # without marks, payloads are found only by decoding
         held = itertools.accumulate(map(self.reader.payload_bytes, records))
         return records[: next((at for at, size in enumerate(held, 1) if size >= most), len(records))]
 
     def _read_table(self, records: list[Message]) -> Any:
-        """Records as a table, up to the first that cannot be read; its error if that is the first of all."""
+        """Records as a table, up to the first that fails; its error if it is the first of all."""
         try:
             table, error = self._arrow.read(records, self._decoding_seconds)
         except SerializationError as failure:
@@ -303,12 +303,12 @@ class ReadingLoop:
         return error if error is not None and not len(table) else table
 
     def _fetch_until(self, fetch: Callable[[float], None], until: float) -> bool:
-        """As :meth:`_fetch`, and whether there is any time left."""
+        """Like :meth:`_fetch`, but False if no time is left."""
         left = until - time.monotonic()
         return left > 0 and self._fetch(fetch, -1 if left == math.inf else left)
 
     def fetch_several(self, num_messages: int, timeout: float, *, ahead: bool = True) -> bool:
-        """Fetch what is missing to a number of messages, and their payloads meanwhile; as :meth:`_fetch`."""
+        """Fetch missing messages up to a number, and their payloads meanwhile; see :meth:`_fetch`."""
         if not 0 <= num_messages <= _MOST_MESSAGES:
             raise ValueError(f"num_messages must be between 0 and {_MOST_MESSAGES} (1M)")
         return num_messages > 0 and self._fetch(partial(self._consume, num_messages, ahead=ahead), timeout)
@@ -317,11 +317,11 @@ class ReadingLoop:
         """Fetch messages, and serve callbacks.
 
         Args:
-            fetch: Fetches, within a number of seconds.
-            timeout: Longest wait in seconds, if no message is waiting; negative waits forever.
+            fetch: Fetches within a number of seconds.
+            timeout: Longest wait in seconds if no message is waiting; negative waits forever.
 
         Returns:
-            Whether the first message may be read; not if that has failed, and it is not yet time to try again.
+            Whether the first message may be read; False while it waits for a retry.
         """
         self._settle()
         self._rewind.go_back()
@@ -356,14 +356,14 @@ class ReadingLoop:
         self._serve()
 
     def _wait_for(self, record: Message, until: float) -> bool:
-        """As :meth:`_wait`; not for a record that was not read for another reason."""
+        """Like :meth:`_wait`, but only for a record whose payload is in flight."""
         return id(record) in self._window.under_way and self._wait(record, until)
 
     def _wait(self, record: Message, until: float) -> bool:
-        """Wait for a record's payload, while the payloads of those behind it are fetched too.
+        """Wait for a record's payload, while later payloads are fetched too.
 
         Returns:
-            Whether to look again: not if the time is up.
+            Whether to check again; False if the time is up.
         """
         self._look_ahead()
         left = until - time.monotonic()
@@ -374,7 +374,7 @@ class ReadingLoop:
         return True
 
     def _look_ahead(self) -> None:
-        """Begin to fetch the payloads of records behind the first; of those too that the client has already."""
+        """Start fetching the payloads of later records, including records that the client has already fetched."""
         window, reader = self._window, self.reader
         if self._backoff.record is not None or not reader.wants_more:
             return
@@ -386,7 +386,7 @@ class ReadingLoop:
                 return
 
     def _has_room(self) -> bool:
-        """Whether the bytes of fetched records, as they came, are within their bound."""
+        """Whether the encoded bytes of fetched records are within their bound."""
         decoded = self._window.decoded
 
         def size(message: Message) -> int:
@@ -396,7 +396,7 @@ class ReadingLoop:
         return sum(size(message) for message in self._window.messages if message is not None) < _AHEAD_BYTES
 
     def _serve(self) -> None:
-        """Call the client if that is due, to stay in the group, and to serve callbacks."""
+        """Poll the client if due, to stay in the group and to serve callbacks."""
         if time.monotonic() < self._served + _TICK:
             return
         before = len(self._window.messages)
@@ -407,7 +407,7 @@ class ReadingLoop:
         self._served = time.monotonic()
 
     def _read(self, message: Message) -> Message | None:
-        """The final form of a message; None while its payload is under way."""
+        """The decoded message; None while its payload is in flight."""
         if message.error() is not None or not self._has_chains:
             return message
         decoded = self._window.decoded.get(id(message))
@@ -420,16 +420,16 @@ class ReadingLoop:
         return final
 
     def _passes(self, record: Message, error: Exception) -> bool:
-        """Pass a record over that cannot be read; where that is not the policy, go past it or stay at it.
+        """Apply the policy to a failed record: skip it, advance past it, or stay at it.
 
         Returns:
-            Whether it was passed over. Otherwise its error is to be raised.
+            Whether it was skipped. Otherwise the caller raises its error.
 
         Raises:
-            DeadLetterError: The dead-letter topic does not take it; the consumer stays at it.
+            DeadLetterError: The dead-letter topic does not accept it; the consumer stays at it.
         """
         if isinstance(error, SerializationError):
-            # Records that refer to the same payload share its error.
+            # Records with the same payload share its error.
             error.record = record
             error.topic, error.partition, error.offset = record.topic(), record.partition(), record.offset()
             self._telemetry.failed(error.topic or "", error)
@@ -448,7 +448,7 @@ class ReadingLoop:
         return False
 
     def _passes_behind(self, record: Message, error: Exception) -> bool:
-        """As :meth:`_passes`, behind records that can be handed over: an error is raised by the next call."""
+        """Like :meth:`_passes`, after records that can be returned: the next call raises the error."""
         with suppress(DeadLetterError):
             return self._policy.passes_over(error) and self._passes(record, error)
         return False
@@ -467,44 +467,44 @@ class ReadingLoop:
         self._telemetry.retried(record.topic() or "")
 
     def _settle(self) -> None:
-        """Note that the results of the last call have been handed over."""
+        """Record that the results of the last call were delivered."""
         self.store_given()
         self.count_given()
         self._window.settle()
 
     def count_given(self) -> None:
-        """Count the records that were handed over, where there is telemetry."""
+        """Count the delivered records, if telemetry is on."""
         if self._telemetry.is_on:
             for message in self._window.given:
                 if message.error() is None and id(message) not in self._window.aside:
                     self._telemetry.consumed(message.topic() or "")
 
     def store_given(self) -> None:
-        """Store the offsets of what was handed over: now, since a call that was interrupted has handed over nothing."""
+        """Store the offsets of delivered records: only now, since an interrupted call has delivered nothing."""
         if not self._stores_offsets:
             return
         for message in self._window.last_given():
             try:
                 self._consumer.store_offsets(message)
             except confluent_kafka.KafkaException as error:
-                # The partition was revoked meanwhile; its new owner stores its offsets.
+                # The partition was revoked; its new owner stores its offsets.
                 if error.args[0].code() != confluent_kafka.KafkaError._STATE:  # noqa: SLF001, its documented name
                     raise
 
 
 def _is_end(message: Message) -> bool:
-    """Whether a message only marks the present end of a partition."""
+    """Whether a message only marks the current end of a partition."""
     error = message.error()
     return error is not None and error.code() == confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001, its documented name
 
 
 def _until(timeout: float) -> float:
-    """When a wait ends; a negative one never does."""
+    """The end of a wait; a negative timeout never ends."""
     return math.inf if timeout < 0 else time.monotonic() + timeout
 
 
 def _marks(markers: frozenset[str] | None) -> Callable[[Message], bool]:
-    """Whether a message may have a payload to fetch, by its headers."""
+    """A function that tells whether a message may have a payload to fetch, by its headers."""
 
     def is_marked(message: Message) -> bool:
         if message.error() is not None:

@@ -1,6 +1,6 @@
-"""Puts dead letters back into the topics that they came from, of those that the operator names.
+"""Returns dead letters to their original topics, if the operator names these.
 
-Otherwise a writer of the dead-letter topic would write, by its letters, to each topic that the operator may write to.
+Otherwise any writer of the dead-letter topic could write to every topic that the operator may write to.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from serde_chain.errors import ConfigError, ReplayError
 __all__ = ["Left", "ReplayReport", "replay"]
 
 _BATCH: Final = 200
-# The broker's limit alone counts: the records were in these topics already.
+# Only the broker's limit applies: the records were in these topics before.
 _LARGEST: Final = 1_000_000_000
-# For which a broker or the client refuses a record, whatever else is there.
+# Errors of the record itself.
 _ABOUT_RECORD: Final = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD}
 )
@@ -35,12 +35,12 @@ _NOT_NAMED: Final = "which is not among those to write to"
 
 
 class Left(NamedTuple):
-    """A dead letter that was left where it is.
+    """A dead letter that was not returned.
 
     Attributes:
         partition: Its partition.
         offset: Its offset.
-        why: What is wrong with it.
+        why: The reason.
     """
 
     partition: int
@@ -49,19 +49,19 @@ class Left(NamedTuple):
 
 
 class _Unnamed(NamedTuple):
-    """The topic of a letter that may not be written to."""
+    """A letter's topic that is not allowed."""
 
     topic: str
 
 
 @dataclass
 class ReplayReport:
-    """What became of dead letters.
+    """The outcome of a replay.
 
     Attributes:
-        replayed: How many went back, by topic; in a dry run, how many would.
-        left: Those that cannot go back.
-        unnamed: How many of these are left because ``to`` does not name their topic, by topic.
+        replayed: Number of returned letters by topic; in a dry run, of those that would be returned.
+        left: Letters that cannot be returned.
+        unnamed: Number of these whose topic is not in ``to``, by topic.
     """
 
     replayed: Counter[str] = field(default_factory=Counter)
@@ -81,29 +81,29 @@ def replay(
     progress: Callable[[int], None] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> ReplayReport:
-    """Put the dead letters of a topic back: with their key, value and own headers, in order, into their partitions.
+    """Return the dead letters of a topic with key, value and original headers, in order, to their partitions.
 
     The position is committed for the group ``serde-chain-replay-<topic>`` once the broker has acknowledged the records,
-    so that the next call goes on behind them; after a crash, up to 200 records may come twice. Letters that come
+    so that the next call continues after them; after a crash, up to 200 records may be duplicated. Letters that arrive
     meanwhile are left to the next call.
 
-    Letters that cannot go back are reported and passed over: those that do not say where they came from, name a topic
-    that is not in ``to``, lack a part of their record, or are refused for their size or timestamp.
+    Letters that cannot be returned are reported and skipped: those without an origin, with a topic that is not in
+    ``to``, with a missing part of their record, or refused for their size or timestamp.
 
     Args:
-        config: Client configuration: a mapping, or the path of a file; what belongs to chains is not used.
+        config: Client configuration: a mapping, or the path of a file; keys of chains are ignored.
         topic: The dead-letter topic.
         to: The topics that may be written to. Without any, a dry run counts letters of all topics.
         dry_run: Only count; nothing is written or committed.
-        limit: Most dead letters to look at.
-        keep_time: Give records their original timestamps; otherwise the present time.
-        stop: Set by another thread to end after the records under way.
-        progress: Called with the number of letters that were looked at.
+        limit: Most dead letters to examine.
+        keep_time: Give records their original timestamps; otherwise the current time.
+        stop: Set by another thread to stop after the current records.
+        progress: Called with the number of examined letters.
         timeout_s: The longest wait for the broker, in seconds.
 
     Raises:
         ConfigError: The Kafka client refuses its configuration, or ``to`` is empty.
-        ReplayError: A topic is not there, or cannot be written to. The next call begins with that letter.
+        ReplayError: A topic does not exist or refuses writes. The next call starts with that letter.
 
     Example:
         >>> config = {"bootstrap.servers": "localhost:9092"}
@@ -148,7 +148,7 @@ class _Replay:
         self._counts: dict[str, int] = {}
 
     def open(self, *, dry_run: bool) -> None:
-        """Look for the topics, and make the producer unless nothing is to be written."""
+        """Find the topics, and make the producer unless in a dry run."""
         for topic in (self._topic, *self._to):
             self._counts[topic] = self._reader.count(topic)
         if not dry_run:
@@ -157,23 +157,23 @@ class _Replay:
                 "enable.idempotence": True,
                 "message.max.bytes": _LARGEST,
                 "message.timeout.ms": int(self._timeout_s * 1000),
-                # The broker refuses whole batches, for one record in them.
+                # The broker refuses whole batches because of a single record.
                 "batch.num.messages": 1,
                 "error_cb": log_error,
             }
             self._producer = make_client(self._reader.kafka.Producer, self._config, own)
 
     def letters(self) -> Iterator[Any]:
-        """The dead letters that are there now and were not put back yet, partition by partition."""
+        """The current dead letters that were not returned yet, partition by partition."""
         for place in self._reader.committed(self._topic, self._counts[self._topic]):
             low, high = self._reader.bounds(self._topic, place.partition)
             yield from self._reader.read(self._topic, place.partition, max(low, place.offset), high)
 
     def put_back(self, batch: list[Any]) -> None:
-        """Write records, and commit the position behind those that the broker has acknowledged, up to the first other.
+        """Write records, and commit the position after the acknowledged ones, up to the first other.
 
         Raises:
-            ReplayError: One was refused.
+            ReplayError: A record was refused.
         """
         letters = [self._read(message) for message in batch]
         refused = {} if self._producer is None else self._produce(batch, letters)
@@ -210,14 +210,14 @@ class _Replay:
         self._reader.close()
 
     def _read(self, message: Any) -> DeadLetter | _Unnamed | str:
-        """What a dead letter says; otherwise what is wrong with it."""
+        """The parsed dead letter; otherwise the reason why it cannot be returned."""
         try:
             letter = read_dead_letter(message.headers())
         except ValueError as error:
             return str(error)
         topic, partition, offset, _ = letter.origin
         if topic == self._topic:
-            # It would be read again by the next call, and by all that follow.
+            # Every later call would read it again.
             return "it comes from this topic itself"
         if self._to and topic not in self._to:
             return _Unnamed(topic)
@@ -227,7 +227,7 @@ class _Replay:
         return letter
 
     def _produce(self, batch: list[Any], letters: list[DeadLetter | _Unnamed | str]) -> dict[int, KafkaError | str]:
-        """Write records; returns why some were refused, by their places in the batch."""
+        """Write records; returns the reasons of refusals, by position in the batch."""
         waiting: dict[int, KafkaError | str] = {}
         for at, (message, letter) in enumerate(zip(batch, letters, strict=True)):
             if not isinstance(letter, DeadLetter):
@@ -262,12 +262,12 @@ class _Replay:
                 waiting[at] = str(error)
                 break
         try:
-            # Longer than the messages' own time limit, which is the one that says why.
+            # Longer than the messages' own timeout, whose error names the reason.
             self._producer.flush(2 * self._timeout_s)
         except KafkaException as error:  # a fatal one
             waiting = dict.fromkeys(waiting, error.args[0])
         return waiting
 
     def _partition(self, topic: str, partition: int) -> int:
-        """The partition that a record came from; -1, for one by its key, where that is no longer there."""
+        """A record's original partition; -1, for a partition by key, if that no longer exists."""
         return partition if partition < self._counts[topic] else -1

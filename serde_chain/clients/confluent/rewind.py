@@ -1,7 +1,7 @@
-"""Asks again for what confluent_kafka's own call had taken from librdkafka when it was interrupted.
+"""Fetches messages again that an interrupted call of confluent_kafka had taken from librdkafka.
 
 A signal handler or a callback that raises ends ``poll`` and ``consume`` in C code, which drops the messages in hand;
-librdkafka counts them as handed over. Before a consumer asks for more, it goes back to the end of what it has.
+librdkafka counts them as delivered. Before the next fetch, the consumer seeks to the end of its records.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from serde_chain.clients.window import Place, Window
 
 __all__ = ["Rewind"]
 
-# Longest wait in seconds for the broker, which is asked about partitions without a record so far.
+# Longest wait in seconds for the broker's answer about partitions without a record so far.
 _PATIENCE: Final = 10.0
 _TICK: Final = 0.1
 _EARLIEST: Final = frozenset({"smallest", "earliest", "beginning"})
-# The partition is being given back, or its topic was deleted.
+# The partition is being revoked, or its topic was deleted.
 _GONE: Final = frozenset({"_STATE", "_PREV_IN_PROGRESS", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
 
 
 class Rewind:
-    """The way back of a consumer.
+    """Rewinds a consumer.
 
-    Each of its calls can be interrupted and made again.
+    Each of its calls can be interrupted and repeated.
 
     Args:
         client: confluent_kafka's consumer.
-        window: What was fetched; its ``torn`` says what calls that were interrupted may have dropped.
+        window: Fetched messages; ``torn`` bounds the number of dropped ones.
         reset: ``auto.offset.reset`` of the client.
-        tells_ends: ``enable.partition.eof`` of the client: events that were dropped come again, too.
+        tells_ends: ``enable.partition.eof`` of the client: dropped events come again, too.
     """
 
     def __init__(self, client: Any, window: Window, *, reset: object, tells_ends: bool) -> None:
@@ -44,16 +44,16 @@ class Rewind:
         self._window = window
         self._resets_to_first = reset in _EARLIEST
         self._tells_ends = tells_ends
-        # Where the caller has let partitions begin.
+        # Start offsets set by the caller.
         self._starts: dict[Place, int] = {}
-        # Where they were sent back to.
+        # Offsets of rewinds.
         self._sought: dict[Place, int] = {}
-        # Answers take as long as a fetch that waits at the broker, and may be interrupted before.
+        # An answer takes as long as a fetch that waits at the broker, and the wait may be interrupted.
         self._thread = ThreadPoolExecutor(1, "serde-chain-rewind")
         self._found: dict[Place, Future[int]] = {}
 
     def note_start(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note where the caller lets partitions begin."""
+        """Note the start offsets that the caller sets."""
         for partition in partitions:
             place = partition.topic, partition.partition
             self._found.pop(place, None)
@@ -62,13 +62,13 @@ class Rewind:
                 self._starts[place] = partition.offset
 
     def forget(self, places: Collection[Place] | None = None) -> None:
-        """Forget where partitions began that were given back; all where none are named."""
+        """Forget the start offsets of revoked partitions; of all if none are named."""
         for noted in (self._found, self._sought, self._starts):
             for place in [*noted] if places is None else places:
                 noted.pop(place, None)
 
     def close(self) -> None:
-        """Wait for questions to the broker that are under way; before the client is closed."""
+        """Wait for pending questions to the broker, before the client is closed."""
         self._thread.shutdown(cancel_futures=True)
 
     def go_back(self) -> None:
@@ -110,7 +110,7 @@ class Rewind:
                 raise
 
     def _start(self, position: TopicPartition) -> int:
-        """Where a partition began, of which librdkafka has handed records over, but none that came."""
+        """The start of a partition of which librdkafka has delivered records, but none arrived."""
         if self._window.torn == 1:
             return int(position.offset) - 1  # at most one record was dropped: this one
         place = position.topic, position.partition
@@ -124,7 +124,7 @@ class Rewind:
             raise
 
     def _find(self, position: TopicPartition, start: int | None) -> int:
-        """Ask the broker where a partition began."""
+        """Ask the broker for the start of a partition."""
         place = TopicPartition(position.topic, position.partition)
         first: int = _ask(partial(self._client.get_watermark_offsets, place))[0]
         if start is None:
@@ -133,7 +133,7 @@ class Rewind:
             return min(start, position.offset)
         if start == OFFSET_BEGINNING or (self._resets_to_first and (start >= 0 or start == OFFSET_INVALID)):
             return first
-        # At what was the end then. No more records were dropped than asked for, each with the mark of a transaction.
+        # At the end of that time. At most the requested records were dropped, each with a transaction marker.
         return max(first, position.offset - 2 * self._window.torn)
 
 

@@ -1,4 +1,4 @@
-"""The limits of topics, as the broker reports them (PIP-36's idea, for Kafka)."""
+"""Topic limits from the broker (PIP-36's idea, for Kafka)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _UNUSABLE: Final = ("transactional.", "transaction.")
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A limit that the broker has reported.
+    """A limit reported by the broker.
 
     Attributes:
         limit: The limit.
-        until: When it is old, on the monotonic clock.
-        refuted: Whether a record was refused that was within it.
+        until: When it expires, on the monotonic clock.
+        refuted: Whether a record within the limit was refused.
     """
 
     limit: TopicLimit
@@ -38,10 +38,10 @@ class _Known:
 
 
 class TopicLimits:
-    """Asks for topics' limits when they are first needed, and again when what is known is old.
+    """Asks for topic limits on first use, and again after they expire.
 
-    A limit that is known is used while the broker is asked again, unless a record within it was refused. Used by
-    several threads at once; the question for one topic holds up no other.
+    A known limit is used while the broker is asked again, unless a record within it was refused. Thread-safe; a
+    question about one topic does not delay others.
 
     Args:
         client: Configuration of a Kafka client.
@@ -66,7 +66,7 @@ class TopicLimits:
         """The limit of a topic.
 
         Raises:
-            TopicLimitError: The broker does not report it, and it was not known before.
+            TopicLimitError: The broker does not report it, and there is no earlier value.
         """
         known = self._known.get(topic)
         if known is not None and not known.refuted and time.monotonic() < known.until:
@@ -85,7 +85,7 @@ class TopicLimits:
         return known is not None and not known.refuted
 
     def forget(self, topic: str) -> None:
-        """Ask again when the topic's limit is needed next, and wait for the answer."""
+        """Ask again on next use of the topic's limit, and wait for the answer."""
         with self._lock:
             if (known := self._known.get(topic)) is not None:
                 self._known[topic] = replace(known, refuted=True)
@@ -96,7 +96,7 @@ class TopicLimits:
         self._admin = None
 
     def _answer(self, topic: str, asked: Future[Any], known: _Known | None) -> _Known:
-        """Wait for an answer and remember it."""
+        """Wait for an answer, and remember it."""
         try:
             limit, ttl = self._read(topic, asked)
         except TopicLimitError as error:
@@ -116,14 +116,14 @@ class TopicLimits:
 
         if self._admin is None:
             self._admin = AdminClient(self._settings)
-            self._admin.poll(0)  # a token is fetched here, where there is a callback for tokens
+            self._admin.poll(0)  # fetches a token, if there is a callback for tokens
         resource = ConfigResource(ResourceType.TOPIC, topic)
         future: Future[Any]
         (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
         return future
 
     def _read(self, topic: str, asked: Future[Any]) -> tuple[TopicLimit, float]:
-        """An answer, and for how many seconds it is remembered."""
+        """An answer, and its time to live in seconds."""
         from confluent_kafka import KafkaError, KafkaException
 
         try:

@@ -1,7 +1,7 @@
-"""The outcome of a transaction that its producer cannot know: it was fenced while it committed.
+"""The outcome of a transaction whose producer was fenced during the commit.
 
-The one that fenced it has ended the transaction by then, one way or the other: by an abort, or by finishing a commit
-whose answer was lost. So a reader of what is committed either gets a record of it, or gets past it.
+The fencing producer has ended the transaction by then: by an abort, or by finishing a commit whose response was lost.
+So a reader of committed records either gets a record of it, or advances past it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _POLL_SECONDS: Final = 0.2
 
 
 def was_aborted(client: Mapping[str, Any], position: tuple[str, int, int], timeout: float) -> bool:
-    """Whether a transaction was aborted, as its records in the log tell.
+    """Whether a transaction was aborted, by its records in the log.
 
     Args:
         client: Settings of a Kafka client.
         position: Topic, partition and offset of one of its records.
-        timeout: Longest time to look, in seconds.
+        timeout: Longest time to read, in seconds.
 
     Returns:
-        False if it was committed, and also where that cannot be told in time.
+        False if it was committed, or if the outcome is not known in time.
     """
     topic, partition, offset = position
     until = time.monotonic() + timeout
@@ -51,7 +51,7 @@ def was_aborted(client: Mapping[str, Any], position: tuple[str, int, int], timeo
                 return (message.offset() or 0) > offset
             if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001, its documented name
                 return False
-            # The end of what is committed so far: past the record, or still before it.
+            # The end of the committed records: after the record, or still before it.
             (at,) = reader.position([TopicPartition(topic, partition)])
             if max(at.offset, message.offset() or 0) > offset:
                 return True

@@ -1,4 +1,4 @@
-"""Transactions of a producer whose payloads are uploaded: they belong to the transaction, and go with it."""
+"""Transactions of a producer with payloads: an abort deletes the payloads of the transaction."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from serde_chain.clients.sender import Sender
 
 __all__ = ["NO_PAYLOADS", "Fatal", "TransactionPayloads", "Transactions", "reraise"]
 
-# How long the log is looked into after a commit by a producer that was fenced.
+# For how long the log is read after a commit by a fenced producer.
 _LOOK_SECONDS: Final = 10.0
 
 
 class TransactionPayloads(Protocol):
-    """What belongs to a transaction beside its records.
+    """Payloads that belong to a transaction, besides its records.
 
     Attributes:
-        is_waiting: Whether payloads wait for delivery reports, which come when the producer is polled.
+        is_waiting: Whether payloads wait for delivery reports, which require polls of the producer.
     """
 
     @property
@@ -34,10 +34,10 @@ class TransactionPayloads(Protocol):
         """A transaction has begun."""
 
     def end(self) -> None:
-        """It is over: nothing more is written for it, from now on."""
+        """The transaction is over: no more writes for it."""
 
     def settle(self, seconds: float) -> None:
-        """Wait until all is reported that the producer has, before it aborts; so many seconds at most, -1 for ever."""
+        """Wait up to ``seconds`` until all records are reported, before an abort; -1 waits forever."""
 
 
 class _NoPayloads:
@@ -61,9 +61,9 @@ NO_PAYLOADS: Final[TransactionPayloads] = _NoPayloads()
 
 
 class Fatal:
-    """Passes over the error with which the client ends its work, where another call raises it.
+    """Suppresses the client's fatal error, if another call raises it.
 
-    Not an ``except`` clause, since confluent_kafka at times raises a bare KafkaError, which is no exception.
+    Not an ``except`` clause, since confluent_kafka sometimes raises a bare KafkaError, which is no exception.
 
     Attributes:
         error: The error, if there was one.
@@ -83,11 +83,10 @@ class Fatal:
 
 
 def reraise(error: KafkaException) -> NoReturn:
-    """Raise what a call of the client has raised.
+    """Raise an error of a call of the client.
 
-    The client keeps for ever what a callback has raised, with all frames that the exception has passed, and what is in
-    them. A callback raises the error with which it ends its work, too (:func:`payload_stores.callbacks.shielded`). So
-    another one is raised in its place.
+    The client keeps exceptions of callbacks forever, with all their frames and the objects in these. Callbacks also
+    raise the client's fatal error (:func:`payload_stores.callbacks.shielded`). So a new exception replaces it.
     """
     reason = error.args[0] if error.args else None
     if isinstance(reason, KafkaError) and reason.fatal():
@@ -97,18 +96,18 @@ def reraise(error: KafkaException) -> NoReturn:
 
 
 class Transactions:
-    """Begins, commits and aborts, and deletes payloads where it is certain that no record refers to them.
+    """Begins, commits and aborts, and deletes payloads that certainly no record refers to.
 
     Args:
         producer: confluent_kafka's producer.
         sender: The sender in front of it.
-        outbox: What is between both, which notes where records of a transaction are.
-        client: Settings of the producer that readers have as well.
-        wait: Waits for a moment, of at most some seconds, until the sender is further.
-        payloads: What belongs to a transaction beside its records.
+        outbox: The link between both; notes the positions of a transaction's records.
+        client: Settings of the producer that apply to readers too.
+        wait: Waits briefly, up to a number of seconds, for progress of the sender.
+        payloads: Payloads that belong to a transaction.
 
     Attributes:
-        has_ended: Whether a commit or an abort has raised the error with which the client ends its work.
+        has_ended: Whether a commit or an abort has raised the client's fatal error.
     """
 
     has_ended: bool = False
@@ -134,7 +133,7 @@ class Transactions:
     def begin(self) -> None:
         """Begin a transaction. See ``Producer.begin_transaction``."""
         self._producer.begin_transaction()
-        # Not before: where it cannot begin, the one before is not over.
+        # Not earlier: if it cannot begin, the previous one is not over.
         self._sender.begin_transaction()
         self._payloads.begin()
         self._outbox.position = None
@@ -159,12 +158,12 @@ class Transactions:
         try:
             self._producer.commit_transaction(_left(until))
         except KafkaException as error:
-            # An abort has to follow: the broker has refused to commit. In all other cases it may have done it.
+            # If an abort is required, the broker has refused the commit. Otherwise it may have committed.
             self._may_be_committed = not error.args[0].txn_requires_abort()
             if error.args[0].fatal():
                 self.has_ended = True
                 position = self._outbox.position
-                # Without a record that was delivered, there is none that refers to a payload.
+                # Without a delivered record, no record refers to a payload.
                 is_over = position is not None and was_aborted(self._client, position, _LOOK_SECONDS)
                 self._sender.end(delete=is_over)
             reraise(error)
@@ -181,7 +180,7 @@ class Transactions:
         try:
             self._producer.abort_transaction(_left(until))
         except KafkaException as error:
-            # A producer that is fenced cannot abort, and does not need to: the one that fences it has done so.
+            # A fenced producer cannot abort and need not: the fencing producer has aborted.
             if error.args[0].fatal():
                 self.has_ended = True
                 self._sender.end(delete=not self._may_be_committed)
@@ -189,7 +188,7 @@ class Transactions:
         self._sender.end(delete=not self._may_be_committed)
 
     def _settle_payloads(self, until: float) -> None:
-        """Wait for uploads whose records were dropped: what they write has to be in this transaction, not the next."""
+        """Wait for uploads of dropped records: their writes must be in this transaction, not in the next."""
         if self._payloads is NO_PAYLOADS:
             return
         while self._sender.is_cleaning and time.monotonic() < until:
@@ -199,9 +198,9 @@ class Transactions:
             self._payloads.settle(_left(until))
 
     def _is_fenced(self) -> bool:
-        """Whether the client has ended its work, and the commit will say why."""
+        """Whether the client has a fatal error, which the commit will raise."""
         try:
-            self._producer.begin_transaction()  # refused within a transaction, by an error that tells
+            self._producer.begin_transaction()  # refused within a transaction; the error tells
         except KafkaException as error:
             return bool(error.args[0].fatal())
         return False
@@ -212,7 +211,7 @@ class Transactions:
             if left <= 0:
                 return False
             self._sender.wake()
-            with Fatal():  # which the client's own commit or abort meets, too
+            with Fatal():  # the client's own commit or abort raises it too
                 self._wait(left)
         return True
 
