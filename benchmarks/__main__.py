@@ -51,8 +51,8 @@ def main() -> None:
 
 
 def _run(name: str, bounds: Bounds, *, quick: bool) -> Section:
-    # Every peer has a time limit of its own; should one be missed, this says where it waits, and ends the process. Its
-    # servers end with it.
+    # Every peer has its own time limit. If one fails, this reports where it waits, and ends the process with its
+    # servers.
     faulthandler.dump_traceback_later(_LONGEST_SECONDS, exit=True)
     began = Section(name, quick=quick)
     try:

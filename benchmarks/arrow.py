@@ -1,4 +1,4 @@
-"""Registry-framed Avro into Arrow: a batch at once, against dictionaries made by fastavro and by Confluent's class."""
+"""Registry-framed Avro into Arrow: batches, against dictionaries from fastavro and from Confluent's class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds of the figures, out of ``bounds.toml``: what a release must not be slower than."""
+"""Bounds of the figures, from ``bounds.toml``: limits that a release must meet."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BOUNDS: Final = Path(__file__).with_name("bounds.toml")
 
 @dataclass(frozen=True)
 class Bound:
-    """What a figure should be.
+    """The bound of a figure.
 
     Attributes:
-        most: The highest that is wanted.
+        most: The highest accepted figure.
         least: The lowest.
         tolerance: The share by which it may be missed, since no two runs are alike.
     """
@@ -40,7 +40,7 @@ class Bound:
 
 
 class Bounds:
-    """The bounds of a file: for each table, patterns of :attr:`Row.label` with what is wanted.
+    """The bounds of a file: for each table, patterns of :attr:`Row.label` with their bounds.
 
     Args:
         path: A TOML file, as described at the top of ``bounds.toml``.
@@ -60,12 +60,12 @@ class Bounds:
         return list(self._of_tables)
 
     def of(self, table: str, row: Row) -> Bound | None:
-        """The bound of a row, by the first pattern that matches; None where anything goes."""
+        """The bound of a row, by the first pattern that matches; None without a match."""
         patterns = self._of_tables.get(table, {})
         return next((bound for pattern, bound in patterns.items() if fnmatchcase(row.label, pattern)), None)
 
     def misses(self, tables: Iterable[Table]) -> list[str]:
-        """Rows that are out of their bounds, and patterns that no row matches; a line for each."""
+        """Rows out of bounds, and patterns that no row matches; a line for each."""
         lines = []
         for table in tables:
             for row in table.rows:

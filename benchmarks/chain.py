@@ -37,10 +37,10 @@ def compared(schema: str, record: Any, *, quick: bool, suffix: str = "", at: str
 
     Args:
         schema: The records' Avro schema.
-        record: What is written and read again.
+        record: The record to write and read.
         quick: Whether few rounds are enough.
-        suffix: What is added to the names of the rows.
-        at: Their place on an axis.
+        suffix: Suffix of the row names.
+        at: Position on an axis.
 
     Returns:
         Two rows, ``serialize`` and ``deserialize``.

@@ -1,6 +1,6 @@
-"""Producer and Consumer against confluent_kafka's own, in CPU time per record of 200 bytes; and what a start costs.
+"""Producer and Consumer against confluent_kafka's own: CPU time per record of 200 bytes, and start-up cost.
 
-The broker is a real one. Consumers read what they have prefetched, so that the broker's pace does not count.
+The broker is real. Consumers read prefetched records, so the broker's pace does not count.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from benchmarks.harness import Row, Table, in_turns, per_second
 from serde_chain.testing.services import KafkaBroker
 
 _BYTES: Final = 200
-_RECORDS: Final = 20_000  # of a turn
+_RECORDS: Final = 20_000  # per turn
 _ROUNDS: Final = 7
-_CONSUMED: Final = 5_000  # of a turn
+_CONSUMED: Final = 5_000  # per turn
 _PREFETCH_SECONDS: Final = 6
 _TOPIC: Final = "benchmark"
 _STORE: Final = {"large.message.payload.store.class": "memory"}
@@ -65,7 +65,7 @@ def _produce(common: Mapping[str, Any], rounds: int) -> Times:
             client.produce(_TOPIC, value)
         client.flush()
 
-    # Of this process, with librdkafka's threads.
+    # Of this process, including librdkafka's threads.
     times = in_turns({name: partial(turn, client) for name, client in clients.items()}, rounds, time.process_time)
     for client in clients.values():
         client.close()
@@ -114,7 +114,7 @@ def _consume_several(client: Any) -> None:
 def _start(rounds: int) -> Table:
     """Import and construction."""
     ours, plain = "import serde_chain; serde_chain.Producer", "import confluent_kafka"
-    # As installed packages are, compiled: the first round sees to it.
+    # Compiled, like installed packages: the first round ensures this.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def start(program: str) -> None:

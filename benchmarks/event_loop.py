@@ -1,4 +1,4 @@
-"""``AsyncProducer`` against ``Producer`` with large payloads, and how long the event loop stands still."""
+"""``AsyncProducer`` against ``Producer`` with large payloads, and the longest blocking of the event loop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(*, quick: bool) -> Iterator[Table]:
 async def _on_loop(config: dict[str, Any], topic: str, payloads: Sequence[bytes]) -> tuple[float, float]:
     """Seconds for all payloads, and the longest time in which nothing else could run.
 
-    But for Python's collector, which takes as long with any client: that of the objects of a program.
+    Excludes Python's garbage collector, which takes as long with any client: it scans all objects of the program.
     """
     pauses: list[float] = []
 
@@ -60,7 +60,7 @@ async def _on_loop(config: dict[str, Any], topic: str, payloads: Sequence[bytes]
             pauses.append(time.perf_counter() - before - 0.001)
 
     async with AsyncProducer(config) as producer:
-        for _ in range(2):  # after which small ones are encoded on the loop
+        for _ in range(2):  # afterwards, small records are encoded on the loop
             await (await producer.produce(topic, b"first"))
         gc.collect()
         gc.freeze()

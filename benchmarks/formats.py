@@ -1,4 +1,4 @@
-"""Formats of the stages: each against the bare calls of the library that it stands on, or against Confluent's class."""
+"""Formats of the stages: each against bare calls of its underlying library, or against Confluent's class."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(*, quick: bool) -> Iterator[Table]:
 
 
 def _entry_metadata(*, quick: bool) -> Table:
-    """``peek`` against protobuf's reading of the metadata alone, over payloads of all sizes."""
+    """``peek`` against protobuf's parsing of the metadata alone, with payloads of all sizes."""
     file = descriptor_pb2.FileDescriptorProto(name="entry_metadata.proto", syntax="proto2")
     message = file.message_type.add(name="BrokerEntryMetadata")
     for number, field in enumerate(("broker_timestamp", "index"), 1):

@@ -1,7 +1,7 @@
-"""Side-by-side timing: contenders take turns, round by round, so that a machine's moods hit all of them alike.
+"""Side-by-side timing: contenders take turns, round by round, so that machine load affects all of them alike.
 
-Every benchmark is a module with ``run(*, quick: bool) -> Iterable[Table]``. A :class:`Table` is all that is known of
-what it has measured: what is printed, written, drawn and compared with bounds follows from it.
+Every benchmark is a module with ``run(*, quick: bool) -> Iterable[Table]``. A :class:`Table` contains everything
+measured: output, files, plots and the comparison with bounds follow from it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SECONDS_PER_TURN = 0.02
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of one thing, in the unit of its table.
+    """Figures of one measurement, in the unit of its table.
 
     Attributes:
         name: What is measured: a row, or a line of the plot.
         ours: One figure per round.
-        against: The floor, or the peer, that took turns with it; empty where the figure stands alone.
+        against: The floor, or the peer, that took turns with it; empty without a peer.
         theirs: Its figures, of the same rounds.
-        at: Where on the table's axis, as it is to be read there: ``"10 KB"``.
+        at: Position on the table's axis, as text: ``"10 KB"``.
     """
 
     name: str
@@ -40,34 +40,34 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Name, place and peer, as bounds name the row: ``serialize, 10 KB against the calls by hand``."""
+        """Name, position and peer, as in the bounds: ``serialize, 10 KB against the calls by hand``."""
         place = f", {self.at}" if self.at else ""
         peer = f" against {self.against}" if self.against else ""
         return f"{self.name}{place}{peer}"
 
     @property
     def figure(self) -> float:
-        """The ratio of the medians, ours over theirs; our median where it stands alone."""
+        """The ratio of the medians, ours over theirs; our median without a peer."""
         ours = statistics.median(self.ours)
         return ours / statistics.median(self.theirs) if self.theirs else ours
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The quartiles of what :attr:`figure` is in each round."""
+        """The quartiles of :attr:`figure` over the rounds."""
         return quartiles([a / b for a, b in zip(self.ours, self.theirs, strict=True)] if self.theirs else self.ours)
 
 
 @dataclass(frozen=True)
 class Table:
-    """What has been measured in one unit.
+    """Measurements in one unit.
 
     Attributes:
-        name: A short one, unique among all benchmarks: of files, and of bounds.
+        name: Short, and unique among all benchmarks: used in file names and bounds.
         title: What it shows.
         unit: Of all figures: ``µs``, ``MB/s``.
         rows: The figures.
-        axis: What ``at`` of the rows says. A table with an axis is drawn as a plot as well.
-        note: What one has to know to read it, as that a peer is missing.
+        axis: Meaning of the rows' ``at``. A table with an axis is also plotted.
+        note: What a reader must know, such as a missing peer.
     """
 
     name: str
@@ -80,12 +80,12 @@ class Table:
 
 @dataclass
 class Transfers:
-    """Turns in which payloads are moved, by the clock and by the CPU of this process.
+    """Turns that move payloads, in wall time and in CPU time of this process.
 
     Attributes:
-        total_bytes: What is moved in one turn.
+        total_bytes: Bytes moved in one turn.
         wall: Seconds of each turn.
-        cpu: Seconds of CPU of each turn.
+        cpu: CPU seconds of each turn.
     """
 
     total_bytes: int
@@ -101,11 +101,11 @@ class Transfers:
         self.cpu.append(time.process_time() - cpu)
 
     def rates(self) -> list[float]:
-        """MB a second, of each turn."""
+        """MB per second, of each turn."""
         return per_second(self.total_bytes / 1e6, self.wall)
 
     def cpu_per_gb(self) -> list[float]:
-        """Seconds of CPU a GB, of each turn."""
+        """CPU seconds per GB, of each turn."""
         return [seconds / (self.total_bytes / 1e9) for seconds in self.cpu]
 
 
@@ -122,13 +122,13 @@ def measure(
     """Time two ways to do the same, in turns of about 20 ms.
 
     Args:
-        name: What is compared.
+        name: The comparison's name.
         ours: Our way.
-        against: What the other way is.
+        against: Name of the other way.
         theirs: The floor, or the peer.
         quick: Whether three rounds are enough.
-        rounds: How many rounds otherwise; each gives both one turn.
-        at: Where on the table's axis.
+        rounds: The number of rounds otherwise; each gives both one turn.
+        at: Position on the table's axis.
 
     Returns:
         Microseconds of CPU time per call, by round.
@@ -152,9 +152,9 @@ def in_turns(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each way in each round; the order turns about, and a first round does not count.
+    """Seconds of each way in each round; the order alternates, and the first round does not count.
 
-    The first round makes connections and loads what is loaded once.
+    The first round opens connections and loads everything that is loaded once.
     """
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     names = list(ways)
@@ -169,12 +169,12 @@ def in_turns(
 
 
 def per_second(amount: float, seconds: Sequence[float]) -> list[float]:
-    """How much a second each round has moved, for rounds that moved ``amount``."""
+    """Rate per second of each round, for rounds that moved ``amount``."""
     return [amount / each for each in seconds]
 
 
 def sums(*several: Sequence[float]) -> list[float]:
-    """Round by round, the sum of several ways: what one has to take that does the work of all."""
+    """Round by round, the sum of several ways: the cost of doing the work of all."""
     return [sum(of_round) for of_round in zip(*several, strict=True)]
 
 
@@ -190,7 +190,7 @@ def _calls_per_turn(call: Callable[[], object]) -> int:
     started = time.process_time()
     for _ in range(20):
         call()
-        if time.process_time() - started > 5 * _SECONDS_PER_TURN:  # it is long, and warm
+        if time.process_time() - started > 5 * _SECONDS_PER_TURN:  # long enough, and warm
             break
     started = time.process_time()
     calls = 0

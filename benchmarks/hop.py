@@ -2,8 +2,8 @@
 
 And 1000 bytes, many times.
 
-Both servers run in processes of their own, under the same HTTP server, over the same kind of store: a local folder
-without fsync, since a disk's mood would hide the difference.
+Both servers run in separate processes, with the same HTTP server and the same kind of store: a local folder
+without fsync, since disk noise would hide the difference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from serde_chain.testing.services import OffloadServer
 PAYLOAD_BYTES: Final = 100_000_000
 ROUNDS: Final = 9
 SMALL_BYTES: Final = 1000
-SMALL_REQUESTS: Final = 200  # of a round, one after the other
+SMALL_REQUESTS: Final = 200  # per round, one after the other
 CLIENTS: Final = 8
 _BARE: Final = "without BSON and SCRAM"
 _CHUNK: Final = 256 << 10
@@ -57,7 +57,7 @@ def run(*, quick: bool) -> Iterator[Table]:
                     _ours(store, payload, found)
                 else:
                     _bare(client, payload, found)
-            if number:  # the first round makes connections and loads what is loaded once
+            if number:  # the first round opens connections and loads everything that is loaded once
                 for name, seconds in found.items():
                     times[name] += seconds
         rows = [Row(way, _ms(times[way]), _BARE, _ms(times[f"bare {way}"])) for way in ("upload", "download")]
@@ -72,7 +72,7 @@ def _small(store: HopStore, rounds: int) -> Iterator[Table]:
         store.download(reference)
     others, own, rates = [], [], []
     with ThreadPoolExecutor(CLIENTS) as threads:
-        list(threads.map(store.download, [reference] * 2 * CLIENTS))  # makes the connections
+        list(threads.map(store.download, [reference] * 2 * CLIENTS))  # opens the connections
         for _ in range(rounds):
             wall, cpu = time.perf_counter(), time.process_time()
             for _ in range(SMALL_REQUESTS):
@@ -98,7 +98,7 @@ def _ours(store: HopStore, payload: bytes, found: Times) -> None:
         reference = store.publish_record("benchmark", StoredRecord(payload, (("a", b"1"),), b"key"))
     with _timed(found, "download"):
         record = store.download_record(reference)
-    assert len(record.value) == len(payload)  # noqa: S101  a benchmark of the wrong thing is none
+    assert len(record.value) == len(payload)  # noqa: S101  a wrong result invalidates the benchmark
 
 
 def _bare(client: httpx2.Client, payload: bytes, found: Times) -> None:
@@ -146,7 +146,7 @@ def _bare_server() -> Iterator[str]:
 
 
 def _serve(folder: Path) -> None:
-    """The bare server: stores what it is sent by the store's own streams, and nothing else."""
+    """The bare server: stores request bodies with the store's own streams, and nothing else."""
     import asyncio
 
     from starlette.applications import Starlette

@@ -1,7 +1,7 @@
-"""Throughput of large messages through a slow store, by how many are in flight at a time.
+"""Throughput of large messages through a slow store, by number in flight.
 
-64 payloads of 1.2 MB over a store in memory whose calls take 50 ms, so that waiting is all there is to win; the broker
-is a real one.
+64 payloads of 1.2 MB over an in-memory store with calls of 50 ms, so that only waiting can be saved; the broker
+is real.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _SECONDS: Final = 120
 
 
 class SlowStore(MemoryStore):
-    """A store whose calls take a while."""
+    """A store with slow calls."""
 
     def publish(self, topic: str, data: Any, context: Any = None) -> str:
-        """Publish, after a while."""
+        """Publish, after a delay."""
         time.sleep(_STORE_SECONDS)
         return super().publish(topic, data, context)
 
     def download(self, reference: str) -> bytes:
-        """Download, after a while."""
+        """Download, after a delay."""
         time.sleep(_STORE_SECONDS)
         return super().download(reference)
 
 
 def run(*, quick: bool) -> Iterator[Table]:
-    """Upload and download with several settings, in turns; and by ``AsyncProducer`` with the default."""
+    """Upload and download with several settings, in turns; and with ``AsyncProducer`` and the default."""
     store = SlowStore()
     store.configure({})
     payloads = [number.to_bytes(2, "big") * (_PAYLOAD_BYTES // 2) for number in range(32 if quick else _PAYLOADS)]

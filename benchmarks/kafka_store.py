@@ -1,6 +1,6 @@
 """The kafka store against plain clients that send and read the same chunks: MB/s, and memory of a stream.
 
-The broker is a real one, on the same machine and with its defaults. Both sides send with acks = all and idempotence.
+The broker is real, on the same machine and with its defaults. Both sides send with acks = all and idempotence.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _TOPIC: Final = "benchmark"
 _PAYLOADS: Final = f"{_TOPIC}.payloads"
 _PARTITIONS: Final = 4
 _ROUNDS: Final = 5
-# Bytes of a payload, how many of them in a turn, and how many at a time.
+# Bytes per payload, payloads per turn, and payloads in flight.
 _CASES: Final = ((1_200_000, 64, 1), (1_200_000, 64, 8), (20_000_000, 8, 1), (20_000_000, 8, 8), (200_000_000, 1, 1))
 _STREAM_BYTES: Final = 2 << 30
 _SECONDS: Final = 120
 
 
 def run(*, quick: bool) -> Iterator[Table]:
-    """Rates by size of payload and number at a time, in turns with plain clients; then memory of a stream."""
-    # What the broker keeps is deleted by the megabyte, so that a small disk is enough.
+    """Rates by payload size and number in flight, in turns with plain clients; then memory of a stream."""
+    # The broker deletes its data by the megabyte, so that a small disk is enough.
     settings = {"log.retention.bytes": str(1 << 30), "log.segment.bytes": str(128 << 20)}
     with KafkaBroker(config={**settings, "log.retention.check.interval.ms": "1000"}) as broker:
         config: dict[str, Any] = {**broker.client_config(), "log_level": 0}
@@ -95,7 +95,7 @@ def _send(producer: confluent_kafka.Producer, payload: bytes, count: int) -> Non
 
 
 def _receive(config: dict[str, Any], references: list[str]) -> None:
-    """Read the same chunks, partition by partition, without looking at them."""
+    """Read the same chunks, partition by partition, without inspecting them."""
     wanted: dict[int, list[tuple[int, int]]] = {}
     for reference in references:
         partition, offsets = reference.split("/")[4:6]
@@ -132,7 +132,7 @@ def _stream(config: dict[str, Any], size: int) -> Table:
 
 
 class _Zeros:
-    """A stream of so many bytes."""
+    """A stream of this many bytes."""
 
     def __init__(self, size: int) -> None:
         self._left = size

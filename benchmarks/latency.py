@@ -1,6 +1,6 @@
 """Latency of one record at a time, by percentile: until its delivery is reported, and until it is polled.
 
-The broker is a real one, with its defaults; ``linger.ms`` is 0. Contenders take turns record by record.
+The broker is real, with its defaults; ``linger.ms`` is 0. Contenders take turns record by record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serde_chain.testing.services import KafkaBroker
 
 _BYTES: Final = 1_000
 _LARGE_BYTES: Final = 1_200_000
-_RECORDS: Final = 1_000  # of a round
+_RECORDS: Final = 1_000  # per round
 _ROUNDS: Final = 5
 _SECONDS: Final = 30
 _PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
@@ -34,9 +34,9 @@ class Contender(NamedTuple):
     Attributes:
         name: Its line.
         producer: A producer.
-        consumer: A consumer that stands at the end of the topic.
-        topic: Its own, so that each reads what it has written.
-        value: What it sends.
+        consumer: A consumer positioned at the end of the topic.
+        topic: A separate topic, so that each reads its own records.
+        value: The value to send.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Contender(NamedTuple):
 
 
 def run(*, quick: bool) -> Iterator[Table]:
-    """A plain client, ours with chains, and ours with payloads that are offloaded."""
+    """A plain client, ours with chains, and ours with offloaded payloads."""
     rounds: dict[tuple[str, str], list[list[float]]] = {}
     with KafkaBroker() as broker, ExitStack() as stack:
         contenders = _contenders(broker, stack)
-        for number in range((1 if quick else _ROUNDS) + 1):  # the first round makes connections
+        for number in range((1 if quick else _ROUNDS) + 1):  # the first round opens connections
             taken = _round(contenders, 50 if quick else _RECORDS)
             if number:
                 for key, seconds in taken.items():
@@ -69,7 +69,7 @@ def run(*, quick: bool) -> Iterator[Table]:
 
 
 def _contenders(broker: KafkaBroker, stack: ExitStack) -> list[Contender]:
-    """The plain one first."""
+    """The plain client first."""
     common: dict[str, Any] = {**broker.client_config(), "log_level": 0, "linger.ms": 0}
     reading = {"group.id": "latency", "enable.auto.commit": False}
     small, large = bytes(_BYTES), bytes(_LARGE_BYTES)

@@ -1,4 +1,4 @@
-"""Where and with what figures were taken: without it, they say nothing."""
+"""Machine and versions of a run: without them, figures are meaningless."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 __all__ = ["commit", "machine", "versions"]
 
 _ROOT: Final = Path(__file__).parents[1]
-# What is measured, and what it is compared with.
+# The measured packages, and their peers.
 _LIBRARIES: Final = (
     "serde-chain", "confluent-kafka", "fastavro", "zstandard", "protobuf", "cryptography", "pyarrow", "datafusion",
     "boto3", "obstore", "httpx2", "pymongo", "pyspark", "pandas", "kaf-s3-connector",
@@ -32,12 +32,12 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of the libraries that take part; empty where one is not installed."""
+    """Versions of the libraries involved; empty if one is not installed."""
     return {name: _version(name) for name in _LIBRARIES}
 
 
 def commit() -> str:
-    """The commit that is checked out, with a mark where the packages differ from it; empty outside of a checkout."""
+    """The checked-out commit, marked if the packages differ from it; empty outside of a checkout."""
     try:
         name = _git("rev-parse", "--short=10", "HEAD")
         changed = _git("status", "--porcelain", "--", "serde_chain", "payload_stores")

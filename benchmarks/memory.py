@@ -1,8 +1,8 @@
-"""Memory that publishing and downloading one large payload costs, above the payload itself.
+"""Memory cost of publishing and downloading one large payload, above the payload itself.
 
-Each case runs in a process of its own and reports how far its peak resident memory rose, so that allocations outside
-Python's own accounting count too. The kernel is asked for the peak of that process alone: what ``getrusage`` says is
-inherited from the process that started it.
+Each case runs in a separate process and reports how far its peak resident memory rose, so allocations outside
+Python's own accounting count too. The kernel reports the peak of that process alone: ``getrusage`` inherits the
+peak of the parent process.
 """
 
 from __future__ import annotations

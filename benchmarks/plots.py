@@ -1,4 +1,4 @@
-"""Plots of tables that have an axis, by matplotlib: PNG for eyes, SVG for pages."""
+"""Plots of tables with an axis, by matplotlib: PNG for viewing, SVG for pages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "draw"]
 
 FORMATS: Final = ("png", "svg")
-# Figures that lie further apart than this are drawn on a logarithmic scale.
+# Figures further apart than this are plotted on a logarithmic scale.
 _FAR: Final = 10
 
 
 def draw(table: Table, folder: Path) -> None:
-    """Draw the lines of a table, ours whole and those of peers dashed, with quartiles as bars.
+    """Plot the lines of a table, ours solid and those of peers dashed, with quartiles as bars.
 
     Args:
-        table: One with an axis.
-        folder: Where to: ``<name>.png`` and ``<name>.svg``.
+        table: A table with an axis.
+        folder: Destination of ``<name>.png`` and ``<name>.svg``.
 
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
@@ -32,7 +32,7 @@ def draw(table: Table, folder: Path) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    # The same figures make the same file; text stays text.
+    # The same figures produce the same file; text stays text.
     with mpl.rc_context({"svg.hashsalt": table.name, "svg.fonttype": "none", "font.size": 10}):
         figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
         axes = figure.subplots()
@@ -68,7 +68,7 @@ def _lines(table: Table, axes: Axes) -> None:
 
 
 def _series(table: Table) -> Iterator[tuple[str, str, dict[str, Sequence[float]]]]:
-    """Lines as label, style and rounds by place: ours, then those of peers, each peer's figures once."""
+    """Lines as label, style and rounds by position: ours, then those of peers, each peer's figures once."""
     ours: dict[str, list[Row]] = {}
     for row in table.rows:
         ours.setdefault(row.name, []).append(row)

@@ -1,7 +1,7 @@
-"""The report: what each benchmark has yielded when it was last run, as JSON, and out of it tables and plots.
+"""The report: the last result of each benchmark as JSON, and tables and plots derived from it.
 
-``benchmarks/report/`` has ``<benchmark>.json`` with the figures of all rounds, ``README.md`` with the tables, and plots
-of those that have an axis, as PNG and SVG. A run replaces what it has measured, and keeps the rest with its date.
+``benchmarks/report/`` has ``<benchmark>.json`` with the figures of all rounds, ``README.md`` with the tables, and
+plots of those with an axis, as PNG and SVG. A run replaces its own benchmarks, and keeps the rest with their dates.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _HEADINGS: Final = ("", "ours", "against", "theirs", "ratio", "quartiles", "want
 
 @dataclass(frozen=True)
 class Section:
-    """What a benchmark has yielded, when and where.
+    """The result of a benchmark.
 
     Attributes:
         benchmark: Its name.
-        title: What it is about.
-        tables: What it has measured; empty where it could not be run.
+        title: Its subject.
+        tables: Its measurements; empty if it could not run.
         missing: Why it could not.
-        quick: Whether it was run with smaller counts, so that its figures say little.
+        quick: Whether it ran with smaller counts, so that its figures say little.
         date: When it began, in UTC, to the minute.
-        commit: What was measured.
-        machine: Where.
-        versions: Of the libraries, empty where one is not installed.
+        commit: The measured commit.
+        machine: The machine.
+        versions: Of the libraries, empty if one is not installed.
     """
 
     benchmark: str
@@ -76,12 +76,12 @@ def write(section: Section, folder: Path = REPORT, bounds: Path = BOUNDS) -> Non
     """Put a section into a report: its figures, its plots, and the page with the tables of all sections.
 
     Args:
-        section: What has been run.
-        folder: The report; what it has of other benchmarks stays.
-        bounds: What is wanted, which stands beside the figures.
+        section: The result.
+        folder: The report; its other benchmarks stay.
+        bounds: The bounds, shown beside the figures.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # Made beside the report, and moved there when all is done: who interrupts a run keeps the report that was.
+    # Created beside the report, and moved there at the end: interrupting a run keeps the previous report.
     with TemporaryDirectory(prefix=".report-", dir=folder.parent) as name:
         made = Path(name)
         (made / f"{section.benchmark}.json").write_text(_as_json(section), encoding="utf-8")
@@ -103,7 +103,7 @@ def write(section: Section, folder: Path = REPORT, bounds: Path = BOUNDS) -> Non
 
 
 def sections(folder: Path = REPORT) -> list[Section]:
-    """All that a report has, by name."""
+    """All sections of a report, by name."""
     return [_from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
@@ -134,7 +134,7 @@ def quote(*patterns: str, folder: Path = REPORT) -> None:
 
 
 def _as_json(section: Section) -> str:
-    """What was measured, and beside it what follows from that, for other programs."""
+    """The measurements with derived figures, for other programs."""
     content = asdict(section)
     for table, made in zip(section.tables, content["tables"], strict=True):
         for row, written in zip(table.rows, made["rows"], strict=True):
@@ -144,12 +144,12 @@ def _as_json(section: Section) -> str:
             written["figure"] = _rounded(row.figure)
             written["quartiles"] = [_rounded(quartile) for quartile in row.spread]
     text = json.dumps(content, indent=1, ensure_ascii=False)
-    # The rounds of a row stand in one line.
+    # The rounds of a row are on one line.
     return re.sub(r"\[\s+(-?\d[^\[\]{}\"]*?)\s+\]", lambda listed: f"[{' '.join(listed[1].split())}]", text) + "\n"
 
 
 def _rounded(figure: float) -> float:
-    """With as many digits as it is good for."""
+    """Rounded to significant digits."""
     return float(f"{figure:.6g}")
 
 
@@ -227,6 +227,6 @@ def _cells(table: Table, bounds: Bounds) -> Iterator[list[str]]:
 
 
 def number(value: float) -> str:
-    """A figure with three digits that count."""
+    """A figure with three significant digits."""
     digits = next((digits for digits, size in ((0, 100), (1, 10)) if abs(value) >= size), 2)
     return f"{value:,.{digits}f}" if abs(value) >= 0.01 or not value else f"{value:.2g}"

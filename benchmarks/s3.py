@@ -1,11 +1,11 @@
-"""Large payloads to S3 and back, eight at a time, over a network with latency, beside boto3 itself in eight threads.
+"""Large payloads to S3 and back, eight at a time, over a network with latency, compared with boto3 in eight threads.
 
-The chain alone in as many threads is what the store costs; Producer and Consumer are the whole way, with a broker.
+The chain alone in as many threads shows the store's cost; Producer and Consumer are the full path, with a broker.
 
-The server is a strict one, built with Go, behind a proxy that adds the latency; both run in processes of their own, on
+The server is strict, built with Go, behind a proxy that adds the latency; both run in separate processes, on
 the same cores. Contenders take turns. Ours computes the SHA-256 of each payload, which its record carries, and verifies
-it on the way back. boto3 by itself does not: where the processors are the bottleneck, that alone is a quarter of the
-time of a download. So downloads are measured against boto3 with the same hash; the row without it is beside it.
+it on download. boto3 alone does not: on CPU-bound machines, that alone is a quarter of the
+time of a download. So downloads are measured against boto3 with the same hash, beside a row without it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PLAIN, _HASHED = f"boto3, {THREADS} threads", f"boto3, {THREADS} threads, with 
 _AGAINST: Final = {"up": _PLAIN, "down": _HASHED}
 
 Payloads = list[bytes]
-# A record as it travels: its value and its headers.
+# A record on the wire: its value and its headers.
 Record = tuple[Any, list[Any]]
 
 
@@ -54,7 +54,7 @@ class Contender:
 
     Attributes:
         name: Its row.
-        up: Uploads payloads; returns what `down` needs.
+        up: Uploads payloads; returns the input of `down`.
         down: Downloads them.
     """
 
@@ -82,7 +82,7 @@ def run(*, quick: bool) -> Iterator[Table]:
                     came = each.down(made)
                 if came != payloads:
                     raise AssertionError(f"{each.name}: what came back is not what was sent")
-                if number:  # the first round makes connections and loads what is loaded once
+                if number:  # the first round opens connections and loads everything that is loaded once
                     for way, of_turn in (("up", up), ("down", down)):
                         times[each.name, way].wall += of_turn.wall
                         times[each.name, way].cpu += of_turn.cpu
@@ -90,7 +90,7 @@ def run(*, quick: bool) -> Iterator[Table]:
 
 
 def _contenders(config: dict[str, str], stack: ExitStack) -> list[Contender]:
-    """Those that are compared."""
+    """The contenders."""
     threads = stack.enter_context(ThreadPoolExecutor(THREADS))
     settings: dict[str, Any] = {
         "value.serializers": "large-message",
@@ -149,7 +149,7 @@ def _contenders(config: dict[str, str], stack: ExitStack) -> list[Contender]:
 
 
 def _clients(settings: dict[str, Any], broker: KafkaBroker, stack: ExitStack) -> Contender:
-    """Producer and Consumer, over a real broker."""
+    """Producer and Consumer, with a real broker."""
     broker.create_topic(_TOPIC)
     common = {**broker.client_config(), **settings, "log_level": 0, "linger.ms": 0}
     producer = stack.enter_context(Producer(common))

@@ -1,7 +1,7 @@
 """Peers of the benchmarks of object stores.
 
 kaf-s3-connector is in no requirements file of this project (``pip install kaf-s3-connector``): a table without it is
-complete, only less telling.
+complete, but less informative.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Peer(NamedTuple):
 
     Attributes:
         name: Its row.
-        up: Uploads payloads; returns what `down` needs.
+        up: Uploads payloads; returns the input of `down`.
         down: Downloads them.
     """
 
@@ -34,7 +34,7 @@ class Peer(NamedTuple):
 
 
 def obstore_client(config: Mapping[str, str]) -> Any:
-    """Obstore's own client for a bucket, by the configuration of the store ``s3``."""
+    """Obstore's own client for a bucket, from the configuration of the store ``s3``."""
     from obstore.store import S3Store
 
     return S3Store(
@@ -67,7 +67,7 @@ def obstore(config: Mapping[str, str], threads: Executor, count: int) -> Peer:
 
 
 def kaf_s3_connector(config: Mapping[str, str], client: Mapping[str, Any], topic: str) -> Peer | None:
-    """kaf-s3-connector's producer and consumer, as their README has them; None if it is not installed."""
+    """kaf-s3-connector's producer and consumer, as in their README; None if it is not installed."""
     library = _found("s3_connector")
     if library is None:
         return None
@@ -109,7 +109,7 @@ def _found(name: str) -> Any:
 
 @contextmanager
 def _credentials(config: Mapping[str, str]) -> Iterator[None]:
-    """The credentials where boto3 looks for them, for a library that has no setting for them."""
+    """Puts the credentials where boto3 finds them, for a library without a setting for them."""
     mine = {"AWS_ACCESS_KEY_ID": config["s3.access.key"], "AWS_SECRET_ACCESS_KEY": config["s3.secret.key"]}
     before = {name: os.environ.get(name) for name in mine}
     os.environ.update(mine)

@@ -1,4 +1,4 @@
-"""What a chain costs by the size of the record, from 100 bytes to 1 MB, against the same library calls by hand."""
+"""The cost of a chain by record size, from 100 bytes to 1 MB, against the same library calls by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA: Final = json.dumps(
 
 
 def run(*, quick: bool) -> Iterator[Table]:
-    """Bytes that do not compress, so that what is written is as large as what is given."""
+    """Incompressible bytes, so that output is as large as input."""
     rows = []
     for at, size in SIZES.items():
         rows += compared(SCHEMA, {"name": "SRV26-alert", "pixels": os.urandom(size)}, quick=quick, at=at)

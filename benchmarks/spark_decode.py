@@ -1,4 +1,4 @@
-"""Spark: ``deserialize`` by engine and size of batches, wide records, many schemas, and records that cannot be read."""
+"""Spark: ``deserialize`` by engine and batch size, wide records, many schemas, and undecodable records."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from serde_chain.spark import deserialize
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry, spark_session
 
 SENT: Final = 100_000
-# How many times these in the table of engines, whose queries are short.
+# Repetitions in the table of engines, whose queries are short.
 COPIES: Final = 8
 BAD: Final = 20_000
 WIDE: Final = 4_000
 FIELDS: Final = 500
-# What the engine native plans is a branch for each: with hundreds, Spark's compiler gives up after minutes.
+# The engine native plans a branch per schema: with hundreds, Spark's compiler gives up after minutes.
 SCHEMAS: Final = {"arrow": 200, "native": 20}
 BATCHES: Final = (100, 1_000, 100_000)
 FRAMED: Final = {"avro.framing": "single-object"}
@@ -47,7 +47,7 @@ PLAIN: Final = "Spark's from_avro"
 
 
 def run(*, quick: bool) -> Iterator[Table]:
-    """By engine, from Kafka, by rows in a batch, of many fields, of bad records, and of many schemas."""
+    """By engine, from Kafka, by rows in a batch, with many fields, with bad records, and with many schemas."""
     with KafkaBroker() as broker, spark_session("benchmark") as spark:
         yield from _engines(spark, quick=quick)
         yield from _from_kafka(spark, broker, quick=quick)
@@ -89,7 +89,7 @@ def _engines(spark: SparkSession, *, quick: bool) -> Iterator[Table]:
 
 
 def _constant(batches: Iterator[Any]) -> Iterator[Any]:
-    """Return one record again and again: what it takes to bring bytes to Python, and columns back."""
+    """Return one record repeatedly: the cost of moving bytes to Python, and columns back."""
     made = pa.array([record(0)])
     for batch in batches:
         if len(made) < len(batch):
@@ -185,7 +185,7 @@ def _wide(spark: SparkSession, *, quick: bool) -> Iterator[Table]:
 
 
 def _schemas(spark: SparkSession, registry: SchemaRegistry, *, quick: bool) -> Iterator[Table]:
-    """One topic with many schemas, all read into one, against a topic with the last of them only."""
+    """One topic with many schemas, all read into one, against a topic with only the last of them."""
     count = scaled(SENT, quick=quick)
     client = SchemaRegistryClient({"url": registry.url})
     base = json.loads(SCHEMA)
@@ -203,7 +203,7 @@ def _schemas(spark: SparkSession, registry: SchemaRegistry, *, quick: bool) -> I
     bare = encoded(WRITING, map(record, range(count)))
 
     def framed(data: bytes, number: int) -> bytes:
-        return b"\0" + number.to_bytes(4, "big") + data + b"\x02"  # at the end the field that was added
+        return b"\0" + number.to_bytes(4, "big") + data + b"\x02"  # ends with the added field
 
     rows = [tuple(framed(data, of[at % len(of)]) for of in ids.values()) for at, data in enumerate(bare)]
     frame = cached(spark.createDataFrame(rows, ", ".join(f"{topic} binary" for topic in ids)))
@@ -258,6 +258,6 @@ def _fields(frame: DataFrame, column: Column) -> None:
 
 
 def _sum(frame: DataFrame) -> None:
-    """Run a query that needs all fields of a record."""
+    """Run a query that requires all fields of a record."""
     parts: Iterator[Column] = (functions.sum(name) for name in ("id", "ra", "dec"))
     frame.agg(*parts, functions.max("name"), functions.sum(functions.size("flux"))).collect()

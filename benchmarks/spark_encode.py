@@ -115,7 +115,7 @@ def _large(spark: SparkSession, *, quick: bool) -> Iterator[Table]:
 
 
 def _swallow(batches: Iterator[Any]) -> Iterator[Any]:
-    """Take all values and return none: what it takes to bring them to Python."""
+    """Take all values and return none: the cost of moving them to Python."""
     for batch in batches:
         yield pa.nulls(len(batch), pa.binary())
 

@@ -1,6 +1,6 @@
 """Spark: the memory of Python workers that move large payloads, above the batch at hand.
 
-The kernel is asked for the peak of each worker, as it is of real queries. What a worker may hold beside its batches is
+The kernel reports the peak of each worker, while real queries run. Beside its batches, a worker may hold
 64 MiB of payloads (``large.message.downloads.max.bytes``) and another 64 MiB.
 """
 
@@ -22,13 +22,13 @@ from serde_chain.testing.services import spark_session
 from tests.memory import peak_bytes, reset_peak
 
 MIB: Final = 1 << 20
-# Bytes of a payload, and how many.
+# Bytes per payload, and number of payloads.
 CASES: Final = ((1_200_000, 200), (20_000_000, 24))
 _COLUMNS: Final = "value binary, headers array<struct<key: string, value: binary>>"
 
 
 def run(*, quick: bool) -> Iterator[Table]:
-    """By way and size of payloads."""
+    """By way and payload size."""
     rows = []
     with spark_session("benchmark", memory="4g") as spark:
         for size, count in CASES[:1] if quick else CASES:
@@ -38,7 +38,7 @@ def run(*, quick: bool) -> Iterator[Table]:
 
 
 def _case(spark: SparkSession, size: int, count: int) -> list[tuple[str, int, int]]:
-    """What is taken, and what the batches have of it, by way."""
+    """Peak memory, and the batches' share of it, by way."""
     with tempfile.TemporaryDirectory() as folder:
         store: dict[str, object] = {"large.message.payload.store.class": "local", "local.path": folder}
         reading = {**store, "value.deserializers": "large-message, bytes"}
@@ -54,9 +54,9 @@ def _case(spark: SparkSession, size: int, count: int) -> list[tuple[str, int, in
         taken = {name: _taken(lambda way=way: length(*way)) for name, way in ways.items()}  # type: ignore[misc]
         payloads.unpersist()
         references.unpersist()
-    # What is downloaded is handed over in parts of 8 MiB or one payload: the last one, and that which is being made.
+    # Downloads are handed over in parts of 8 MiB or one payload: the last one, and the one being built.
     parts = 2 * max(size, 8 * MIB)
-    # What is uploaded comes in Spark's own batches, which any function in Python has.
+    # Uploads arrive in Spark's own batches, which any Python function has.
     return [
         ("resolve", taken["resolve"], parts),
         ("deserialize", taken["deserialize"], parts),
@@ -74,11 +74,11 @@ def _references(spark: SparkSession, config: dict[str, object], size: int, count
 
 
 def _taken(query: Callable[[], None]) -> int:
-    """By how many bytes the peak of the worker that takes most rises in a query that has been run before."""
+    """By how many bytes the peak of the largest worker rises in a query that has been run before."""
     query()
     before = {worker: reset_peak(worker) for worker in _workers()}
     query()
-    # Spark ends those that have had nothing to do for a while.
+    # Spark ends idle workers.
     return max(peak_bytes(worker) - before[worker] for worker in _workers() if worker in before)
 
 
@@ -87,7 +87,7 @@ def _same(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _workers() -> list[int]:
-    """Processes that Spark's ``pyspark.daemon`` has forked."""
+    """Processes forked by Spark's ``pyspark.daemon``."""
     daemons = [
         process for process in family(os.getpid()) if b"pyspark.daemon" in Path(f"/proc/{process}/cmdline").read_bytes()
     ]

@@ -1,4 +1,4 @@
-"""What the benchmarks of Spark share: queries in interleaved rounds, their table, records, peers written by hand."""
+"""Shared parts of the Spark benchmarks: queries in interleaved rounds, their table, records, hand-written peers."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _wall, _cpu = attrgetter("wall"), attrgetter("cpu")
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a query took, in each round.
+    """The cost of a query, per round.
 
     Attributes:
-        wall: By the clock.
-        cpu: Of this process, Spark's JVM and its workers together; other programs on the machine disturb it less.
+        wall: Wall time.
+        cpu: CPU time of this process, Spark's JVM and its workers together; less disturbed by other programs.
     """
 
     wall: list[float]
@@ -65,10 +65,10 @@ class Line:
     """Two ways to do the same with as many records.
 
     Attributes:
-        name: What is compared.
-        ours: What our way took.
-        theirs: What the floor, or the peer, took.
-        against: What that is.
+        name: The comparison's name.
+        ours: The cost of our way.
+        theirs: The cost of the floor, or the peer.
+        against: Its name.
     """
 
     name: str
@@ -85,7 +85,7 @@ def scaled(count: int, *, quick: bool) -> int:
 def measure(
     ways: Mapping[str, Callable[[], object]], *, quick: bool, rounds: int = ROUNDS, before: int = 2
 ) -> dict[str, Seconds]:
-    """Time queries; all take a turn in every round, after some that do not count, in which Java compiles."""
+    """Time queries; all take a turn in every round, after uncounted ones in which Java compiles."""
     taken = {name: Seconds([], []) for name in ways}
     for turn in range(-1 if quick else -before, 1 if quick else rounds):
         for name, way in ways.items():
@@ -98,7 +98,7 @@ def measure(
 
 
 def tables(name: str, title: str, count: int, lines: Sequence[Line]) -> Iterator[Table]:
-    """Tables of queries of ``count`` records: by the clock, and by the CPU."""
+    """Tables of queries of ``count`` records: in wall time, and in CPU time."""
     for suffix, of, unit in (("", _wall, "µs a record"), ("-cpu", _cpu, "µs of CPU a record")):
         rows = [
             Row(
@@ -113,10 +113,10 @@ def tables(name: str, title: str, count: int, lines: Sequence[Line]) -> Iterator
 
 
 def cpu_seconds(processes: Iterable[int] = ()) -> float:
-    """CPU that processes have taken, in seconds, with those of their descendants that have ended.
+    """CPU time of processes, in seconds, with that of their finished descendants.
 
     Args:
-        processes: Their numbers; this one and its descendants if there are none.
+        processes: Their numbers; by default this process and its descendants.
     """
     ticks = 0
     for process in processes or family(os.getpid()):
@@ -135,7 +135,7 @@ def family(root: int) -> list[int]:
 
 
 def _stat(process: int) -> list[str]:
-    """Fields from the third on; the second may have blanks in it. None for a process that is gone."""
+    """Fields from the third on; the second may contain blanks. None for a process that no longer exists."""
     try:
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -173,7 +173,7 @@ def in_kafka(spark: SparkSession, broker: KafkaBroker, topic: str, records: list
 
 
 def length(frame: DataFrame, column: Column | str) -> None:
-    """Run a query that needs a column of bytes whole."""
+    """Run a query that requires a whole column of bytes."""
     frame.select(functions.col(column) if isinstance(column, str) else column).toDF("v").agg(
         functions.sum(functions.length("v"))
     ).collect()

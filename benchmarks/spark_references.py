@@ -59,7 +59,7 @@ def _share(spark: SparkSession, broker: KafkaBroker, share: int, count: int, *, 
 
 
 def _idle() -> Column:
-    """A function in Python on the same rows: what Spark takes for any."""
+    """A no-op Python function on the same rows: Spark's overhead for any function."""
     offloaded = functions.exists("headers", lambda header: header["key"].isin("large-message"))
 
     def same(batches: Iterator[Any]) -> Iterator[Any]:

@@ -1,10 +1,11 @@
-"""The payload stores side by side, one payload after the other, of 1, 20 and 200 MB; boto3 and obstore by themselves.
+"""The payload stores side by side, one payload after the other, of 1, 20 and 200 MB; boto3 and obstore alone.
 
-Within a payload, stores and peers are as parallel as they like. The S3 server is a strict one, built with Go; it runs
-on the same cores, and so do the broker and the offload server. Contenders take turns.
+Within a payload, stores and peers use any parallelism. The S3 server is strict, built with Go; it runs
+on the same cores, as do the broker and the offload server. Contenders take turns.
 
-The SHA-256 of each payload is computed on its way up, and again on its way down: records carry it, whatever the store.
-So do the peers here, which would not by themselves: boto3's upload_fileobj and download_fileobj, obstore's put and get.
+The SHA-256 of each payload is computed on upload, and again on download: records carry it, whatever the store.
+The peers here compute it too, although they would not by default: boto3's upload_fileobj and download_fileobj, and
+obstore's put and get.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from payload_stores.registry import STORES
 from serde_chain.testing.services import KafkaBroker, OffloadServer
 from tests.servers.versitygw import VersityGateway
 
-# Size of payloads in MB, and how many a turn has.
+# Payload size in MB, and payloads per turn.
 SIZES: Final = {1: 40, 20: 6, 200: 1}
 ROUNDS: Final = 5
 
@@ -43,7 +44,7 @@ class Contender:
 
     Attributes:
         name: Its row.
-        up: Uploads a payload; returns what `down` needs.
+        up: Uploads a payload; returns the input of `down`.
         down: Downloads it.
     """
 
@@ -61,7 +62,7 @@ def run(*, quick: bool) -> Iterator[Table]:
             payloads = [os.urandom(size * 10**6) for _ in range(count)]
             for number in range((1 if quick else ROUNDS) + 1):
                 for each in contenders[:: -1 if number % 2 else 1]:
-                    _turn(each, size, payloads, times if number else {})  # the first round loads what is loaded once
+                    _turn(each, size, payloads, times if number else {})  # the first round warms up
     yield from _tables([each.name for each in contenders], times)
 
 
@@ -77,7 +78,7 @@ def _turn(contender: Contender, size: int, payloads: list[bytes], times: Times) 
 
 
 def _contenders(stack: ExitStack) -> list[Contender]:
-    """All stores that there are, and two libraries by themselves."""
+    """All stores, and two libraries alone."""
     server = stack.enter_context(VersityGateway())
     bucket = server.create_bucket()
     folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -150,7 +151,7 @@ def _tables(names: list[str], times: Times) -> Iterator[Table]:
             for size in sizes:
                 theirs = times[library, size, way].rates() if library else ()
                 rows.append(Row(name, times[name, size, way].rates(), library, theirs, f"{size} MB"))
-        # The libraries' own lines are those that the others are compared with.
+        # The libraries' own lines are the baselines.
         rows = [row for row in rows if row.name not in _LIBRARIES.values()]
         yield Table(f"stores-{way}", f"Payload stores, one after the other, {way}", "MB/s", rows, axis="payload")
     cpu = {(name, size, way): times[name, size, way].cpu_per_gb() for name in names for way in _WAYS for size in sizes}

@@ -1,4 +1,4 @@
-"""A sweep's own cost by the number of objects: a store that makes up its listing, whose objects are 99 % in use."""
+"""A sweep's own cost by the number of objects: a store with a synthetic listing, whose objects are 99 % in use."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from tests.memory import peak_bytes, reset_peak
 OBJECTS: Final = (10_000, 100_000, 1_000_000)
 OBJECTS_OF_QUICK: Final = (500, 1_000, 2_000)
 ROUNDS: Final = 3
-# How often what takes little is swept in a round.
+# Repetitions of small sweeps in a round.
 TIMES: Final = (5, 2, 1)
 OLD: Final = datetime(2026, 1, 1, tzinfo=UTC)
 PARTITIONS: Final = 4
 
 
 class Simulated(PayloadStore):
-    """Lists as many payloads as it is told, of which there is none."""
+    """Lists a given number of payloads, none of which exists."""
 
     scheme = "simulated"
     OBJECTS: ClassVar[Option[int]] = Option("simulated.objects", integer(0), 0, doc="how many there are")
     options = (*PayloadStore.options, OBJECTS)
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Read how many there are."""
+        """Read the number."""
         super().configure(config)
         self._count = self.OBJECTS.read(config)
 
@@ -60,11 +60,11 @@ class Simulated(PayloadStore):
         return f"simulated:///{topic}/{payload_id}"
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
-        """All of them, however old they are to be."""
+        """All of them, regardless of age."""
         return (PayloadInfo(reference(topic, at), 4096, OLD) for at in range(self._count))
 
     def info(self, reference: str) -> PayloadInfo:
-        """As it was listed."""
+        """As listed."""
         return PayloadInfo(reference, 4096, OLD)
 
     def delete(self, reference: str) -> None:
@@ -73,14 +73,14 @@ class Simulated(PayloadStore):
 
 @dataclass
 class Figures:
-    """What sweeps took.
+    """The cost of sweeps.
 
     Attributes:
-        objects: How many objects there were.
-        seconds: By the clock, of each round.
-        cpu: CPU time of the driver, the JVM and Spark's workers, in seconds: of use on a busy machine.
-        python_bytes: The driver's most memory above what it had before.
-        jvm_bytes: The JVM's most memory in all.
+        objects: The number of objects.
+        seconds: Wall time, of each round.
+        cpu: CPU time of the driver, the JVM and Spark's workers, in seconds: useful on a busy machine.
+        python_bytes: The driver's peak memory above its previous use.
+        jvm_bytes: The JVM's total peak memory.
     """
 
     objects: int
@@ -96,12 +96,12 @@ def reference(topic: str, at: int) -> str:
 
 
 def run(*, quick: bool) -> Iterator[Table]:
-    """Larger and larger stores: in all, and by each object that one has more than the last."""
+    """Larger and larger stores: in total, and per additional object."""
     sizes = OBJECTS_OF_QUICK if quick else OBJECTS
     with KafkaBroker() as broker, spark_session("benchmark") as spark, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         topics = {objects: _fill(broker, objects) for objects in sizes}
-        for objects in (*sizes[:2], *sizes[:2]):  # Java compiles what it runs
+        for objects in (*sizes[:2], *sizes[:2]):  # Java compiles the code it runs
             _sweep(spark, broker, topics[objects], objects, folder)
         figures = [Figures(objects) for objects in sizes]
         for _ in range(1 if quick else ROUNDS):
@@ -130,7 +130,7 @@ def run(*, quick: bool) -> Iterator[Table]:
 
 
 def _fill(broker: KafkaBroker, objects: int) -> str:
-    """Make a topic that refers to all but every hundredth object."""
+    """Create a topic that refers to all but every hundredth object."""
     topic = f"sweep-{objects}"
     broker.create_topic(topic, PARTITIONS)
     producer = confluent_kafka.Producer({**broker.client_config(), "linger.ms": 50, "queue.buffering.max.messages": 0})
@@ -162,7 +162,7 @@ def _measure(spark: SparkSession, broker: KafkaBroker, topic: str, figures: Figu
     jvm = gateway.proc.pid
     before = reset_peak()
     reset_peak(jvm)
-    # The broker is not among them.
+    # The broker is not included.
     started, used = time.perf_counter(), cpu_seconds([os.getpid(), *family(jvm)])
     _sweep(spark, broker, topic, figures.objects, folder)
     figures.seconds.append(time.perf_counter() - started)

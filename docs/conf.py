@@ -13,12 +13,12 @@ version = release
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 
-# A link to a heading of a page is checked like one to a page: the build fails where it leads nowhere.
+# Links to headings are checked like links to pages: the build fails if one is broken.
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 nitpicky = True
-# What signatures name, as types of other packages and type variables, need not have a place here; what a docstring
-# refers to must, if it is ours.
+# Names in signatures, such as types of other packages and type variables, need no target here; references in
+# docstrings do, if they are to our own packages.
 nitpick_ignore_regex = [(r"py:class", r".*"), (r"py:.*", r"(?!(serde_chain|payload_stores)\.).*")]
 
 autodoc_member_order = "bysource"

@@ -1,6 +1,7 @@
-"""Tables of configuration keys, out of the options that stages, stores and clients declare.
+"""Tables of configuration keys, generated from the declared options of stages, stores and clients.
 
-The pages hold them between marks, so that they read well in the repository too; ``make tables`` writes them anew.
+The pages contain them between cog marks, so that they are readable in the repository too; ``make tables``
+regenerates them.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ SELF_DESCRIBING = (DESCRIBE, ALLOW, DEFAULT)
 
 
 def table(options: Iterable[Option[Any]]) -> None:
-    """Print a table of options: key, default, and what it is."""
+    """Print a table of options: key, default, and description."""
     print("| key | default | |\n|---|---|---|")
     for option in options:
         print(f"| `{option.name}` | {_default(option)} | {option.doc}{' (secret)' if option.secret else ''} |")
 
 
 def stage(name: str) -> None:
-    """Print the options of a stage: the writer's, then those that only the reader has."""
+    """Print the options of a stage: the writer's, then the reader's additional ones."""
     _declared((SERIALIZERS.builtins[name], DESERIALIZERS.builtins[name]), REGISTRY)
 
 
 def store(name: str) -> None:
-    """Print the options of a store, beside those that every store has."""
+    """Print the options of a store, without those of every store."""
     _declared((STORES.builtins[name],), EVERY_STORE)
 
 
 def differences() -> None:
-    """Print the table of differences to confluent_kafka's clients."""
+    """Print the table of differences from confluent_kafka's clients."""
     print("| | confluent_kafka | here |\n|---|---|---|")
     print(rows())
 

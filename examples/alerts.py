@@ -1,11 +1,11 @@
 """Light curves and cut-outs of a survey's alerts, out of Kafka and through Spark: the code of docs/alerts.md.
 
-Starts a Kafka broker and Spark, draws the pictures into a folder, and stops what it started:
+Starts a Kafka broker and Spark, draws the pictures into a folder, and stops both:
 
     pip install '.[services,avro,compression]' matplotlib
     python examples/alerts.py FOLDER
 
-It stands outside the packages since it is read and changed rather than imported, and the tests run it.
+It is outside the packages, since it is meant to be read and changed rather than imported. The tests run it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def draw_cutouts(alerts: DataFrame) -> Figure:
 
 
 def main(folder: Path) -> dict[str, Figure]:
-    """Run all steps, with a broker and a Spark session of its own; saves what it draws, and returns it."""
+    """Run all steps, with a separate broker and Spark session; saves the figures, and returns them."""
     folder.mkdir(parents=True, exist_ok=True)
     topic = "alerts-to-draw"
     with tempfile.TemporaryDirectory() as payloads, KafkaBroker() as broker, spark_session("alerts") as spark:

@@ -1,4 +1,4 @@
-"""A picture of what a command prints, for the documentation.
+"""A picture of a command's output, for the documentation.
 
 python examples/terminal.py docs/pictures/demo.svg serde-chain demo
 """
@@ -19,13 +19,13 @@ WIDTH = 92
 
 
 def picture(command: list[str]) -> str:
-    """Run a command, and draw it with what it prints as SVG.
+    """Run a command, and draw it with its output as SVG.
 
     Args:
         command: The command.
 
     Returns:
-        The picture. It refers to no font of the network: browsers take their own.
+        The picture. It uses no network fonts: browsers substitute their own.
 
     Raises:
         CalledProcessError: The command failed.
