@@ -135,9 +135,8 @@ class Producer:
         self._setup = setup
         self._is_closed = False
         self._key, self._value = setup.key, setup.value
-    # How a call runs the transfers of a record's encoding, such as a registry lookup; None runs them on the spot.
-    _run: Callable[[Transfer[Any]], Any] | None = None
-    # Of the process that made it; set last.
+        self._encoder = Encoder(setup.key, setup.value, self._run)
+        self._topics = topics  # if a stage negotiates
         negotiation = None if topics is None else _negotiation(setup, topics)
         own = setup.client.get("on_delivery")
         errors_only = _ERRORS_ONLY.read(setup.config)
