@@ -109,7 +109,7 @@ def translated(*, topic: str | None = None, reference: str | None = None) -> Ite
     except PayloadStoreError as error:
         error.add_context(**where)
         raise
-    # ValueError: botocore's own parsers let it through, for a date that was cut off.
+    # ValueError: from botocore's parsers, for a truncated date.
     except (ClientError, BotoCoreError, HTTPError, OSError, ValueError) as error:
         kind, message, hint = _client_error(error) if isinstance(error, ClientError) else _other_error(error)
         raise kind(message, hint=hint, **where) from error

@@ -1,7 +1,7 @@
 """The lifecycle rules of a bucket, which make S3 delete objects.
 
-Rules have boto3's form ("Lifecycle configuration elements" in Amazon's S3 User Guide). They can only be read and written
-all at once: another program's change in between would be lost.
+Rules have boto3's form ("Lifecycle configuration elements" in Amazon's S3 User Guide). They can only be read and
+written all at once: another program's change in between would be lost.
 """
 
 from __future__ import annotations

@@ -315,8 +315,8 @@ class S3Store(BucketStore):
         except Exception as error:
             if error_code(error) not in EXISTS | CONFLICT | NOT_IMPLEMENTED:
                 raise
-        # There already, being written by another writer, or on a server without conditional writes. What has this id
-        # has this content, so that writing it again does no harm, mends what was cut off, and renews it.
+        # It exists, another writer is writing it, or the server has no conditional writes. The id implies the
+        # content, so writing it again is harmless, repairs a truncated object, and renews it.
         if not self._keeps(target, len(view)):
             self._upload(target, view, {}, digest)
         return None
@@ -369,9 +369,9 @@ class S3Store(BucketStore):
             self._repeated.add()
 
     def _expect_owner(self, owner: str) -> None:
-        """Have S3 refuse requests if the bucket is not an account's: its name may be another's by now.
+        """Make S3 refuse requests if the bucket does not belong to an account: its name may be someone else's by now.
 
-        Trusted references may lie in buckets of others. A program that follows a link does not send the header.
+        Trusted references may be in buckets of others. Programs that follow a link do not send the header.
         """
 
         def expect(params: dict[str, Any], context: Mapping[str, Any], **_: object) -> None:
@@ -387,7 +387,7 @@ class S3Store(BucketStore):
 
     def _read_bucket(self, config: Mapping[str, object]) -> str:
         bucket = self.BUCKET.read(config)
-        if "/" in bucket and not bucket.startswith("arn:"):  # botocore would only say so with the first payload
+        if "/" in bucket and not bucket.startswith("arn:"):  # botocore would only report it with the first payload
             raise ConfigError(
                 f"{self.BUCKET.name} = {bucket!r} is not the name of a bucket",
                 hint=f"Write the name alone, and the folder into {self.PREFIX.name}",

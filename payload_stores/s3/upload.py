@@ -92,7 +92,7 @@ class Uploads:
                 MetadataDirective="REPLACE",
             )
             renewed: datetime = answer["CopyObjectResult"]["LastModified"]
-        except Exception as error:  # noqa: BLE001  the upload raises it again if the server is not there
+        except Exception as error:  # noqa: BLE001  the upload raises again if the server is down
             _log.debug("%s is uploaded again, since it could not be copied: %s", target["Key"], error)
             return False
         return renewed > head.modified
@@ -166,11 +166,11 @@ class Uploads:
 
     @staticmethod
     def _sign_checksums_only(client: Any) -> None:
-        """Keep botocore from hashing payloads once more for the signature of a put, and of a part over plain http.
+        """Keep botocore from hashing payloads again for the signature of a put, and of a part over plain http.
 
-        The signature covers the header with the payload's SHA-256, with which the server compares what it got: over
-        plain http too, nothing can be changed on the way. Of a part it covers the CRC32, as over TLS; readers compare
-        the whole with the record's SHA-256. Other requests are signed as ever.
+        The signature covers the header with the payload's SHA-256, which the server verifies: even over plain http,
+        data cannot be changed in transit. For a part it covers the CRC32, as over TLS; readers compare the whole
+        payload with the record's SHA-256. Other requests are signed as usual.
         """
         from botocore.config import Config
 
@@ -187,7 +187,7 @@ class Uploads:
     def _put_part(self, upload: Mapping[str, str], number: int, part: memoryview) -> tuple[dict[str, Any], int]:
         with closing(Blocks(part)) as body:
             answer = self._client.upload_part(**upload, PartNumber=number, Body=body)
-        # Where the parts had checksums, the list of parts must have them too.
+        # If the parts had checksums, the list of parts must have them too.
         checksum = {"ChecksumCRC32": answer["ChecksumCRC32"]} if "ChecksumCRC32" in answer else {}
         return {"PartNumber": number, "ETag": field(answer, "ETag"), **checksum}, len(part)
 
@@ -207,10 +207,10 @@ class Uploads:
                 raise
 
     def _abort(self, upload: Mapping[str, str]) -> None:
-        # No part is under way any more: one that arrives after the abort would stay, and be paid for.
+        # No part is in flight: one that arrives after the abort would stay and be billed.
         try:
             self._client.abort_multipart_upload(**upload)
-        except Exception as error:  # noqa: BLE001  must not hide the error that led here
+        except Exception as error:  # noqa: BLE001  must not hide the original error
             if error_code(error) not in NO_UPLOAD:
                 _log.warning(
                     "parts of %s remain in bucket %s, to be removed by a lifecycle rule: %s",
