@@ -119,7 +119,7 @@ class Errors:
         except PayloadStoreError as error:
             error.add_context(**where)
             raise
-        # obstore raises some of Python's own: FileNotFoundError, ValueError for names.
+        # obstore raises some built-in errors: FileNotFoundError, ValueError for names.
         except (library, OSError, ValueError) as error:
             kind, hint = _meaning(error)
             message = self.message(error)

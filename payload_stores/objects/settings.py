@@ -53,8 +53,8 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         ),
         ("bucket", "bucket_name"),
         (
-            # What the server compares is a checksum that costs nothing. Otherwise the signature hashes the payload, for
-            # which the record has a SHA-256 already.
+            # A cheap checksum for the server. Otherwise the signature hashes the payload, whose SHA-256 is already in
+            # the record.
             {"unsigned_payload": "true", "checksum_algorithm": "crc64nvme"},
             # Objects are deleted one by one; not every server can delete several at once.
             {"disable_bulk_delete": "true"},

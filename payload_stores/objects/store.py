@@ -222,7 +222,7 @@ class ObjectsStore(BucketStore):
     def delete(self, reference: str) -> None:
         """Delete one of the store's own payloads. See :class:`~payload_stores.SupportsDelete`."""
         client, name = self._locate(reference, own_only=True)
-        # Gone already, say Google and Azure; a bucket that is not there is another error.
+        # Already gone, on Google and Azure; a missing bucket is another error.
         with suppress(PayloadNotFoundError), self._errors.translated(reference=reference):
             client.delete(name)
 
@@ -234,8 +234,7 @@ class ObjectsStore(BucketStore):
         start = "/".join((*self.roots.own.segments, topic, prefix))
         with self._errors.translated(topic=topic):
             client = self._own_client()
-            # obstore lists whole folders: what comes before the prefix is passed over by the server, and behind it the
-            # reading ends.
+            # obstore lists whole folders: the server skips names before the prefix, and reading ends after it.
             offset = _before(start) if prefix and self._clients.is_ordered else None
             for page in self._pages(client, start.rpartition("/")[0], offset):
                 for item in page:
@@ -316,7 +315,7 @@ class ObjectsStore(BucketStore):
         try:
             head = client.head(name)
         except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError):
-            return False  # the last two: of a producer that may write, but not read
+            return False  # the last two: a producer with write permission only
         return head["size"] == size and not self.is_stale(head["last_modified"])
 
     def _own_client(self) -> Client:
