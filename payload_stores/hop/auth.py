@@ -1,4 +1,4 @@
-"""Authentication of a hop client to the offload server: SCRAM or a bearer token, as the Kafka client is set."""
+"""Authentication to the offload server: SCRAM or a bearer token, as configured for the Kafka client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BearerAuth(httpx2.Auth):
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         """Send the request, authenticated; called by httpx2."""
         token = self._token()
-        if not _TOKEN.fullmatch(token):  # the HTTP library would refuse it too, but quote it in its error
+        if not _TOKEN.fullmatch(token):  # the HTTP library would also refuse it, but its error would show the token
             raise PayloadAccessDeniedError(
                 "the bearer token has characters that are not allowed in a token", store="hop"
             )
@@ -46,11 +46,11 @@ class BearerAuth(httpx2.Auth):
 
 
 def tokens(static: str, config: Mapping[str, object]) -> Callable[[], str]:
-    """Make the function that gets a token.
+    """Make the function that returns a token.
 
     Args:
-        static: A token that stays the same (``hop.token``), or nothing.
-        config: The client's configuration; otherwise its ``oauth_cb`` or its settings for OpenID Connect provide one.
+        static: A fixed token (``hop.token``), or empty.
+        config: The client's configuration, whose ``oauth_cb`` or OpenID Connect settings provide one otherwise.
 
     Raises:
         ConfigError: Neither is configured.
@@ -71,7 +71,7 @@ def tokens(static: str, config: Mapping[str, object]) -> Callable[[], str]:
 
 
 class _Kept:
-    """Keeps a token until shortly before it expires."""
+    """Caches a token until shortly before it expires."""
 
     def __init__(self, fetch: Callable[[], tuple[str, float]]) -> None:
         self._fetch = fetch
@@ -86,11 +86,11 @@ class _Kept:
 
 
 def _from_callback(callback: Callable[[str], Any], setting: str) -> tuple[str, float]:
-    """confluent_kafka's ``oauth_cb``: returns the token and the time, in seconds since the epoch, when it expires."""
+    """confluent_kafka's ``oauth_cb``: returns the token and its expiration time, in seconds since the epoch."""
     try:
         token, until, *_ = callback(setting)
         return str(token), float(until)
-    except Exception as error:  # a user's function may fail in any way
+    except Exception as error:  # a user's function may raise anything
         raise PayloadAccessDeniedError(
             f"oauth_cb did not return a token: {type(error).__name__}", store="hop"
         ) from error
@@ -110,7 +110,7 @@ def _from_endpoint(url: str, config: Mapping[str, object]) -> tuple[str, float]:
             raise ValueError("it is not a bearer token")
         return str(token["access_token"]), time.time() + float(token.get("expires_in", 0))
     except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
-        # Without the cause, which may quote what was sent.
+        # Without the cause, which may show the request.
         raise PayloadAccessDeniedError(
             f"the token endpoint did not return a token: {type(error).__name__}",
             hint="Check sasl.oauthbearer.*",

@@ -1,4 +1,4 @@
-"""Requests to hop's offload API, with time limits and retries, and the meaning of its answers."""
+"""Requests to hop's offload API, with timeouts and retries, and the interpretation of its answers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _KINDS: Final[_Kinds] = {
         None,
     ),
 }
-# A 404 that is about the address: nothing is known of the record yet.
+# A POST's 404 is about the address: the record does not exist yet.
 _UPLOADING: Final = _KINDS | {
     HTTPStatus.NOT_FOUND: (
         PayloadNotFoundError,
@@ -73,25 +73,25 @@ _UPLOADING: Final = _KINDS | {
         "Check hop.offload.url, or what the broker announces",
     )
 }
-# Unsigned, before or in place of the proof: so the public service answers to users that it does not know and to wrong
-# passwords. One who is known gets a signature with such an answer.
+# Unsigned, before or instead of the proof: the public service answers unknown users and wrong passwords this way. A
+# known user gets a signature with such an answer.
 _UNSIGNED_REFUSALS: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR})
-# 500 is not among them: this request failed, and nothing suggests that the next one may work.
+# Not 500: nothing suggests that a retry may succeed.
 _TRANSIENT: Final = frozenset({408, 429, 502, 503, 504})
 
 
 class HopClient:
-    """One pool of connections that are kept open; used by several threads at once.
+    """A pool of open connections; thread-safe.
 
     Args:
         auth: Credentials, sent to the endpoint only.
         connect_ms: Time for a connection, in ms.
         request_ms: Longest silence within a request, in ms.
-        attempts: Attempts per request, in all.
+        attempts: Total attempts per request.
         ca_file: Further certificate authorities to trust.
 
     Attributes:
-        repeated: How many requests were repeated.
+        repeated: Counts retries.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -107,7 +107,7 @@ class HopClient:
             timeout=httpx2.Timeout(silence, connect=connect_ms / 1000),
             limits=httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
             verify=_trust(ca_file),
-            follow_redirects=False,  # credentials are for one endpoint only
+            follow_redirects=False,  # credentials must go to one endpoint only
             headers={"Accept-Encoding": "identity", "User-Agent": "serde-chain"},
         )
         self.repeated = Counter()
@@ -119,17 +119,17 @@ class HopClient:
             reraise=True,
         )
         waits = sum(min(_FIRST_WAIT_S * 2**number, _MAX_WAIT_S) for number in range(attempts - 1))
-        # Two requests, since the first round of SCRAM is one of its own.
+        # Two requests, since the first round of SCRAM is a request too.
         self.worst_case_ms = attempts * (connect_ms + 2 * request_ms) + int(waits * 1000)
 
     def upload(self, url: str, reference: str, record: StoredRecord, *, repeatable: bool) -> None:
         """Post a record.
 
         Args:
-            url: Where to.
+            url: The address.
             reference: Its future address.
             record: The record, with its id among the headers.
-            repeatable: Whether its id is made of all that it holds, so that it may be there already.
+            repeatable: Whether its id is made from its whole content, so that it may already exist.
         """
         try:
             document = record_document.frame(record)
@@ -140,11 +140,11 @@ class HopClient:
 
         def attempt(number: int) -> None:
             with self._request("POST", url, self._auth, reference, _Body(document)) as response:
-                # The record that an attempt whose answer was lost has stored is in the way of the next one.
+                # If an attempt's answer was lost, its stored record blocks the next one.
                 taken = response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (repeatable or number > 1)
                 if not taken:
                     _check(response, reference, _UPLOADING)
-                _rest(response)  # the connection can be reused once its answer is read
+                _rest(response)  # the connection is reusable after reading the answer
             if taken:
                 self._check_same(reference, record)
 
@@ -168,7 +168,7 @@ class HopClient:
         return self._retried(attempt)
 
     def open(self, reference: str, check: Callable[[int], None], *, authenticated: bool = True) -> BinaryIO:
-        """Open a record's payload, which is read as it arrives. To seek back is to ask for it again.
+        """Open a record's payload, read as it arrives. Seeking back requests it again.
 
         Args:
             reference: Its address.
@@ -192,7 +192,7 @@ class HopClient:
         self._client.close()
 
     def _check_same(self, reference: str, record: StoredRecord) -> None:
-        """Raise unless the stored record of this id is the same: another user who knows an id can take it."""
+        """Raise unless the stored record with this id is the same: another user who knows an id can take it."""
         with self._request("GET", reference, self._auth, reference) as response:
             status = response.status_code
             if status in _TRANSIENT:
@@ -229,7 +229,7 @@ class HopClient:
 
 @contextmanager
 def _explained(reference: str) -> Iterator[None]:
-    """Turn the errors of the HTTP library into a store's."""
+    """Convert the errors of the HTTP library."""
     try:
         yield
     except httpx2.TransportError as error:
@@ -250,7 +250,7 @@ def _explained(reference: str) -> Iterator[None]:
 
 @contextmanager
 def _readable(reference: str) -> Iterator[None]:
-    """Turn the errors of a document into a store's."""
+    """Convert the errors of a malformed document."""
     try:
         yield
     except ValueError as error:
@@ -263,7 +263,7 @@ class _Message:
     """The payload of a record, as it arrives.
 
     Args:
-        size: Its size.
+        size: Its size in bytes.
         views: Its bytes.
         connection: Closed with it.
     """
@@ -285,22 +285,22 @@ class _Message:
 
 
 class _RecordFile(PayloadFile):
-    """The payload of a record as a file; what is passed over by a seek is read at the next read.
+    """The payload of a record as a file; the next read skips the bytes a seek passed over.
 
     Args:
         reference: For errors.
-        connect: Asks for the record.
+        connect: Requests the record.
     """
 
     def __init__(self, reference: str, connect: Callable[[], _Message]) -> None:
         self._reference = reference
         self._connect = connect
-        self._message: _Message | None = None  # it is closed even where the next line raises
+        self._message: _Message | None = None  # closed even if the next line raises
         self._message = connect()
         super().__init__(self._message.size)
 
     def readinto(self, buffer: Any) -> int:
-        """Read; where that fails, the next read asks for the record again."""
+        """Read; after a failure, the next read requests the record again."""
         if self._at >= self._size:
             return 0
         message = self._message
@@ -320,7 +320,7 @@ class _RecordFile(PayloadFile):
         return len(block)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         if not self.closed:
             self._let_go()
         super().close()
@@ -332,7 +332,7 @@ class _RecordFile(PayloadFile):
 
 
 class _Body:
-    """A document as httpx2 sends it: it can be iterated again, where a request is repeated."""
+    """A document for httpx2 to send, iterable again for retries."""
 
     def __init__(self, document: Frame) -> None:
         self._document = document
@@ -343,7 +343,7 @@ class _Body:
 
 
 def _check(response: httpx2.Response, reference: str, kinds: _Kinds = _KINDS) -> None:
-    """Raise the error that an unsuccessful answer stands for."""
+    """Raise the error for an unsuccessful answer."""
     status = response.status_code
     if status in {HTTPStatus.OK, HTTPStatus.CREATED}:
         return
@@ -359,7 +359,7 @@ def _check(response: httpx2.Response, reference: str, kinds: _Kinds = _KINDS) ->
 
 
 def _rest(response: httpx2.Response) -> bytes:
-    """The text of an answer, up to a bound."""
+    """The text of an answer, up to a limit."""
     said = bytearray()
     for chunk in response.iter_raw():
         said += chunk
@@ -387,7 +387,7 @@ def _error(status: int, reason: str, reference: str, kinds: _Kinds) -> PayloadSt
 
 
 def _trust(ca_file: str | None) -> ssl.SSLContext:
-    """The usual authorities, and those that the Kafka client trusts: a broker's own may be its server's too."""
+    """The usual certificate authorities, and those of the Kafka client: a broker's own may sign its server too."""
     context = httpx2.create_ssl_context()
     if ca_file is not None:
         try:

@@ -1,6 +1,6 @@
-"""hop's offload endpoint: where it is, and which addresses are its own.
+"""hop's offload endpoint: its discovery, and the addresses it owns.
 
-A broker announces it in the topic ``sys.metadata``, whose last record is a JSON object with the key
+A broker announces it in the topic ``sys.metadata``; the last record is a JSON object with the key
 ``LargeMessageUploadEndpoint``, a URL.
 """
 
@@ -33,8 +33,8 @@ __all__ = [
 METADATA_TOPIC: Final = "sys.metadata"
 METADATA_KEY: Final = "LargeMessageUploadEndpoint"
 
-# Not urllib's urlsplit: that drops tabs, line ends and leading blanks, so that two readers see two addresses. User
-# names, queries, fragments and percent-encoding are in no address of this protocol.
+# Not urllib's urlsplit, which drops tabs, line ends and leading blanks: readers would disagree about the address. This
+# protocol's addresses have no user names, queries, fragments or percent-encoding.
 _URL: Final = re.compile(
     r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?((?:/[^/?#%\\\s\x00-\x1f\x7f]*)*)", re.IGNORECASE
 )
@@ -49,10 +49,10 @@ class Endpoint:
     Attributes:
         scheme: ``http`` or ``https``.
         host: Host, in lower case.
-        port: Port, the scheme's own if the address has none.
-        path: Segments of the path in front of ``/msg`` and ``/topic``.
-        url: The address without a slash at the end.
-        slashes: Slashes that the address had at its end: hop-client puts them into references.
+        port: Port; the scheme's default if the address has none.
+        path: Segments of the path before ``/msg`` and ``/topic``.
+        url: The address without trailing slashes.
+        slashes: The address's trailing slashes: hop-client copies them into references.
     """
 
     scheme: str
@@ -67,7 +67,7 @@ class Endpoint:
         """Parse an address.
 
         Raises:
-            ValueError: It is not an http or https URL of host, port and path alone.
+            ValueError: Not an http or https URL of only host, port and path.
         """
         match = _URL.fullmatch(url)
         if match is None:
@@ -85,7 +85,7 @@ class Endpoint:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether what is sent there stays on this machine."""
+        """Whether the endpoint is on this machine."""
         if self.host == "localhost":
             return True
         try:
@@ -95,33 +95,33 @@ class Endpoint:
 
     @property
     def location(self) -> Location:
-        """The address as a prefix of references, however its host and port are written."""
+        """The address as a prefix of references, normalized."""
         return Location(self.scheme, f"{self.host}:{self.port}", self.path)
 
     def upload_url(self, topic: str) -> str:
-        """The address to which records of a topic are posted."""
+        """The address for posting records of a topic."""
         return f"{self.url}/topic/{topic}+oversized"
 
     def message_url(self, message_id: uuid.UUID) -> str:
-        """The address of a record, which is its reference."""
+        """The address of a record, also its reference."""
         return f"{self.url}/msg/{message_id}"
 
     def own(self, reference: str) -> str | None:
-        """The address of a record of this endpoint; None if the reference is another one.
+        """The address of a record of this endpoint; None for other references.
 
         Args:
-            reference: What a placeholder says, which is not to be trusted.
+            reference: The reference in a placeholder, not to be trusted.
         """
         message = _message(reference)
         if message is None:
             return None
         endpoint, message_id = message
         same = endpoint.location == self.location
-        # hop-client pastes "/msg/…" behind what the broker announces, slashes at its end included.
+        # hop-client appends "/msg/…" to the announced address, including its trailing slashes.
         return f"{self.url}/msg/{message_id}" if same and endpoint.slashes in {0, self.slashes} else None
 
     def covers(self, reference: str) -> bool:
-        """Whether a reference lies below this prefix, by whole segments."""
+        """Whether a reference is below this prefix, by whole segments."""
         try:
             other = Endpoint.parse(reference)
         except ValueError:
@@ -130,12 +130,12 @@ class Endpoint:
 
 
 def is_message(reference: str) -> bool:
-    """Whether a reference has the form of a record's address, of whatever endpoint."""
+    """Whether a reference has the form of a record's address, at any endpoint."""
     return _message(reference) is not None
 
 
 def _message(reference: str) -> tuple[Endpoint, str] | None:
-    """The endpoint and the id in a record's address; None if a reference is of another form."""
+    """The endpoint and the id in a record's address; None for references of another form."""
     before, _, message_id = reference.rpartition("/")
     prefix, separator, word = before.rpartition("/")
     if not (separator and word == "msg" and _UUID.fullmatch(message_id)):
@@ -146,21 +146,21 @@ def _message(reference: str) -> tuple[Endpoint, str] | None:
         return None
 
 
-class Unsupported(str):  # noqa: SLOT000  one object for the time of a client
+class Unsupported(str):  # noqa: SLOT000  one object per client
     """The reason why a broker has no endpoint for this client."""
 
 
 def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupported:
     """Ask the broker for its endpoint.
 
-    Partitions are assigned by hand, so that no permission for a consumer group is needed.
+    Assigns partitions manually, so no permission for a consumer group is required.
 
     Args:
-        config: The client's configuration; what it needs to connect is taken from it.
-        timeout_ms: Time for all of it, in ms.
+        config: The client's configuration, with its connection settings.
+        timeout_ms: Total time, in ms.
 
     Returns:
-        The endpoint, or why there is none: the topic is missing, may not be read, or does not name an endpoint.
+        The endpoint, or why there is none: the topic is missing, unreadable, or names no endpoint.
 
     Raises:
         PayloadStoreUnavailableError: The broker did not answer in time.
@@ -175,7 +175,7 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
     except (kafka.KafkaException, TypeError, ValueError) as error:
         raise ConfigError(f"the client cannot ask the broker for its offload endpoint: {error}") from error
     try:
-        consumer.poll(0)  # a token is fetched here, where there is a callback for tokens
+        consumer.poll(0)  # fetches a token if there is a token callback
         last = last_record(consumer, until)
     except kafka.KafkaException as error:
         raise PayloadStoreUnavailableError(
@@ -190,10 +190,10 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
 
 
 def last_record(consumer: Any, until: float) -> bytes | Unsupported | None:
-    """Read the last record of ``sys.metadata``, by time, in whichever partition it is.
+    """Read the latest record of ``sys.metadata``, by time, over all partitions.
 
     Args:
-        consumer: A consumer of confluent_kafka's that is told of the ends of partitions (``enable.partition.eof``).
+        consumer: A confluent_kafka consumer with ``enable.partition.eof``.
         until: When to give up, by :func:`time.monotonic`.
 
     Returns:

@@ -1,12 +1,12 @@
-"""Records as BSON documents, written around the payload and read as they arrive, so that nothing copies the payload.
+"""Records as BSON documents, written around the payload and read as they arrive, without copying the payload.
 
-A document that is uploaded has the keys ``message`` (binary), ``headers`` (an array of ``[name, binary]`` arrays) and,
-where there is a key, ``key`` (binary). One that is downloaded has these, or ``headers``, ``key`` and ``timestamp`` (ms)
-inside ``metadata``, or both; other keys are passed over.
+An uploaded document has the keys ``message`` (binary), ``headers`` (an array of ``[name, binary]`` arrays) and, if
+there is a key, ``key`` (binary). A downloaded one has these, or ``headers``, ``key`` and ``timestamp`` (ms) inside
+``metadata``, or both; other keys are ignored.
 
-pymongo's ``bson`` writes and reads all but the payload: it would copy that once or twice, both ways. So it writes the
-document with an empty payload, into which the real one is put; and what arrives is followed element by element up to
-the payload (https://bsonspec.org has the bytes), and the few elements that describe the record are left to ``bson``.
+pymongo's ``bson`` handles everything but the payload, which it would copy once or twice each way. So it writes the
+document with an empty payload, into which the real one is inserted. Received documents are parsed element by element up
+to the payload (format: https://bsonspec.org); ``bson`` decodes the few elements that describe the record.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ __all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "around", "frame", "holds
 T = TypeVar("T")
 
 MAX_BYTES: Final = (1 << 31) - 1
-"""A BSON document says its length in a signed int32."""
+"""A BSON document's length is a signed int32."""
 MAX_METADATA_BYTES: Final = 4 << 20
-"""The most that a document may have beside the message: as Python objects, it takes up to twenty times as much."""
+"""Maximum bytes of a document besides the message: as Python objects, they take up to twenty times as much."""
 
 _FIELDS: Final = frozenset({"headers", "key", "metadata", "timestamp"})
 # Dates of any year, in ms.
 _CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
-# Where the length of the message stands, if that comes first: behind the document's length, its type and its name.
+# Position of the message's length, if the message comes first: after the document's length, its type and name.
 _LENGTH_AT: Final = 4 + 1 + len(b"message\0")
 
 _STRING: Final = 0x02
 _BINARY: Final = 0x05
 _REGEX: Final = 0x0B
 _DB_POINTER: Final = 0x0C
-# Types whose values all have one size: double, undefined, ObjectId, boolean, date, null, int32, timestamp, int64,
-# decimal128, the smallest and the largest key.
+# Types of fixed size: double, undefined, ObjectId, boolean, date, null, int32, timestamp, int64, decimal128, the
+# smallest and largest key.
 _SIZES: Final = {
     0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0,
 }  # fmt: skip
-# Types that begin with an int32: the least that it says, and how many more bytes follow than it says. Strings, code and
-# symbols end in a zero byte; documents and arrays count their length, and code with a scope has two more; binary does
-# not count its subtype.
+# Types that begin with an int32: its minimum, and the number of bytes that follow beyond it. Strings, code and symbols
+# end with a zero byte; documents and arrays count their length, and code with a scope has two more; binary does not
+# count its subtype.
 _LENGTHS: Final = {
     _STRING: (1, 0), 0x0D: (1, 0), 0x0E: (1, 0), _BINARY: (0, 1), 0x03: (5, -4), 0x04: (5, -4), 0x0F: (14, -4),
 }  # fmt: skip
-_OLD_BINARY: Final = 0x02  # a subtype that has its length twice
+_OLD_BINARY: Final = 0x02  # a subtype with its length twice
 _NO_MESSAGE: Final = "it has no message, or one that is not binary"
 _MAX_NAME: Final = 1024
 _MAX_ELEMENTS: Final = 100_000
@@ -67,9 +67,9 @@ class Frame(NamedTuple):
     """A document in three parts.
 
     Attributes:
-        before: What stands before the payload.
+        before: The bytes before the payload.
         payload: The payload itself, not a copy.
-        after: What stands behind it.
+        after: The bytes after it.
     """
 
     before: bytes
@@ -78,11 +78,11 @@ class Frame(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole document."""
+        """Size of the whole document in bytes."""
         return len(self.before) + len(self.payload) + len(self.after)
 
     def chunks(self, size: int = _CHUNK_BYTES) -> Iterator[bytes | memoryview]:
-        """The document piece by piece; those of the payload are views of it."""
+        """The document in pieces; those of the payload are views."""
         yield self.before
         for start in range(0, len(self.payload), size):
             yield self.payload[start : start + size]
@@ -93,8 +93,8 @@ def frame(record: StoredRecord) -> Frame:
     """Write a record as a document for upload.
 
     Args:
-        record: The record; headers without a value get an empty one, since hop's servers accept nothing but bytes. Its
-            timestamp is the server's to set.
+        record: The record; headers without a value get an empty one, since hop's servers accept only bytes. The
+            server sets the timestamp.
 
     Raises:
         ValueError: The document would be larger than BSON allows, or a header's name is not Unicode text.
@@ -108,7 +108,7 @@ def frame(record: StoredRecord) -> Frame:
 
 
 def around(size: int, fields: Mapping[str, object]) -> tuple[bytes, bytes]:
-    """Write what stands before and behind a payload ``message``, the first of a document's fields.
+    """Write the bytes before and after a payload ``message``, the first field of a document.
 
     Args:
         size: The payload's size in bytes.
@@ -131,10 +131,10 @@ def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:
 
     Args:
         chunks: Its bytes, in pieces of any size.
-        check: Called with the size of the payload before memory is allocated for it; raises if it is too large.
+        check: Called with the size of the payload before memory is allocated; raises if it is too large.
 
     Returns:
-        The record; what stands in ``metadata`` comes before the same at the top.
+        The record; fields in ``metadata`` override those at the top.
 
     Raises:
         ValueError: It is not such a document, or cut off.
@@ -151,8 +151,8 @@ def open_message(chunks: Iterable[bytes], check: Callable[[int], None]) -> tuple
         check: Called with the size of the payload; raises if it is too large.
 
     Returns:
-        The payload's size, and its bytes as they arrive, which raise ValueError where it is cut off. What stands behind
-        it is not looked at.
+        The payload's size, and its bytes as they arrive, which raise ValueError if truncated. The rest of the document
+        is not checked.
 
     Raises:
         ValueError: It is not such a document, or cut off.
@@ -168,14 +168,14 @@ def open_message(chunks: Iterable[bytes], check: Callable[[int], None]) -> tuple
 
 
 def holds(chunks: Iterable[bytes], record: StoredRecord) -> bool:
-    """Compare a document with a record as it arrives, without keeping its payload.
+    """Compare a document with a record as it arrives, without keeping the payload.
 
     Args:
         chunks: The document's bytes, in pieces of any size.
         record: The record; its timestamp is not compared, since the server sets it.
 
     Returns:
-        Whether the document can be read, and has the record's payload, headers and key.
+        Whether the document is readable, with the record's payload, headers and key.
     """
     try:
         same, fields = _document(chunks, lambda source: source.is_payload(memoryview(record.value).cast("B")))
@@ -186,12 +186,12 @@ def holds(chunks: Iterable[bytes], record: StoredRecord) -> bool:
 
 
 def _written(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes]]:
-    """Headers as they are written: one without a value has an empty one."""
+    """Headers as written: without a value, an empty one."""
     return [(name, value or b"") for name, value in headers]
 
 
 def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> tuple[T, dict[str, Any]]:
-    """Go through a document: return the result for its message, and the fields that describe it."""
+    """Parse a document: return the result for its message, and the fields that describe it."""
     source = _Source(chunks)
     messages: list[T] = []
     fields: list[bytes] = []
@@ -212,12 +212,12 @@ def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> 
     try:
         return messages[0], bson.decode(struct.pack("<i", len(elements) + 5) + elements + b"\0", _CODEC)
     except BSONError:
-        # Without the cause, which may hold what it could not read.
+        # Without the cause, which may contain the unreadable data.
         raise ValueError(f"its fields about the message ({', '.join(sorted(_FIELDS))}) are malformed") from None
 
 
 class _Source:
-    """Bytes that arrive in pieces, and how many are left of the document."""
+    """Bytes arriving in pieces, and the number left in the document."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
@@ -225,10 +225,10 @@ class _Source:
         self._small = 0
         self._elements = 0
         self.left = 4
-        self.left = _int32(self.take(4)) - 4  # of the whole document, which begins with its length
+        self.left = _int32(self.take(4)) - 4  # bytes of the whole document, which begins with its length
 
     def take(self, size: int) -> bytes:
-        """The next bytes; what is not the payload goes through here, and is bounded."""
+        """The next bytes; everything but the payload is read here, within a limit."""
         self._small += size
         if self._small > MAX_METADATA_BYTES:
             raise ValueError(f"it has more than {MAX_METADATA_BYTES} bytes beside the message")
@@ -238,14 +238,14 @@ class _Source:
         """A binary value that may be large."""
         size = self.payload_size()
         check(size)
-        # In CPython, BytesIO accepts and returns its bytes without a copy while nothing else holds them.
+        # In CPython, BytesIO accepts and returns its bytes without a copy if nothing else holds them.
         buffer = io.BytesIO(bytes(size))
         for view in self.views(size):
             buffer.write(view)
         return buffer.getvalue()
 
     def is_payload(self, expected: memoryview) -> bool:
-        """Whether a binary value is the one that is expected; one of another size is not read."""
+        """Whether a binary value is the expected one; a value of another size is not read."""
         if self.payload_size() != len(expected):
             raise ValueError("the message's size differs")
         at, same = 0, True
@@ -255,7 +255,7 @@ class _Source:
         return same
 
     def payload_size(self) -> int:
-        """The size of a binary value, which is read next."""
+        """The size of the binary value read next."""
         size, subtype = struct.unpack("<iB", self.take(5))
         if subtype == _OLD_BINARY:
             inner = _int32(self.take(4))
@@ -294,7 +294,7 @@ class _Source:
         return length + self.take(_int32(length) + more)
 
     def finish(self) -> None:
-        """Nothing may follow."""
+        """Check that nothing follows."""
         if self.left or self._chunk or any(self._chunks):
             raise ValueError("bytes follow the document, or it is shorter than it declares")
 
@@ -346,7 +346,7 @@ def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _pair(value: object) -> tuple[str, bytes | None]:
-    # Not isinstance: code is a text to bson as well.
+    # Not isinstance: in bson, code is a str too.
     if not isinstance(value, list) or len(value) != 2 or type(value[0]) is not str:
         raise ValueError("it has a header that is not a pair of a name and bytes")
     return value[0], _bytes("a header", value[1])
@@ -356,7 +356,7 @@ def _bytes(what: str, value: object) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, bytes):
-        return bytes(value)  # of a subtype, it is an object of bson's own
+        return bytes(value)  # other subtypes are objects of bson
     if type(value) is str:
         return value.encode()
     raise ValueError(f"{what} is neither bytes nor text")

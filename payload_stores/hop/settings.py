@@ -1,4 +1,4 @@
-"""The switches that hop's users know: ``automatic_offload`` and ``fetch_external``.
+"""The switches of hop's users: ``automatic_offload`` and ``fetch_external``.
 
 The client's configuration comes first, then the environment (``HOP_AUTOMATIC_OFFLOAD``,
 ``HOP_FETCH_EXTERNAL``), then hop's own ``config.toml``. Both are on by default.
@@ -15,19 +15,19 @@ from payload_stores.errors import ConfigError
 
 __all__ = ["config_file", "switch"]
 
-# The words that hop-client accepts in the environment.
+# The words accepted by hop-client in the environment.
 _WORDS: Final = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 
 
 def switch(name: str, configured: bool | None) -> bool:
-    """Whether something is on.
+    """Whether a switch is on.
 
     Args:
         name: ``automatic_offload`` or ``fetch_external``.
-        configured: The value in the client's configuration, if it is set.
+        configured: The value in the client's configuration, if set.
 
     Raises:
-        ConfigError: The value in the environment or in the file is neither true nor false.
+        ConfigError: The value in the environment or the file is neither true nor false.
     """
     if configured is not None:
         return configured
@@ -41,7 +41,7 @@ def switch(name: str, configured: bool | None) -> bool:
 
 
 def config_file() -> Path:
-    """The file in which hop-client keeps its configuration: ``hop/config.toml`` of the user's configuration folder."""
+    """hop-client's configuration file: ``hop/config.toml`` in the user's configuration folder."""
     folder = os.environ.get("XDG_CONFIG_HOME")
     return (Path(folder) if folder else Path("~/.config").expanduser()) / "hop" / "config.toml"
 

@@ -1,8 +1,8 @@
 """A payload store behind hop's offload API (SCiMMA Hopskotch): whole records, over HTTP.
 
-A record is posted to ``<endpoint>/topic/<topic>+oversized`` and found at ``<endpoint>/msg/<uuid>``, which is its
-reference. The endpoint is configured, or announced by the broker. Credentials are those of the Kafka client; they go to
-the endpoint only, and nothing else is fetched but trusted references, without them.
+A record is posted to ``<endpoint>/topic/<topic>+oversized``; its reference is ``<endpoint>/msg/<uuid>``. The endpoint
+is configured, or announced by the broker. Credentials are those of the Kafka client and go only to the endpoint;
+besides its records, only trusted references are fetched, without credentials.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _CREDENTIALS: Final = re.compile(r"//[^/]*@")
 
 
 class HopStore(PayloadStore):
-    """Keeps records on an offload server.
+    """Stores records on an offload server.
 
-    Where no ``hop.offload.url`` is set, the broker is asked at the first large message. One that announces no
-    endpoint has no large messages: a warning is logged, and records stay as they are.
+    Without ``hop.offload.url``, the store asks the broker at the first large message. If the broker announces no
+    endpoint, large messages are off: a warning is logged, and records stay unchanged.
 
-    Ids are UUIDs: random, or made of the digest of topic, headers, key and payload where ids are to be of the content.
+    Ids are UUIDs: random, or for ids of the content, made from the digest of topic, headers, key and payload.
 
     Example:
         >>> from payload_stores import open_store
@@ -111,7 +111,7 @@ class HopStore(PayloadStore):
     )  # fmt: skip
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Read the ``hop.*`` keys and the client's own; nothing is sent yet. See :meth:`PayloadStore.configure`."""
+        """Read the ``hop.*`` keys and the client's own, without I/O. See :meth:`PayloadStore.configure`."""
         super().configure(config)
         self._config = dict(config)
         self._lock = threading.Lock()
@@ -137,10 +137,10 @@ class HopStore(PayloadStore):
         self._client = self._make_client(config, auth)
 
     def owns(self, reference: str) -> bool:
-        """Whether it is a record's address at the endpoint, or a trusted one. See :meth:`PayloadStore.owns`.
+        """Whether it is a record's address at the endpoint, or a trusted reference. See :meth:`PayloadStore.owns`.
 
-        The broker is not asked for its endpoint here. Until the first download or upload asks it, and where references
-        are not followed anyway, every address of the form ``https://…/msg/<uuid>`` is the store's.
+        This does not ask the broker for its endpoint. Until the first download or upload does, and if references are
+        not followed anyway, the store owns every address of the form ``https://…/msg/<uuid>``.
         """
         if any(prefix.covers(reference) for prefix in self._trusted):
             return True
@@ -149,21 +149,21 @@ class HopStore(PayloadStore):
         return isinstance(self._discovered, Endpoint) and self._discovered.own(reference) is not None
 
     def why_not(self) -> str | None:
-        """Say why nothing can be published: the user or the broker does not want it. See :class:`SupportsOptOut`."""
+        """Why nothing can be published: switched off by the user or the broker. See :class:`SupportsOptOut`."""
         if not self.offloads:
             return f"{self.AUTOMATIC_OFFLOAD.name} is off"
         endpoint = self._endpoint()
         return str(endpoint) if isinstance(endpoint, Unsupported) else None
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Post a payload as a record with nothing else in it. See :meth:`PayloadStore.publish`."""
+        """Post a payload as a record without headers or key. See :meth:`PayloadStore.publish`."""
         return self.publish_record(topic, StoredRecord(data), context)
 
     def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
         """Post a record, streamed from the caller's buffer. See :class:`~payload_stores.SupportsRecords`.
 
-        The header ``_id`` is the id. Where ids are random and the record has one of 16 bytes, that one is kept;
-        otherwise a new one takes its place.
+        The header ``_id`` contains the id. With random ids, an existing one of 16 bytes is kept; otherwise a new one
+        replaces it.
         """
         self.check_topic(topic)
         endpoint = self._endpoint()
@@ -181,15 +181,15 @@ class HopStore(PayloadStore):
         return bytes(self.download_record(reference).value)
 
     def download_record(self, reference: str) -> StoredRecord:
-        """Fetch a record of the endpoint, or a trusted one. See :class:`~payload_stores.SupportsRecords`."""
+        """Fetch a record by the endpoint's or a trusted address. See :class:`~payload_stores.SupportsRecords`."""
         address, is_own = self._address(reference)
         return self._client.download(address, lambda size: self.check_size(size, reference), authenticated=is_own)
 
     def open(self, reference: str) -> BinaryIO:
-        """Open a payload, which is read as it arrives. See :class:`~payload_stores.SupportsStreaming`.
+        """Open a payload, read as it arrives. See :class:`~payload_stores.SupportsStreaming`.
 
-        The protocol has no ranges, since a server makes the document around the payload for each request. So to seek
-        forward reads what is passed over, and to seek back asks for the record again.
+        The protocol has no ranges: the server builds the document around the payload for each request. So seeking
+        forward reads the skipped bytes, and seeking back requests the record again.
         """
         address, is_own = self._address(reference)
         return self._client.open(address, lambda size: self.check_size(size, reference), authenticated=is_own)
@@ -203,7 +203,7 @@ class HopStore(PayloadStore):
             return file.read(min(length, max(0, size - start)))
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Post what a reader returns, by way of a temporary file: a document begins with its length.
+        """Post the contents of a reader, through a temporary file: a document begins with its length.
 
         See :class:`~payload_stores.SupportsStreaming`.
         """
@@ -222,11 +222,11 @@ class HopStore(PayloadStore):
             if not file.tell():
                 return self.publish(topic, b"", context)
             file.flush()
-            # It goes with the last view of it: those of an error that is under way would not let it be closed here.
+            # It is closed with its last view: views in a pending error's traceback would prevent closing it here.
             return self.publish(topic, memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), context)
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
-        """Make a UUID: a random one, or version 8 (RFC 9562) of what the other stores would use."""
+        """Make a UUID: random, or version 8 (RFC 9562) from the id of other stores."""
         context = context or PublishContext()
         payload_id = super().id(data, context)
         if not context.deterministic:
@@ -238,11 +238,11 @@ class HopStore(PayloadStore):
 
     @property
     def retries(self) -> int:
-        """How many requests were repeated. See :class:`~payload_stores.SupportsRetryCount`."""
+        """Number of retries. See :class:`~payload_stores.SupportsRetryCount`."""
         return self._client.repeated.count
 
     def worst_case_ms(self) -> int:
-        """Longest time in ms until a request without an answer has failed for good."""
+        """Maximum time in ms until a request without an answer fails permanently."""
         return self._client.worst_case_ms
 
     def close(self) -> None:
@@ -253,10 +253,10 @@ class HopStore(PayloadStore):
     def _identify(
         self, topic: str, record: StoredRecord, context: PublishContext | None
     ) -> tuple[uuid.UUID, tuple[tuple[str, bytes | None], ...]]:
-        """The record's id, and its headers with that id and no other."""
+        """The record's id, and its headers with only that id."""
         given = next((value for name, value in record.headers if name == _ID_HEADER and value), b"")
         if context is not None and context.deterministic:
-            # All records of one id are one record: a payload that is shared would bring the headers of another.
+            # An id identifies a whole record: a shared payload would have the headers of another record.
             context = replace(context, digest=_digest(topic, record, context.digest))
         elif len(given) == 16:
             return uuid.UUID(bytes=given), _with_id(record, given)
@@ -269,7 +269,7 @@ class HopStore(PayloadStore):
         return message_id, _with_id(record, message_id.bytes)
 
     def _address(self, reference: str) -> tuple[str, bool]:
-        """Where a record is, and whether that is the store's own endpoint, which gets the credentials."""
+        """A record's address, and whether it is at the store's own endpoint, which gets the credentials."""
         if any(prefix.covers(reference) for prefix in self._trusted):
             return reference, False
         endpoint = self._endpoint()
@@ -294,12 +294,12 @@ class HopStore(PayloadStore):
             return self._discovered  # type: ignore[return-value]  # it was set above
 
     def _refuse(self, endpoint: Endpoint) -> str | None:
-        """The reason why an endpoint is not used; None if it is used."""
+        """Why an endpoint is not used; None if it is used."""
         if endpoint.scheme == "https":
             return None
         if not self._allow_http:
             return f"plain http, and {self.ALLOW_HTTP.name} = false"
-        # A proof is good for one request; a token is good for any request of anyone with a copy.
+        # A proof is valid for one request; a copied token is valid for any request.
         if self._sends_token and self.ALLOW_HTTP.name not in self._config and not endpoint.is_loopback:
             return f"plain http, over which a token can be copied: {self.ALLOW_HTTP.name} = true sends it anyway"
         return None
@@ -333,7 +333,7 @@ class HopStore(PayloadStore):
         )
 
     def _credentials(self, config: Mapping[str, object]) -> httpx2.Auth | None:
-        """SCRAM or a bearer token, by the mechanism of the Kafka client where none is named here; or nothing."""
+        """SCRAM or a bearer token, by default with the Kafka client's mechanism; or none."""
         sasl = str(config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "").strip().lower()
         token, mechanism = self.TOKEN.read(config), self.MECHANISM.read(config)
         username = self.USERNAME.read(config) or _known(config, "sasl.username")
@@ -362,7 +362,7 @@ def _known(config: Mapping[str, object], key: str) -> str:
 
 
 def _digest(topic: str, record: StoredRecord, known: str | None) -> str:
-    """Digest of all that a record holds but its id."""
+    """Digest of a record without its id."""
     digest = hashlib.sha256()
     value = known or sha256_digest(record.value)
     parts: list[Any] = [topic, value, record.key]
@@ -374,7 +374,7 @@ def _digest(topic: str, record: StoredRecord, known: str | None) -> str:
 
 
 def _with_id(record: StoredRecord, message_id: bytes) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers, with one id: where the first one stood, or at the end."""
+    """The headers with one id, at the position of the first one, or at the end."""
     names = [name for name, _ in record.headers]
     at = names.index(_ID_HEADER) if _ID_HEADER in names else len(names)
     others = [header for header in record.headers if header[0] != _ID_HEADER]

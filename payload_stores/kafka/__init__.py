@@ -1,4 +1,4 @@
-"""Payloads in Kafka itself: chunks in a topic beside the records."""
+"""Payloads in Kafka itself, as chunks in a separate topic."""
 
 from payload_stores.kafka.store import KafkaStore
 

@@ -1,4 +1,4 @@
-"""The store's own clients: who they are, what the cluster says of itself, and reading from an offset on."""
+"""The store's own clients: their configuration, cluster metadata, and reading from an offset."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["Broker", "Topic"]
 _log = logging.getLogger("payload_stores.kafka")
 
 _MOST_IDLE: Final = 8
-# A consumer has one request under way; what it fetches ahead is lost when a payload has been read. Together this bounds
-# the memory of one download beside its payload.
+# A consumer has one request in flight; prefetched data is dropped after each payload. This bounds the memory of a
+# download besides its payload.
 _FETCH_BYTES: Final = 4 << 20
 _QUEUED_KBYTES: Final = 8 << 10
-# How long nothing comes until the topic is looked up: librdkafka waits without a word for one that is missing.
+# Silence after which the topic is looked up: librdkafka waits silently for a missing one.
 _PATIENCE_S: Final = 1.0
 
 _LEAST_TIMEOUT_MS: Final = 1_100
@@ -37,14 +37,14 @@ _READER: Final[Mapping[str, object]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    # An offset outside of the log is an answer: the payload is gone.
+    # An offset outside the log is an answer: the payload is gone.
     "auto.offset.reset": "error",
     "allow.auto.create.topics": False,
     "check.crcs": True,
     "fetch.max.bytes": _FETCH_BYTES,
     "fetch.message.max.bytes": _FETCH_BYTES,
     "queued.max.messages.kbytes": _QUEUED_KBYTES,
-    # The next payload waits until a request that was sent for more has come back, at the end of a partition.
+    # At the end of a partition, the next payload must wait for the pending fetch request.
     "fetch.wait.max.ms": 5,
     "fetch.queue.backoff.ms": 5,
     "log_level": 4,
@@ -52,11 +52,11 @@ _READER: Final[Mapping[str, object]] = {
 
 
 class Topic(NamedTuple):
-    """What the cluster says of a topic.
+    """A topic's metadata.
 
     Attributes:
         cluster: Id of the cluster.
-        partitions: How many it has; 0 if it does not exist.
+        partitions: Number of partitions; 0 if the topic does not exist.
     """
 
     cluster: str
@@ -64,18 +64,17 @@ class Topic(NamedTuple):
 
 
 class Broker:
-    """Makes and keeps the clients of one store.
+    """Creates and keeps the clients of one store.
 
-    Nothing is sent before the first call. Consumers are used again: one that is connected reads a payload within
-    milliseconds.
+    Performs no I/O before the first call. Consumers are reused: a connected one reads a payload within milliseconds.
 
     Args:
-        settings: How to connect; secrets are among it.
-        timeout_ms: Longest wait for any one thing.
+        settings: Connection settings, including secrets.
+        timeout_ms: Timeout of each step.
     """
 
     def __init__(self, settings: Mapping[str, object], timeout_ms: int) -> None:
-        # A connection that hangs is given up in time, and one that was lost is soon tried again.
+        # Drop a hanging connection in time, and reconnect soon after a loss.
         own = {
             "socket.timeout.ms": max(timeout_ms, _LEAST_TIMEOUT_MS),
             "socket.connection.setup.timeout.ms": max(timeout_ms, _LEAST_TIMEOUT_MS),
@@ -95,31 +94,31 @@ class Broker:
         self._admin: AdminClient | None = None
 
     def settings(self, own: Mapping[str, object]) -> dict[str, Any]:
-        """The configuration of a client: how to connect, and its own settings."""
+        """A client's configuration: the connection settings and its own."""
         return {**self._settings, **own}
 
     def forget_parent(self) -> None:
-        """After a fork: the threads of the parent's clients are not here, and ending these would wait for them."""
+        """After a fork: the parent's client threads do not exist here, and closing the clients would wait for them."""
         if self._pid != os.getpid():
             self._forked += [self._idle, self._admin]
             self._begin()
 
     def admin(self) -> AdminClient:
-        """The client for questions about topics."""
+        """The admin client."""
         self._check_open()
         self.forget_parent()
         if self._admin is None:
             module = require("confluent_kafka.admin", "kafka")
             with self.errors("connect"):
                 self._admin = module.AdminClient(self.settings({"log_level": 4}))
-        self._admin.poll(0)  # a token is fetched here, where there is a callback for tokens; and what it logs
+        self._admin.poll(0)  # fetches a token if there is a token callback, and serves log callbacks
         return self._admin
 
     def topic(self, name: str, **where: str) -> Topic:
-        """What the cluster says of a topic; asked for once, if it exists.
+        """A topic's metadata; cached if the topic exists.
 
         Raises:
-            PayloadStoreError: The cluster does not answer in time, or not to this user.
+            PayloadStoreError: The cluster did not answer in time, or denied access.
         """
         known = self._topics.get(name)
         if known is None:
@@ -129,11 +128,11 @@ class Broker:
         return known
 
     def forget(self, name: str) -> None:
-        """Ask again when it is needed next."""
+        """Drop the cached metadata."""
         self._topics.pop(name, None)
 
     def is_missing(self, name: str) -> bool:
-        """Whether the cluster says, within a second, that it has no such topic."""
+        """Whether the cluster reports within a second that the topic does not exist."""
         errors = require("confluent_kafka", "kafka").KafkaError
         with suppress(PayloadStoreError), self._reader() as consumer, self.errors(f"describe the topic {name}"):
             described = consumer.list_topics(name, timeout=min(self.timeout_s, _PATIENCE_S)).topics[name]
@@ -143,7 +142,7 @@ class Broker:
         return False
 
     def topics(self) -> list[str]:
-        """The names of all topics that this user may see."""
+        """The names of all topics visible to this user."""
         with self._reader(committed=True) as consumer, self.errors("list its topics"):
             return list(consumer.list_topics(timeout=self.timeout_s).topics)
 
@@ -160,9 +159,9 @@ class Broker:
         return Topic(metadata.cluster_id, len(described.partitions))
 
     def read(self, name: str, partition: int, offset: int, **where: str) -> Generator[Message]:
-        """Yield the records of a partition from an offset on, until its end or an offset that it does not have.
+        """Yield the records of a partition from an offset, until its end or a missing offset.
 
-        To be closed: it holds a consumer.
+        Close it: it holds a consumer.
 
         Args:
             name: The topic.
@@ -171,21 +170,18 @@ class Broker:
             **where: For errors.
 
         Raises:
-            PayloadStoreError: The topic is missing, may not be read, or nothing has come within the time limit.
+            PayloadStoreError: The topic is missing or unreadable, or nothing arrived within the timeout.
         """
         kafka = require("confluent_kafka", "kafka")
-        # Uncommitted: whether the record that refers to a payload is committed decides, and was decided before it was
-        # read. Otherwise any transaction that is open in this partition would hide what comes behind it.
+        # Uncommitted: the commit of the referring record decides, and that was checked when it was read. Otherwise any
+        # open transaction in this partition would hide the records after it.
         with self._reader() as consumer, self.errors(f"read the topic {name}", **where):
             consumer.assign([kafka.TopicPartition(name, partition, offset)])
             while (message := self._next(consumer, name, **where)) is not None:
                 yield message
 
     def read_all(self, name: str, partition: int, **where: str) -> Generator[Message]:
-        """Yield all committed records that a partition has now, up to a transaction that is open.
-
-        As :meth:`read` in all else.
-        """
+        """Yield all committed records in a partition, up to an open transaction. Otherwise like :meth:`read`."""
         kafka = require("confluent_kafka", "kafka")
         with (
             self._reader(committed=True) as consumer,
@@ -224,16 +220,16 @@ class Broker:
                 self.forget(name)
                 raise missing_topic(name, **where)
             if error.code() == errors.GROUP_AUTHORIZATION_FAILED:
-                continue  # librdkafka looks for the coordinator of a group that is not used
+                continue  # librdkafka looks for the coordinator of an unused group
             failure = translated(error, f"read the topic {name}", **where)
             if not failure.transient or error.fatal():
                 raise failure
-            reason = error.str()  # the client tries it again
+            reason = error.str()  # the client retries
         raise unavailable(f"nothing came from the topic {name} within {self.timeout_s:g} s: {reason}", **where)
 
     @contextmanager
     def _reader(self, *, committed: bool = False) -> Iterator[Consumer]:
-        """A consumer, by itself for the time of a ``with`` block; one that reads uncommitted records is used again."""
+        """A consumer, exclusive during a ``with`` block; those reading uncommitted records are reused."""
         self._check_open()
         self.forget_parent()
         consumer: Consumer | None = None
@@ -241,7 +237,7 @@ class Broker:
             with suppress(IndexError):
                 consumer = self._idle.pop()
         if consumer is None:
-            # No member of a group: the name is never sent.
+            # Not a group member: the name is never sent.
             isolation = "read_committed" if committed else "read_uncommitted"
             group = f"payloads-{uuid.uuid4().hex[:10]}"
             own = {**_READER, "group.id": group, "isolation.level": isolation, "error_cb": self._note}
@@ -264,10 +260,10 @@ class Broker:
 
     @contextmanager
     def errors(self, doing: str, **where: str) -> Iterator[None]:
-        """Raise Kafka's errors as a payload store's.
+        """Convert Kafka's errors to those of payload stores.
 
         Args:
-            doing: What is being done.
+            doing: The attempted action.
             **where: ``topic`` or ``reference``.
         """
         kafka = require("confluent_kafka", "kafka")
@@ -278,7 +274,7 @@ class Broker:
             raise self._of(error, doing, **where) from None
 
     def _note(self, error: KafkaError) -> None:
-        """Keep the reason for which no connection is made: the call that waits for one only says that there is none."""
+        """Keep the reason for a failed connection: the waiting call only reports that there is none."""
         if error.name() in AUTHENTICATION:
             self._refused = error
 
@@ -291,7 +287,7 @@ class Broker:
             raise PayloadStoreError("the store is closed", store="kafka")
 
     def close(self) -> None:
-        """Close the clients; those that are in use close when they are given back."""
+        """Close the clients; those in use close when returned."""
         self._is_closed = True
         self.forget_parent()
         while self._idle:

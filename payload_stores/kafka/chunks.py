@@ -1,11 +1,11 @@
-"""The layout of a payload in its topic: one record for each chunk.
+"""The layout of a payload in its topic: one record per chunk.
 
 ====== ================================================================================================
 key    ``<topic>/<id>/<publication>/<index>``; a publication has 16 random hexadecimal digits
-value  the bytes; all chunks but the last have the same size, an empty payload has one empty chunk
+value  the bytes; all chunks but the last have the same size; an empty payload has one empty chunk
 header ``payload-chunk-bytes``: size of all chunks but the last
-header ``payload-chunks``, ``payload-size``: how many, and bytes in all; of a stream, in its last chunk only
-header ``payload-digest``: ``sha256:<hex>``, in the last chunk, where it is known before the payload was read
+header ``payload-chunks``, ``payload-size``: number and total bytes; for a stream, in its last chunk only
+header ``payload-digest``: ``sha256:<hex>``, in the last chunk, if known before reading the payload
 ====== ================================================================================================
 
 Two publications of the same id have different keys, so that the compaction of one never removes chunks of the other. A
@@ -34,12 +34,12 @@ Record: TypeAlias = tuple[bytes, Buffer | None, tuple[tuple[str, bytes], ...]]
 MOST_PATH_BYTES: Final = 1024
 """Longest path of a payload: topic and id."""
 LEAST_BLOCK_BYTES: Final = 100
-"""Smallest chunk but the last that a writer makes; a reader's time goes by their number."""
+"""Minimum size of all chunks but the last; their number determines the reading time."""
 ROOM: Final = 4096
-"""What a chunk leaves of a topic's ``max.message.bytes`` and a client's ``message.max.bytes`` for all but its bytes.
+"""Overhead of a chunk within a topic's ``max.message.bytes`` and a client's ``message.max.bytes``.
 
-That is its key of at most 1052 bytes, its headers of at most 200 and the frame of a batch of one record, which is less
-than 100. The rest would be 0.2 % of a chunk.
+The key has at most 1052 bytes, the headers at most 200, and the framing of a batch of one record less than 100. The
+rest would be 0.2 % of a chunk.
 """
 
 _BLOCK: Final = "payload-chunk-bytes"
@@ -53,15 +53,15 @@ _NUMBER: Final = re.compile(rb"\d{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What a record of a payload topic says of itself; not to be trusted.
+    """The metadata in a record of a payload topic; not to be trusted.
 
     Attributes:
         path: Topic and id of the payload.
-        publication: Tells publications of the same id apart.
-        index: Its place in the payload, from 0 on.
+        publication: Distinguishes publications of the same id.
+        index: Position in the payload, from 0.
         block_bytes: Size of all chunks but the last.
-        count: How many there are; None where the writer did not know it yet.
-        size: Size of the payload in bytes; likewise.
+        count: Number of chunks; None if the writer did not know it yet.
+        size: Size of the payload in bytes; None if the writer did not know it yet.
     """
 
     path: str
@@ -75,7 +75,7 @@ class Chunk:
     def of(cls, message: Message) -> Self | None:
         """Read a record's key and headers; None if it is not a chunk."""
         key = message.key() or b""
-        # Before anything of it is kept: a listing has an entry for each payload.
+        # Checked before anything is kept: a listing has an entry per payload.
         match = _KEY.fullmatch(key) if len(key) <= MOST_PATH_BYTES + _MOST_TAIL else None
         if match is None:
             return None
@@ -92,11 +92,11 @@ class Chunk:
 
     @property
     def is_last(self) -> bool:
-        """Whether it is the last of its payload."""
+        """Whether this is the last chunk of its payload."""
         return self.count is not None and self.index == self.count - 1
 
     def fits(self, length: int) -> bool:
-        """Whether what it says of the payload goes together, with the bytes that it has."""
+        """Whether its metadata is consistent, also with its number of bytes."""
         if self.count is None or self.size is None:
             return self.count is self.size and length == self.block_bytes > 0
         if not (0 <= self.index < self.count and self.block_bytes > 0):
@@ -109,13 +109,13 @@ class Chunk:
 
 @dataclass
 class Publication:
-    """Makes the records of one payload.
+    """Creates the records of one payload.
 
     Attributes:
         path: Topic and id of the payload.
         block_bytes: Size of its chunks.
-        name: Tells it from other publications of the same id.
-        begun: Of how many chunks a record was made.
+        name: Distinguishes it from other publications of the same id.
+        begun: Number of chunks with a record.
     """
 
     path: str
@@ -131,9 +131,9 @@ class Publication:
         """The records of the chunks, one at a time.
 
         Args:
-            blocks: The payload, in pieces of the chunks' size, and at least one; only the last may be shorter.
-            size: Size of the payload in bytes, if it is known yet.
-            digest: ``sha256:<hex>`` of the payload, likewise.
+            blocks: The payload in at least one block of the chunk size; only the last may be shorter.
+            size: Size of the payload in bytes, if known.
+            digest: ``sha256:<hex>`` of the payload, if known.
         """
         total = 0
         count = None if size is None else max(1, -(-size // self.block_bytes))
@@ -151,12 +151,12 @@ class Publication:
             yield self.key(index), block, tuple((name, str(value).encode()) for name, value in facts)
 
     def tombstones(self, indexes: Iterable[int]) -> Iterator[Record]:
-        """The records that delete chunks; the first chunk goes last: while it is there, it can be done again."""
+        """The tombstones for the chunks; the first chunk's comes last: while it exists, deleting can be repeated."""
         return ((self.key(index), None, ()) for index in sorted(indexes, reverse=True))
 
 
 def cut(view: memoryview, block_bytes: int) -> Iterator[memoryview]:
-    """Cut a payload into blocks, without copying it; an empty one has an empty block.
+    """Cut a payload into blocks without copying; an empty payload is one empty block.
 
     Example:
         >>> [bytes(block) for block in cut(memoryview(b"12345"), 2)]

@@ -1,4 +1,4 @@
-"""Kafka's errors as a payload store's."""
+"""Converts Kafka's errors to those of payload stores."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _TRANSIENT: Final = frozenset({
 
 
 def translated(error: KafkaError, doing: str, **where: str) -> PayloadStoreError:
-    """An error of Kafka's as one of ours; it has no cause, as its text is all that it has.
+    """Convert an error of Kafka's. The result has no cause: Kafka's errors contain only their text.
 
     Args:
         error: Kafka's error.
-        doing: What was being done, such as ``write to the topic images.payloads``.
+        doing: The attempted action, such as ``write to the topic images.payloads``.
         **where: ``topic`` or ``reference``.
     """
     name = error.name()
@@ -64,20 +64,20 @@ def translated(error: KafkaError, doing: str, **where: str) -> PayloadStoreError
 
 
 def unavailable(message: str, **where: str) -> PayloadStoreUnavailableError:
-    """The error of a broker that is away, or too slow."""
+    """The error for a broker that is down or too slow."""
     return PayloadStoreUnavailableError(
         message, hint="Check that the broker is running and can be reached (bootstrap.servers)", store=STORE, **where
     )
 
 
 def denied(topic: str, operation: str, resource: str, why: str) -> PayloadAccessDeniedError:
-    """The error of a user without a permission, with the command that gives it.
+    """The error for a missing permission, with the command that grants it.
 
     Args:
         topic: The data topic.
-        operation: Kafka's name of it, such as ``Create``.
-        resource: The topic that it is about.
-        why: What it is needed for.
+        operation: Kafka's name of the operation, such as ``Create``.
+        resource: The topic concerned.
+        why: The action that requires it.
     """
     return PayloadAccessDeniedError(
         f"this user may not {why} the payload topic {resource} ({operation})",
@@ -89,7 +89,7 @@ def denied(topic: str, operation: str, resource: str, why: str) -> PayloadAccess
 
 
 def missing_topic(name: str, **where: str) -> PayloadStoreError:
-    """The error of a payload topic that is not there: about the record only where that is of another topic."""
+    """The error for a missing payload topic; it is about the record only if that is from another topic."""
     error = PayloadStoreError(
         f"the payload topic {name} does not exist",
         hint="If it was deleted, its payloads are gone; otherwise check bootstrap.servers and kafka.payload.topic",

@@ -1,4 +1,4 @@
-"""Reads a payload: its chunks between those of others, in order, and none but these."""
+"""Reads a payload: exactly its chunks, in order, among those of others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from payload_stores.kafka.place import Place
 
 __all__ = ["Payload"]
 
-# A record takes about 10 µs, whatever its size, and a payload topic has those of any writer. So their number is bounded
-# too, in proportion to the payload; its writer makes chunks of at least LEAST_BLOCK_BYTES.
+# A record takes about 10 µs regardless of its size, and a payload topic has those of any writer. So their number is
+# bounded too, in proportion to the payload; its writer makes chunks of at least LEAST_BLOCK_BYTES.
 _UNMEASURED_RECORDS: Final = 10_000
 _FREE_CHUNKS: Final = 1_000
 _FREE_RECORDS: Final = 100_000
@@ -25,16 +25,16 @@ _FREE_RECORDS: Final = 100_000
 class Payload:
     """One payload in its topic.
 
-    Its chunks are numbered, and a publication has a name that no other has; so what is missing, doubled or another's
-    is noticed. Kafka's own checksums tell damaged bytes. The payload's digest is not computed here: that of the record
-    that refers to it is compared where the record is read.
+    Chunks are numbered, and each publication has a unique name, so missing, duplicate and foreign chunks are detected.
+    Kafka's own checksums detect damaged bytes. The payload's digest is not computed here: it is compared where the
+    referring record is read.
 
     Args:
         broker: The store's clients.
-        place: Where it lies.
+        place: Its location.
         reference: The reference, for errors.
-        check_size: Refuses a payload that has too many bytes.
-        most_bytes: After how many bytes of other payloads between its chunks its last one is looked at.
+        check_size: Refuses a payload that is too large.
+        most_bytes: Bytes of other payloads between its chunks after which its last chunk is checked.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class Payload:
         self._check_size = check_size
         self._most_bytes = most_bytes
         self._publication: str | None = None
-        self._size: int | None = None  # as its last chunk says, once that was seen
+        self._size: int | None = None  # from its last chunk, once read
         self._block_bytes: int | None = None
-        # Offsets of chunks that were seen.
+        # Offsets of chunks read so far.
         self._offsets: dict[int, int] = {0: place.first}
 
     def check(self) -> None:
-        """See whether topic and partition exist.
+        """Check that topic and partition exist.
 
         Raises:
-            PayloadStoreError: There is no such topic.
-            PayloadNotFoundError: It has no such partition.
+            PayloadStoreError: The topic does not exist.
+            PayloadNotFoundError: The partition does not exist.
         """
         place = self._place
         topic = self._broker.topic(place.topic, reference=self._reference)
@@ -69,8 +69,8 @@ class Payload:
             raise self._gone(f"the topic {place.topic} has {topic.partitions} partitions")
 
     def read(self) -> bytes:
-        """All of it."""
-        # It grows in place, and gives its bytes away without a copy.
+        """Read the whole payload."""
+        # It grows in place, and returns its bytes without a copy.
         parts, size = io.BytesIO(), 0
         with closing(self._chunks(0)) as chunks:
             for chunk, value in chunks:
@@ -82,7 +82,7 @@ class Payload:
         return parts.getvalue()
 
     def measure(self) -> Chunk:
-        """Its last chunk, which knows size and number of all."""
+        """Its last chunk, which has size and number of chunks."""
         place = self._place
         with closing(self._messages(place.last)) as messages:
             for offset, chunk, value in messages:
@@ -90,7 +90,7 @@ class Payload:
                     break
                 self._check(chunk, value, offset)
                 self._offsets[chunk.index] = offset
-                assert chunk.size is not None  # noqa: S101  the last one has it
+                assert chunk.size is not None  # noqa: S101  set in the last one
                 self._size = chunk.size
                 self._check_size(chunk.size)
                 return chunk
@@ -100,9 +100,9 @@ class Payload:
         """Read a part of it.
 
         Args:
-            whole: What :meth:`measure` returned.
-            view: Where to; it lies within the payload.
-            start: Where the part begins.
+            whole: The result of :meth:`measure`.
+            view: The buffer; its range is within the payload.
+            start: Start of the part.
         """
         index, skip = divmod(start, whole.block_bytes)
         done = 0
@@ -120,10 +120,10 @@ class Payload:
             return chunk
 
     def _chunks(self, index: int) -> Generator[tuple[Chunk, bytes]]:
-        """Its chunks from one on, to the last."""
+        """Its chunks from a given one to the last."""
         known = max(each for each in self._offsets if each <= index)
         others = records = 0
-        # Every chunk takes an offset, so that it cannot lie before this one.
+        # Each chunk takes an offset, so it cannot be earlier than this.
         with closing(self._messages(self._offsets[known] + index - known)) as messages:
             for offset, chunk, value in messages:
                 if offset > self._place.last:
@@ -136,8 +136,8 @@ class Payload:
                         raise self._gone("another payload is in its place")
                     others += len(value or b"")
                     if others > self._most_bytes and self._size is None:
-                        # Any number of writers may have written between its chunks; of one that was not written to its
-                        # end, all that its reference spans would be read for nothing.
+                        # Any number of writers may have written between its chunks; for an incomplete payload, the
+                        # whole span of its reference would be read in vain.
                         self.measure()
                     continue
                 if is_first and (offset != self._place.first or chunk.index):
@@ -163,7 +163,7 @@ class Payload:
                 yield message.offset() or 0, chunk, message.value()
 
     def _check_records(self, records: int) -> None:
-        """Look at the last chunk after many records, and give up after too many for the size that it says."""
+        """Check the last chunk after many records, and give up after too many for the size in it."""
         if records > _UNMEASURED_RECORDS and self._size is None:
             self.measure()
         if self._size is not None and records > _FREE_RECORDS + self._size // LEAST_BLOCK_BYTES:

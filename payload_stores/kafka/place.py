@@ -1,4 +1,4 @@
-"""Where a payload lies in Kafka, and references that say so."""
+"""The location of a payload in Kafka, and its references."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _OFFSETS: Final = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})")
 _MOST_PARTITION: Final = (1 << 31) - 1
 _MOST_OFFSET: Final = (1 << 63) - 1
-# Chunks of other writers may lie between those of a payload. This many would be terabytes.
+# Chunks of other writers may be between those of a payload. This many would be terabytes.
 _MOST_RECORDS: Final = 1 << 22
 
 
 class Place(NamedTuple):
-    """Where a payload lies.
+    """The location of a payload.
 
     Attributes:
         cluster: Id of the Kafka cluster.
@@ -43,7 +43,7 @@ class Place(NamedTuple):
         """Parse a reference.
 
         Raises:
-            UntrustedReferenceError: It is not one of the store's kind, or its numbers cannot be those of a payload.
+            UntrustedReferenceError: Not a reference of this store, or impossible offsets.
         """
         location = references.parse(store, reference)
         topic, partition, offsets, *path = (*location.segments, "", "", "")[: max(3, len(location.segments))]
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Topic and id, as they begin the keys of the payload's chunks."""
+        """Topic and id, the prefix of the keys of the payload's chunks."""
         return "/".join(self.path)
 
     def url(self, scheme: str) -> str:

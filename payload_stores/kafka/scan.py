@@ -1,4 +1,4 @@
-"""All payloads of a partition: what is whole, and what writers have left behind."""
+"""All payloads of a partition: complete ones, and leftovers of killed writers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Stored", "scan"]
 
 @dataclass
 class Stored:
-    """The chunks of one publication that are in a partition.
+    """The chunks of one publication in a partition.
 
     Attributes:
         path: Topic and id.
         name: Name of the publication.
-        offsets: Offsets of its chunks, by their numbers; without those that were deleted.
-        modified_ms: When the last of them was written, in ms since the epoch.
-        count: How many chunks it has; None where the last was not written.
-        size: Size of the payload in bytes; likewise.
+        offsets: Offsets of its chunks by number, without deleted ones.
+        modified_ms: When the latest was written, in ms since the epoch.
+        count: Number of chunks; None if the last was not written.
+        size: Size of the payload in bytes; None if the last was not written.
     """
 
     path: str
@@ -35,10 +35,10 @@ class Stored:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all chunks are there, one behind the other.
+        """Whether all chunks exist, in order.
 
-        Chunks that a producer has sent again to a broker that was restarted may lie in another order. Their writer was
-        told that it had failed, and no reader finds its way through them.
+        Chunks sent again after a broker restart may be in another order. Their writer got an error, and readers cannot
+        read them.
         """
         if self.count is None or len(self.offsets) != self.count:
             return False
@@ -47,10 +47,10 @@ class Stored:
 
 
 def scan(broker: Broker, name: str, partition: int, **where: str) -> Iterator[Stored]:
-    """Read a partition from its beginning to its end, and yield what was published and not deleted.
+    """Read a whole partition, and yield payloads published and not deleted.
 
-    Kafka returns keys with their values only: as much is transferred as the partition holds. Tombstones lie behind
-    what they delete, so that one entry for each payload is kept until the end.
+    Kafka returns keys only with their values, so the whole partition is transferred. Tombstones come after the chunks
+    they delete, so one entry per payload is kept until the end.
 
     Args:
         broker: The store's clients.

@@ -1,7 +1,7 @@
-"""A payload store in Kafka itself: payloads as chunks in a topic beside that of the records.
+"""A payload store in Kafka itself: payloads as chunks in a separate topic.
 
 References are ``kafka://<cluster id>/<payload topic>/<partition>/<first>-<last>/<topic>/<id>``, with the offsets of the
-first and the last chunk. So a reader seeks straight to a payload, and equal payloads have different references.
+first and last chunk. So a reader seeks directly to a payload, and equal payloads have different references.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]*")
 
 
 def _payload_topic(value: object) -> str:
-    """A topic's name, in which ``{topic}`` stands for that of the records."""
+    """A topic name, in which ``{topic}`` is the records' topic."""
     name = text(value)
     before, _, after = name.partition(_TOPIC)
     if (
@@ -63,13 +63,13 @@ def _payload_topic(value: object) -> str:
 
 
 class KafkaStore(PayloadStore):
-    """Keeps payloads as chunks in a topic of the records' own cluster: nothing else has to be run.
+    """Stores payloads as chunks in a topic of the records' own cluster, without a further server.
 
-    The payload topic is created when it is missing, with partitions, replicas, cleanup policy and (20 % longer)
-    retention of the records' topic. Within a transactional producer, payloads are written in its transaction.
+    A missing payload topic is created, with partitions, replicas, cleanup policy and (20 % longer) retention of the
+    records' topic. With a transactional producer, payloads are written in its transaction.
 
-    To delete a payload is to write tombstones for its chunks: listings leave it out at once, and the broker removes it
-    when it compacts the topic, or when the topic's retention is over. Until then its reference can be read.
+    Deleting a payload writes tombstones for its chunks: listings omit it at once, and the broker removes it when it
+    compacts the topic, or when the topic's retention ends. Until then its reference is readable.
 
     Example:
         >>> from payload_stores import open_store
@@ -109,7 +109,7 @@ class KafkaStore(PayloadStore):
     options = (TOPIC, RETENTION, TIMEOUT, CLUSTER, *CONNECTION)
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Read the ``kafka.*`` keys and those with which the client connects; nothing is sent yet.
+        """Read the ``kafka.*`` keys and the client's connection settings, without I/O.
 
         See :meth:`PayloadStore.configure`.
         """
@@ -128,10 +128,10 @@ class KafkaStore(PayloadStore):
         self._topics = PayloadTopics(self._broker, self.RETENTION.read(config))
         self._own_writer = OwnWriter(self._broker)
         self._writer: RecordWriter = self._own_writer
-        self._turns = itertools.count(random.randrange(1 << 16))  # noqa: S311  where to begin is no secret
+        self._turns = itertools.count(random.randrange(1 << 16))  # noqa: S311  the first partition is no secret
 
     def within(self, writer: RecordWriter) -> Self:
-        """The store, writing by a client's producer. See :class:`~payload_stores.SupportsTransactions`."""
+        """The store, writing through a client's producer. See :class:`~payload_stores.SupportsTransactions`."""
         bound = copy.copy(self)
         vars(bound)["_writer"] = writer
         return bound
@@ -146,10 +146,10 @@ class KafkaStore(PayloadStore):
         return self._publish(path, lambda block_bytes: cut(view, block_bytes), len(view), context.digest)
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Write what a reader returns, a chunk at a time. See :class:`~payload_stores.SupportsStreaming`.
+        """Write the contents of a reader, a chunk at a time. See :class:`~payload_stores.SupportsStreaming`.
 
-        A deterministic id is needed before the first chunk: the context has the digest, or the reader can be read
-        twice. ``id`` is called with the digest and no data.
+        A deterministic id must be known before the first chunk: either the context has the digest, or the reader must
+        be seekable. ``id`` is called with the digest and no data.
         """
         if context is not None and context.deterministic and context.digest is None:
             context = replace(context, digest=stream_digest(reader))
@@ -162,7 +162,7 @@ class KafkaStore(PayloadStore):
         return self._publish(path, blocks, None, None if context is None else context.digest)
 
     def owns(self, reference: str) -> bool:
-        """See :meth:`PayloadStore.owns`. Which cluster is the own one is known after the first request."""
+        """See :meth:`PayloadStore.owns`. The own cluster's id is known after the first request."""
         try:
             self._locate(reference)
         except UntrustedReferenceError:
@@ -170,7 +170,7 @@ class KafkaStore(PayloadStore):
         return True
 
     def claim(self, reference: str) -> int:
-        """See :meth:`PayloadStore.claim`; less, while it is not known which cluster is the own one."""
+        """See :meth:`PayloadStore.claim`; lower while the own cluster's id is unknown."""
         try:
             location = references.parse(self, reference)
             self._locate(reference)
@@ -185,11 +185,11 @@ class KafkaStore(PayloadStore):
             return payload.read()
 
     def read_range(self, reference: str, start: int, length: int) -> bytes:
-        """Read the chunks that have a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
+        """Read the chunks of a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
         wanted = checked_range(start, length)
         with self._payload(reference) as payload:
             whole = payload.measure()
-            # In CPython, BytesIO accepts and returns its bytes without a copy while nothing else holds them.
+            # In CPython, BytesIO accepts and returns its bytes without a copy if nothing else holds them.
             buffer = io.BytesIO(bytes(max(0, min(wanted.stop, whole.size or 0) - start)))
             with buffer.getbuffer() as view:
                 if len(view):
@@ -205,7 +205,7 @@ class KafkaStore(PayloadStore):
     def delete(self, reference: str) -> None:
         """Write tombstones for a payload's chunks. See :class:`~payload_stores.SupportsDelete`, and the class.
 
-        Not in a transaction: what is deleted is not needed, whatever becomes of the records.
+        Not in a transaction: deleted payloads are not needed, whether or not the records are committed.
         """
         place = self._locate(reference, own_only=True)
         self._check_cluster(place, reference)
@@ -222,7 +222,7 @@ class KafkaStore(PayloadStore):
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic; reads all of its payload topic. See :class:`~payload_stores.SupportsList`.
 
-        What lies behind a transaction that is open is not listed until that ends.
+        Payloads after an open transaction are not listed until it ends.
         """
         self.check_topic(topic)
         name = self._payload_topic(topic)
@@ -231,12 +231,12 @@ class KafkaStore(PayloadStore):
             modified = datetime.fromtimestamp(stored.modified_ms / 1000, UTC)
             if stored.is_whole and stored.path.startswith(begin) and (before is None or modified < before):
                 reference = place.url(self.scheme)
-                with suppress(UntrustedReferenceError):  # of another writer, under a name to which no reference leads
+                with suppress(UntrustedReferenceError):  # of another writer, under a name that no reference can have
                     self._locate(reference, own_only=True)
                     yield PayloadInfo(reference, stored.size or 0, modified)
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
-        """Write tombstones for the chunks that killed writers have left; reads all payload topics of this pattern.
+        """Write tombstones for leftover chunks of killed writers; reads all payload topics of this pattern.
 
         See :class:`~payload_stores.SupportsLeftovers`.
         """
@@ -257,7 +257,7 @@ class KafkaStore(PayloadStore):
         return self._locate(reference).path[0]
 
     def unprepared(self, topic: str) -> str | None:
-        """The payload topic, where it is to be created. See :class:`~payload_stores.SupportsPreparation`."""
+        """The payload topic, if it is missing. See :class:`~payload_stores.SupportsPreparation`."""
         name = self._payload_topic(self.check_topic(topic))
         return None if self._broker.topic(name, topic=topic).partitions else f"the payload topic {name}"
 
@@ -268,22 +268,22 @@ class KafkaStore(PayloadStore):
     def set_expiration(self, topic: str, age: timedelta | None) -> None:
         """Set the retention of the payload topic, to the millisecond. See :class:`~payload_stores.SupportsExpiration`.
 
-        Where the topic is that of several data topics, it is set for all of them.
+        If several data topics share the payload topic, it applies to all.
         """
         self._topics.set_expiration(topic, self._payload_topic(self.check_topic(topic)), age)
 
     def worst_case_ms(self) -> int:
-        """Longest wait for one thing of the broker: ``kafka.payload.timeout.ms``."""
+        """Timeout of each step of the broker: ``kafka.payload.timeout.ms``."""
         return self._timeout_ms
 
     def close(self) -> None:
-        """Close the clients; uploads that are under way fail. See :meth:`PayloadStore.close`."""
+        """Close the clients; uploads in flight fail. See :meth:`PayloadStore.close`."""
         self._own_writer.close()
         self._broker.close()
 
     def _connection(self, config: Mapping[str, object]) -> dict[str, object]:
         own = self._own_connection(config)
-        # Credentials belong to a cluster: none of the client's are sent to another one.
+        # Credentials belong to a cluster: the client's are never sent to another one.
         settings = own if can_connect(own) else {**connection_settings(config), **own}
         if not can_connect(settings):
             raise ConfigError(
@@ -294,7 +294,7 @@ class KafkaStore(PayloadStore):
         return settings
 
     def _own_connection(self, config: Mapping[str, object]) -> dict[str, object]:
-        """What is set for the store alone: of another cluster than the client's, if it says where that is."""
+        """Settings for the store only: those of another cluster, if its address is set."""
         return {
             key.removeprefix("kafka."): value
             for key, value in config.items()
@@ -312,7 +312,7 @@ class KafkaStore(PayloadStore):
         if len(key) > MOST_PATH_BYTES:
             raise PayloadStoreError(
                 f"topic and id have {len(key)} bytes, more than the {MOST_PATH_BYTES} that chunks have room for",
-                hint="Make shorter ids",
+                hint="Use shorter ids",
                 store=self.scheme,
                 topic=topic,
             )
@@ -331,21 +331,21 @@ class KafkaStore(PayloadStore):
         try:
             offsets = self._writer.write(target.name, partition, publication.records(blocks(block_bytes), size, digest))
         except PayloadStoreUnavailableError as error:
-            # librdkafka waits without a word for a topic that was deleted.
+            # librdkafka waits silently for a deleted topic.
             if self._broker.is_missing(target.name):
                 self._topics.forget()
                 error.hint = f"The payload topic {target.name} was deleted; the next payload makes it again"
             raise
         except BaseException:
-            self._topics.forget()  # its limit may have changed, or the topic be gone
+            self._topics.forget()  # its limit may have changed, or the topic may be gone
             self._take_back(target, partition, publication)
             raise
         return Place(target.cluster, target.name, partition, offsets[0], offsets[-1], path).url(self.scheme)
 
     def _take_back(self, target: PayloadTopic, partition: int, publication: Publication) -> None:
-        """Delete what was written of a payload that cannot be written; an aborted transaction does it by itself."""
+        """Delete the chunks of a payload that failed; an aborted transaction does it itself."""
         if self._writer is self._own_writer:
-            with suppress(PayloadStoreError):  # the other error says more, and remove_leftovers finds it
+            with suppress(PayloadStoreError):  # the original error says more, and remove_leftovers finds the chunks
                 self._own_writer.write(target.name, partition, publication.tombstones(range(publication.begun)))
 
     def _payload_topic(self, topic: str) -> str:
@@ -364,7 +364,7 @@ class KafkaStore(PayloadStore):
 
     @contextmanager
     def _payload(self, reference: str) -> Iterator[Payload]:
-        """A payload to be read; errors say whether they are about the topic whose payload it is."""
+        """A payload to read; errors say whether they are about its topic."""
         place = self._locate(reference)
         try:
             self._check_cluster(place, reference)
@@ -374,12 +374,12 @@ class KafkaStore(PayloadStore):
             payload.check()
             yield payload
         except PayloadStoreError as error:
-            # A payload topic that all topics share, or a trusted one, is named by the configuration.
+            # The configuration names a shared payload topic, or a trusted one.
             error.about_topic &= _TOPIC in self._pattern and place.topic == self._payload_topic(place.path[0])
             raise
 
     def _locate(self, reference: str, *, own_only: bool = False) -> Place:
-        """Parse a reference, and refuse what is not the store's, without a request."""
+        """Parse a reference, and refuse foreign ones, without a request."""
         place = Place.of(self, reference)
         if self._cluster and place.cluster != self._cluster:
             raise self.untrusted(reference, f"its cluster is not {self._cluster}")
@@ -394,7 +394,7 @@ class KafkaStore(PayloadStore):
         return place
 
     def _check_cluster(self, place: Place, reference: str) -> None:
-        """Refuse a reference to another cluster, which is asked for its id if that is not known yet."""
+        """Refuse a reference to another cluster; asks the own cluster for its id if unknown."""
         if not self._cluster:
             self._check_own(self._broker.topic(place.topic, reference=reference).cluster)
         if place.cluster != self._cluster:

@@ -1,4 +1,4 @@
-"""Payload topics: created beside the topics of the records, with limits and retention that go with theirs."""
+"""Creates payload topics, with limits and retention matching those of the records' topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger("payload_stores.kafka")
 
 _MARGIN: Final = 1.2
 _MOST_BLOCK: Final = 1 << 20
-# Several chunks that fit into the producer's batch.size have to fit into the topic's limit.
+# A batch of several chunks, limited by the producer's batch.size, must fit into the topic's limit.
 _LEAST_LIMIT: Final = 32_768
 _DEFAULT_LIMIT: Final = 1_048_588
 _KNOWN_S: Final = 300.0
@@ -33,13 +33,13 @@ _OF_TOPIC: Final = 1  # confluent_kafka.admin.ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
 class PayloadTopic(NamedTuple):
-    """A payload topic, as writers see it.
+    """A payload topic, for writers.
 
     Attributes:
         name: Its name.
         cluster: Id of the cluster.
-        partitions: How many it has.
-        block_bytes: The most bytes of a payload that one of its records takes.
+        partitions: Number of partitions.
+        block_bytes: Maximum payload bytes per record.
     """
 
     name: str
@@ -57,7 +57,7 @@ class _Settings:
         retention_ms: Age at which records are deleted; None if they are kept.
         compacted: Whether it is compacted.
         retention_bytes: Size of a partition above which records are deleted; None if there is none.
-        durability: What the topic has of its own, not of its brokers, about when a record counts as written.
+        durability: The topic's own settings, not its brokers', of when a record counts as written.
     """
 
     max_bytes: int
@@ -81,11 +81,11 @@ class _Settings:
 
 
 class PayloadTopics:
-    """Finds, creates and checks payload topics, and remembers what it has seen.
+    """Finds, creates, checks and caches payload topics.
 
     Args:
         broker: The store's clients.
-        retention_ms: Age at which payloads are deleted, where that is set; -1 keeps them.
+        retention_ms: Age at which payloads are deleted, if set; -1 keeps them.
     """
 
     def __init__(self, broker: Broker, retention_ms: int | None) -> None:
@@ -95,15 +95,15 @@ class PayloadTopics:
         self._known: dict[tuple[str, str], tuple[PayloadTopic, float]] = {}
 
     def prepare(self, topic: str, name: str) -> PayloadTopic:
-        """Make sure that payloads can be written; creates the topic, and warns of a retention that is too short.
+        """Ensure that payloads can be written: create the topic if missing, and warn of too short a retention.
 
         Args:
             topic: The data topic.
             name: Its payload topic.
 
         Raises:
-            PayloadAccessDeniedError: It is missing, and this user may not create it; or may not see it.
-            PayloadStoreError: It cannot be created or described, or its limit is too small for chunks.
+            PayloadAccessDeniedError: The topic is missing and this user may not create it, or may not see it.
+            PayloadStoreError: The topic cannot be created or described, or its limit is too small for chunks.
         """
         known = self._known.get((topic, name))
         if known is not None and time.monotonic() < known[1]:
@@ -121,7 +121,7 @@ class PayloadTopics:
             self._lock.release()
 
     def forget(self) -> None:
-        """Ask again, since a topic may have changed: writing to it has failed."""
+        """Drop the cached topic after a failed write: it may have changed."""
         self._known.clear()
 
     def expiration(self, topic: str, name: str) -> timedelta | None:
@@ -132,7 +132,7 @@ class PayloadTopics:
         return None if settings.retention_ms is None else timedelta(milliseconds=settings.retention_ms)
 
     def set_expiration(self, topic: str, name: str, age: timedelta | None) -> None:
-        """Have payloads deleted at an age; creates the topic if it is missing."""
+        """Set the age at which payloads are deleted; creates the topic if it is missing."""
         self.prepare(topic, name)
         settings = self._describe(name, topic)
         compacted = settings is not None and settings.compacted
@@ -147,7 +147,7 @@ class PayloadTopics:
         data = self._describe_data(topic)
         if not described.partitions:
             self._create(topic, name, data)
-            # A topic that was just created is not known to all brokers at once.
+            # A new topic is not known to all brokers at once.
             while not (described := self._broker.topic(name, topic=topic)).partitions:
                 if time.monotonic() >= until:
                     raise unavailable(f"the payload topic {name} was created, and is not there yet", topic=topic)
@@ -169,10 +169,10 @@ class PayloadTopics:
         return PayloadTopic(name, described.cluster, described.partitions, min(limit, _MOST_BLOCK) - ROOM)
 
     def _wait_for_leaders(self, topic: str, name: str, count: int, until: float) -> None:
-        """Wait until all partitions of a topic that may be new are led.
+        """Wait until all partitions of a possibly new topic have leaders.
 
-        A broker that does not know yet that it leads a partition refuses the first chunk. It may take the second one,
-        which is on its way by then, and the producer would never send the first again.
+        A broker that does not know yet that it leads a partition refuses the first chunk. It may accept the second,
+        already in flight, and the producer would never send the first again.
         """
         kafka = require("confluent_kafka", "kafka")
         end: Any = require("confluent_kafka.admin", "kafka").OffsetSpec.latest()
@@ -193,7 +193,7 @@ class PayloadTopics:
                 time.sleep(_RETRY_S)
 
     def _described(self, name: str, topic: str, until: float) -> _Settings | None:
-        """Settings of a topic that exists; None where this user may not see them."""
+        """Settings of an existing topic; None if this user may not see them."""
         errors = require("confluent_kafka", "kafka").KafkaError
         while True:
             try:
@@ -230,7 +230,7 @@ class PayloadTopics:
             raise translated(reason, f"describe the topic {name}", topic=topic) from None
 
     def _describe_data(self, topic: str) -> tuple[_Settings, int, int] | None:
-        """Settings, partitions and replicas of a data topic; None if it is missing, or this user may not see them."""
+        """Settings, partitions and replicas of a data topic; None if it is missing or invisible to this user."""
         kafka = require("confluent_kafka", "kafka")
         try:
             settings = self._describe(topic, topic)
@@ -257,7 +257,7 @@ class PayloadTopics:
         from confluent_kafka.admin import NewTopic
 
         settings, partitions, replicas = data or (None, -1, -1)  # -1: the broker's default (KIP-464)
-        # A limit on the size of a partition would delete payloads before their time.
+        # A size limit would delete payloads too early.
         config = {"retention.bytes": "-1"}
         if settings is not None:
             age = self._retention_ms
@@ -289,7 +289,7 @@ class PayloadTopics:
             self._outlive(topic, name)
 
     def _outlive(self, topic: str, name: str) -> None:
-        """Set the retention of a new topic by the default that it got, as the data topic will get it."""
+        """Set the retention of a new topic from the default it got, which the data topic will get too."""
         until = time.monotonic() + self._broker.timeout_s
         while (settings := self._describe(name, topic)) is None:
             if time.monotonic() >= until:
@@ -324,7 +324,7 @@ class PayloadTopics:
     def _check_retention(
         self, topic: str, name: str, data: tuple[_Settings, int, int] | None, settings: _Settings
     ) -> None:
-        """Warn of payloads that are deleted before their records."""
+        """Warn if payloads are deleted before their records."""
         if settings.retention_bytes is not None:
             _log.warning(
                 "the payload topic %s deletes payloads when a partition has more than %d bytes (retention.bytes): "

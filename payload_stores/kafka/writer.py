@@ -1,4 +1,4 @@
-"""Writes records to one partition, and waits until they are there: with a producer of the store's own, or another."""
+"""Writes records to one partition and waits for delivery, with the store's own producer or a given one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OwnWriter", "Writer"]
 
-# Records of one payload under way at once, of up to 1 MiB; a producer has five requests under way.
+# Records of one payload in flight at once, up to 1 MiB each; a producer has five requests in flight.
 _AHEAD: Final = 6
 _POLL_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 5.0
@@ -36,8 +36,8 @@ _PRODUCER: Final[dict[str, Any]] = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 0,
-    # One chunk is one batch: librdkafka would not split a batch that is larger than a topic's max.message.bytes, which
-    # is at least twice as much.
+    # One chunk per batch: librdkafka does not split a batch larger than a topic's max.message.bytes, which is at least
+    # twice as much.
     "batch.size": 16_384,
     "message.max.bytes": 1 << 20,
     "log_level": 4,
@@ -45,12 +45,12 @@ _PRODUCER: Final[dict[str, Any]] = {
 
 
 class Writer:
-    """A :class:`~payload_stores.RecordWriter` around a producer of confluent_kafka's.
+    """A :class:`~payload_stores.RecordWriter` around a confluent_kafka producer.
 
     Args:
         produce: The producer's ``produce``.
         max_record_bytes: Its ``message.max.bytes``.
-        timeout_s: Longest time in seconds until the next of the records is written.
+        timeout_s: Maximum time in seconds until the next record is written.
     """
 
     def __init__(self, produce: Callable[..., None], max_record_bytes: int, timeout_s: float) -> None:
@@ -61,7 +61,7 @@ class Writer:
     def write(self, topic: str, partition: int, records: Iterable[Record]) -> tuple[int, ...]:
         """Send records to one partition. See :meth:`payload_stores.RecordWriter.write`.
 
-        Each value is copied when it is sent, since confluent_kafka takes ``bytes`` alone; a few at a time.
+        Each value is copied when sent, since confluent_kafka accepts only ``bytes``; a few at a time.
         """
         admission = self.admission()
         running: deque[Future[int]] = deque()
@@ -77,22 +77,22 @@ class Writer:
         return tuple(offsets)
 
     def admission(self) -> AbstractContextManager[object]:
-        """What one call of :meth:`write` holds whenever it hands over a record; raises where it may not any more."""
+        """A context held by :meth:`write` while it produces a record; raises if writing is no longer possible."""
         return nullcontext()
 
     def failed(self, error: KafkaError) -> KafkaError:
-        """Look at an error of the producer's; returns what it comes from, where that is known."""
+        """Inspect a producer's error; return its origin, if known."""
         return error
 
     def wait(self, report: Future[int], topic: str) -> int:
         """Wait for a record's offset.
 
         Args:
-            report: Has it once the producer has reported.
+            report: Contains it after the delivery report.
             topic: The topic, for errors.
 
         Raises:
-            PayloadStoreError: The record was not written, or not in time.
+            PayloadStoreError: The record was not written in time, or not at all.
         """
         try:
             return report.result(self._timeout_s)
@@ -101,7 +101,7 @@ class Writer:
             raise unavailable(f"nothing was written to {topic} within {self._timeout_s:g} s", topic=topic) from None
 
     def give_up(self) -> None:
-        """Note that the producer has not written in time."""
+        """Called when the producer has not written in time."""
 
     def _send(
         self, admission: AbstractContextManager[object], topic: str, partition: int, record: Record
@@ -121,7 +121,7 @@ class Writer:
             except BufferError:
                 if time.monotonic() >= until:
                     raise unavailable(f"the producer has had no room for {self._timeout_s:g} s", topic=topic) from None
-                time.sleep(_FULL_SECONDS)  # until deliveries, of whatever records, have made room
+                time.sleep(_FULL_SECONDS)  # until deliveries have made room
             except kafka.KafkaException as error:
                 raise translated(self.failed(error.args[0]), f"write to the topic {topic}", topic=topic) from None
             else:
@@ -137,12 +137,12 @@ class Writer:
 
 
 class OwnWriter(Writer):
-    """Writes with an idempotent producer of its own, which is made when it is first needed.
+    """Writes with its own idempotent producer, created on first use.
 
-    The producer reports in a thread that runs while there is something to report.
+    A thread serves the producer's reports while any are pending.
 
     Args:
-        broker: Makes clients.
+        broker: Creates clients.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -157,7 +157,7 @@ class OwnWriter(Writer):
         self._lock = threading.Lock()
         self._producer: Any = None
         self._fatal: KafkaError | None = None
-        # Producers that are served by a thread, and whether there are none.
+        # Producers served by a thread, and whether there are none.
         self._served: list[Any] = []
         self._is_quiet = threading.Event()
         self._is_quiet.set()
@@ -165,18 +165,18 @@ class OwnWriter(Writer):
     def _produce_own(self, *arguments: Any) -> None:
         kafka = require("confluent_kafka", "kafka")
         if self._pid != os.getpid():
-            self._forked.append(self._producer)  # its threads are the parent's: it cannot be ended here
+            self._forked.append(self._producer)  # its threads are the parent's: it cannot be closed here
             self._begin()
         with self._lock:
             producer = self._living()
             try:
                 producer.produce(*arguments)
             except kafka.KafkaException as error:
-                # librdkafka itself denies a topic that the broker has denied, until it next asks for metadata.
+                # librdkafka caches the broker's denial of a topic until its next metadata request.
                 lasting = (kafka.KafkaError._FATAL, kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)  # noqa: SLF001, documented
                 if error.args[0].code() not in lasting:
                     raise
-                # What was told before may be over by now; a new producer tells it again if it is not.
+                # Earlier errors may be over; otherwise a new producer reports them again.
                 self.give_up()
                 producer = self._living()
                 producer.produce(*arguments)
@@ -186,13 +186,13 @@ class OwnWriter(Writer):
             self._is_quiet.clear()
         try:
             run_elsewhere(partial(self._serve, producer))
-        except BaseException:  # the system starts no more threads, for now
+        except BaseException:  # the system refuses to start threads, for now
             with self._lock:
                 self._is_unserved(producer)
             raise
 
     def _living(self) -> Any:
-        """The producer; another one, if that cannot go on."""
+        """The producer; a new one, if the old one was dropped."""
         if self._producer is None:
             if self._is_closed:
                 raise PayloadStoreError("the store is closed", store="kafka")
@@ -206,12 +206,12 @@ class OwnWriter(Writer):
             return require("confluent_kafka", "kafka").Producer(self._broker.settings(own))
 
     def _serve(self, producer: Any) -> None:
-        """Let a producer report, while there is something to report."""
+        """Serve a producer's reports while any are pending."""
         kafka = require("confluent_kafka", "kafka")
         while True:
             try:
                 producer.poll(_POLL_SECONDS)
-            except kafka.KafkaException as error:  # it cannot go on
+            except kafka.KafkaException as error:  # it has failed fatally
                 self._fatal = self.failed(error.args[0])
                 producer.purge()
             with self._lock:
@@ -225,7 +225,7 @@ class OwnWriter(Writer):
             self._is_quiet.set()
 
     def failed(self, error: KafkaError) -> KafkaError:
-        """Make another producer the next time, where this one cannot go on."""
+        """Drop this producer if it cannot recover from an error."""
         if error.name() in _PURGED and self._fatal is not None:
             return self._fatal
         if error.fatal() or error.name() in {"_FATAL", "_MSG_TIMED_OUT"}:
@@ -233,18 +233,18 @@ class OwnWriter(Writer):
         return error
 
     def give_up(self) -> None:
-        """Make another producer the next time: this one may hold on to a connection that hangs."""
+        """Drop this producer: it may have a hanging connection."""
         self._producer = None
 
     def close(self) -> None:
-        """Drop what is under way, and end the producer."""
+        """Drop records in flight, and close the producer."""
         self._is_closed = True
         if self._pid != os.getpid():
             return
         producer, self._producer = self._producer, None
         if producer is not None:
-            with suppress(Exception):  # it has failed for good, and says so once more
+            with suppress(Exception):  # it has failed fatally, and says so once more
                 producer.purge()
-            # A thread that serves it must not find it ended.
+            # A thread still serving it must not find it closed.
             if self._is_quiet.wait(_CLOSE_SECONDS):
                 producer.close()

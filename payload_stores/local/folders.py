@@ -1,7 +1,7 @@
-"""Files and folders below a root, without following links and without leaving half of a file: for the local store.
+"""Files and folders below a root for the local store: follows no links and leaves no partial files.
 
-Everything works on open folders (POSIX ``openat`` and friends), so there is no moment between a check and its use in
-which a path could come to mean something else. Errors are OSError, and :class:`NotAFileError` for links and the like.
+All functions use open folders (POSIX ``openat`` and friends), so a path cannot change its meaning between check and
+use. Errors are OSError, and :class:`NotAFileError` for links and other special files.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = [
 
 Folder: TypeAlias = AbstractContextManager[int]
 
-# Folder in the root of a store, for payloads that are being written. Where it is, there is a store: an empty mount
-# point has none. It is a folder, not a file, because `find -type f -mtime … -delete` is a usual way to expire payloads.
+# Folder in a store's root for payloads being written. It marks the root as a store: an empty mount point has none. It
+# is a folder, not a file, because `find -type f -mtime … -delete` is a common way to expire payloads.
 MARKER: Final = ".payload-store"
 
 MOST_FOLDERS: Final = 64
-"""Folders in folders that are looked into: each is kept open, and what lies deeper was put there by another program."""
+"""Maximum depth of nested folders: each is kept open, and only other programs nest deeper."""
 
 _SUFFIX: Final = ".part"
 _COPY_BYTES: Final = 1 << 20
@@ -52,23 +52,23 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class NotAFileError(OSError):
-    """A symbolic link, named pipe, socket or device stands where a file or folder was expected."""
+    """A symbolic link, named pipe, socket or device instead of a file or folder."""
 
 
 @contextmanager
 def entered(root: Path | int, *names: str) -> Iterator[int]:
-    """Open a folder by its path below a root, for the time of a ``with`` block.
+    """Open a folder by its path below a root, during a ``with`` block.
 
     Args:
-        root: Path of the root, whose own links are followed, or an open folder.
+        root: Path of the root, which may contain links, or an open folder.
         *names: The folders below it.
 
     Yields:
         File descriptor of the last folder.
 
     Raises:
-        NotAFileError: One of the names is a symbolic link.
-        OSError: One of them is not there, or is not a folder.
+        NotAFileError: A name is a symbolic link.
+        OSError: A name does not exist, or is not a folder.
     """
     here = os.dup(root) if isinstance(root, int) else os.open(root, _FOLDER)
     try:
@@ -83,7 +83,7 @@ def entered(root: Path | int, *names: str) -> Iterator[int]:
 
 @contextmanager
 def made(root: int, *names: str, durable: bool) -> Iterator[int]:
-    """Like :func:`entered`, but make what is missing below the root.
+    """Like :func:`entered`, but create missing folders below the root.
 
     Args:
         root: An open folder.
@@ -100,7 +100,7 @@ def made(root: int, *names: str, durable: bool) -> Iterator[int]:
                 os.mkdir(name, dir_fd=here)
             below = _open(name, _FOLDER, here)
             if durable:
-                # Even if the folder exists already: its maker may not have got this far.
+                # Even if the folder exists: its creator may not have synced it yet.
                 sync_folder(here)
             os.close(here)
             here = below
@@ -110,20 +110,20 @@ def made(root: int, *names: str, durable: bool) -> Iterator[int]:
 
 
 def check_can_be_made(root: Path) -> None:
-    """See that a folder could be made: a temporary one is, in the nearest that is there, and removed.
+    """Check that a folder can be created, by creating and removing a temporary one in its nearest existing parent.
 
     Args:
         root: Its path.
 
     Raises:
-        OSError: It could not.
+        OSError: It cannot be created.
     """
     nearest = next(folder for folder in (root, *root.parents) if folder.exists())
     Path(tempfile.mkdtemp(prefix=f"{MARKER}-", dir=nearest)).rmdir()
 
 
 def make_root(root: Path, *, durable: bool) -> None:
-    """Make a folder and those above it, as far as they are missing.
+    """Create a folder and its missing parents.
 
     Args:
         root: Its path.
@@ -140,10 +140,10 @@ def make_root(root: Path, *, durable: bool) -> None:
 
 
 def leads_into_a_store(root: Path, *names: str) -> bool:
-    """Whether a path leads into a store that is there, whatever has become of what the path names.
+    """Whether a path leads into an existing store, regardless of whether its target exists.
 
-    So it is if one of the folders on the way has the marker, or if all of them are there: folders that were filled
-    before there was a marker have none.
+    True if a folder on the path has the marker, or if all of them exist: stores filled by versions before the marker
+    have none.
 
     Args:
         root: Path of the root.
@@ -167,17 +167,17 @@ def leads_into_a_store(root: Path, *names: str) -> bool:
 
 
 def open_file(name: str, folder: int) -> int:
-    """Open a regular file for reading; anything but a regular file is refused without waiting for it.
+    """Open a regular file for reading; refuse anything else without blocking.
 
     Args:
         name: Name in the folder.
         folder: An open folder.
 
     Raises:
-        NotAFileError: It is not a regular file.
-        OSError: It is not there, or may not be read.
+        NotAFileError: Not a regular file.
+        OSError: The file does not exist, or is not readable.
     """
-    # Without O_NONBLOCK, opening a named pipe would wait for a writer.
+    # Without O_NONBLOCK, opening a named pipe blocks until there is a writer.
     file = _open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, folder)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
@@ -189,14 +189,14 @@ def _open(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
-        # Which error links, sockets and devices raise differs with the flags and between systems, so look.
+        # The errors for links, sockets and devices depend on flags and systems, so check the type.
         if (what := _what_else(name, folder)) is not None:
             raise NotAFileError(errno.ELOOP, what) from error
         raise
 
 
 def _what_else(name: str, folder: int) -> str | None:
-    """What there is in place of a file or a folder; None if it is one of them, or nothing."""
+    """The kind of a special file; None for a file, a folder, or a missing name."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except OSError:
@@ -214,7 +214,7 @@ def _is_folder(name: str, folder: int) -> bool:
 
 
 def status_of(name: str, folder: int) -> os.stat_result | None:
-    """Status of a regular file, None if there is none of that name."""
+    """Status of a regular file; None if there is none with that name."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -223,7 +223,7 @@ def status_of(name: str, folder: int) -> os.stat_result | None:
 
 
 def touch(name: str, folder: int) -> bool:
-    """Let a file count as written now; returns whether it could be: not if it is gone, or another user's."""
+    """Set a file's time to now; returns False if it is gone, or belongs to another user."""
     try:
         os.utime(name, dir_fd=folder, follow_symlinks=False)
     except (FileNotFoundError, PermissionError):
@@ -233,10 +233,10 @@ def touch(name: str, folder: int) -> bool:
 
 @contextmanager
 def temporary_file(folder: int) -> Iterator[tuple[int, str]]:
-    """Make a file with a name of its own, which is removed after the ``with`` block unless it was renamed.
+    """Create a file with a unique name; the end of the ``with`` block removes it unless it was renamed.
 
     Yields:
-        File descriptor, open for writing and reading, and name; the name begins with a dot.
+        File descriptor, open for reading and writing, and name; the name begins with a dot.
     """
     name = f".{uuid.uuid4()}{_SUFFIX}"
     file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
@@ -250,35 +250,35 @@ def temporary_file(folder: int) -> Iterator[tuple[int, str]]:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file's name is one of those that :func:`temporary_file` makes."""
+    """Whether a file's name was made by :func:`temporary_file`."""
     return name.startswith(".") and name.endswith(_SUFFIX)
 
 
 def remove_temporary(folder: int, older_than_ms: int, *, below: bool) -> int:
-    """Remove the temporary files of writers that were killed.
+    """Remove temporary files of killed writers.
 
     Args:
         folder: An open folder.
-        older_than_ms: Files that were written to more recently stay: their writers may be alive.
-        below: Look into the folders below as well, which takes as long as listing them.
+        older_than_ms: Files modified more recently stay: their writers may be alive.
+        below: Include the folders below, which takes as long as listing them.
 
     Returns:
-        How many files were removed.
+        Number of removed files.
     """
     removed = 0
     for parent, name in temporary_files(folder, older_than_ms, below=below):
-        with suppress(FileNotFoundError, NotAFileError):  # gone, or replaced, since it was listed
+        with suppress(FileNotFoundError, NotAFileError):  # gone or replaced since it was listed
             os.unlink(name, dir_fd=parent)
             removed += 1
     return removed
 
 
 def temporary_files(folder: int, older_than_ms: int, *, below: bool, depth: int = 0) -> Iterator[tuple[int, str]]:
-    """The files that :func:`remove_temporary` removes, each with its open folder."""
+    """The files for :func:`remove_temporary`, each with its open folder."""
     limit = time.time() - older_than_ms / 1000
     with os.scandir(folder) as entries:
         for entry in entries:
-            # Gone, or replaced, since it was listed; or another's.
+            # Gone or replaced since it was listed, or another user's.
             with suppress(FileNotFoundError, NotAFileError, PermissionError):
                 if below and depth < MOST_FOLDERS and entry.is_dir(follow_symlinks=False):
                     with entered(folder, entry.name) as next_folder:
@@ -288,13 +288,13 @@ def temporary_files(folder: int, older_than_ms: int, *, below: bool, depth: int 
 
 
 def write_all(file: int, view: memoryview) -> None:
-    """Write a buffer, however many calls the system needs for it (Linux takes 2 GiB at a time)."""
+    """Write a whole buffer, in several calls if necessary (Linux writes at most 2 GiB per call)."""
     while view:
         view = view[os.write(file, view) :]
 
 
 def copy_all(source: int, target: int) -> None:
-    """Copy the whole content of an open file into another one."""
+    """Copy an open file into another."""
     at = 0
     while block := os.pread(source, _COPY_BYTES, at):
         write_all(target, memoryview(block))
@@ -302,10 +302,10 @@ def copy_all(source: int, target: int) -> None:
 
 
 def sync_folder(folder: int) -> None:
-    """Force a folder's entries to disk, where its file system can do that."""
+    """Force a folder's entries to disk, if its file system supports it."""
     try:
         os.fsync(folder)
     except OSError as error:
-        # Some network file systems do not know it for folders; their server keeps the order.
+        # Some network file systems do not support it for folders; their server keeps the order.
         if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
             raise

@@ -1,11 +1,11 @@
-"""A payload store in a folder of the local disk, or of a file system that several machines share.
+"""A payload store in a folder, on a local disk or a shared file system.
 
 The layout is ``<local.path>/<topic>/<id>``, one file per payload. A payload is written to a temporary file in
-``<local.path>/.payload-store``, forced to disk and renamed, so that no reader ever sees half of one, whatever dies in
-between. Temporary names begin with a dot; topics and ids that a reference may name do not end in such a segment.
+``<local.path>/.payload-store``, forced to disk and renamed, so that readers never see a partial payload, even after a
+crash. Temporary names begin with a dot; references never end with such a segment.
 
-That folder also says that the store is there. Without it, a missing file does not mean a lost payload: the file system
-may not be mounted, and what stands in its place is an empty mount point.
+That folder also marks the store as present. Without it, a missing file does not mean a lost payload: the file system
+may not be mounted, leaving an empty mount point.
 
 References come from the wire. Everything below the root is therefore opened without following symbolic links
 (:mod:`payload_stores.local.folders`); the root itself may be one.
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 _STREAM_BLOCK: Final = 1 << 20
 _DAY_MS: Final = 86_400_000
 
-# Errors that may pass in a moment: a full or busy disk, a network file system that is away, too many open files.
+# Possibly transient errors: a full or busy disk, an unreachable network file system, too many open files.
 _TRANSIENT: Final = frozenset(
     {
         errno.EAGAIN, errno.EBUSY, errno.EDQUOT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EINTR, errno.EIO,
@@ -67,12 +67,11 @@ _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class LocalStore(references.RootedStore):
-    """Keeps payloads as files. References are ``file:///<local.path>/<topic>/<id>``.
+    """Stores payloads as files. References are ``file:///<local.path>/<topic>/<id>``.
 
-    Any number of threads and processes may use one folder at once. The folder is made when the first payload is
-    published; until then, and while its file system is not mounted, the store is not there, and every operation on it
-    raises the transient :class:`~payload_stores.PayloadStoreUnavailableError`. Trusted references may be read, but are
-    not deleted: they belong to another program.
+    Any number of threads and processes may share a folder. The first publish creates it; until then, and while its file
+    system is not mounted, every operation raises the transient :class:`~payload_stores.PayloadStoreUnavailableError`.
+    Trusted references may be read, but are never deleted: they belong to another program.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -100,18 +99,18 @@ class LocalStore(references.RootedStore):
         name = self.PATH.read(config)
         if "\0" in name or not _is_utf8(name):
             raise ConfigError(f"{self.PATH.name} = {name!r} cannot be part of a URL", key=self.PATH.name)
-        # Made absolute, but links are not resolved: references name the folder as it was configured.
+        # Absolute, but links are not resolved: references contain the folder as configured.
         self.path = Path(os.path.abspath(name))  # noqa: PTH100  Path.absolute keeps "..", Path.resolve follows links
         self.fsync = self.FSYNC.read(config)
         self.roots = references.Roots(self, segments=tuple(part for part in self.path.parts if part.strip("/")))
         self._wrote = False
         self._check_path()
-        # A failure here does not hinder readers and writers: a folder that may only be read, or that is away.
+        # A failure here must not stop readers and writers: the folder may be read-only or unavailable.
         with suppress(OSError), folders.entered(self.path, folders.MARKER) as parts:
             folders.remove_temporary(parts, _DAY_MS, below=False)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Store a payload, written straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
+        """Store a payload directly from the caller's buffer. See :meth:`PayloadStore.publish`."""
         view = memoryview(data).cast("B")
         path = references.object_path(self, topic, view, context)
         reference = self.roots.url(path)
@@ -143,9 +142,9 @@ class LocalStore(references.RootedStore):
         return data
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Store what a reader returns, in blocks of 1 MiB. See :class:`~payload_stores.SupportsStreaming`.
+        """Store the contents of a reader, in blocks of 1 MiB. See :class:`~payload_stores.SupportsStreaming`.
 
-        For a deterministic id the content is hashed as it passes, if its digest is not known; ``id`` is then called
+        For a deterministic id with an unknown digest, the content is hashed while it is written; ``id`` is then called
         with the digest and no data.
         """
         self.check_topic(topic)
@@ -179,7 +178,7 @@ class LocalStore(references.RootedStore):
         except PayloadTooLargeError:
             file.close()
             raise
-        return cast("BinaryIO", file)  # a raw file reads like any other, but typeshed keeps it apart
+        return cast("BinaryIO", file)  # typeshed has no common type for raw and buffered files
 
     def read_range(self, reference: str, start: int, length: int) -> bytes:
         """Fetch a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
@@ -189,14 +188,14 @@ class LocalStore(references.RootedStore):
             return file.read(min(length, max(0, os.fstat(file.fileno()).st_size - start)))
 
     def delete(self, reference: str) -> None:
-        """Delete a payload of the store's own folder. See :class:`~payload_stores.SupportsDelete`."""
+        """Delete a payload in the store's own folder. See :class:`~payload_stores.SupportsDelete`."""
         root, path = self._locate(reference, own_only=True)
         with (
             suppress(PayloadNotFoundError),
             self._errors(reference=reference, place=(root, path)),
             folders.entered(root, *path[:-1]) as folder,
         ):
-            os.close(folders.open_file(path[-1], folder))  # refuses what is not a regular file
+            os.close(folders.open_file(path[-1], folder))  # refuses anything but a regular file
             os.unlink(path[-1], dir_fd=folder)
             self._sync(folder)
 
@@ -215,7 +214,7 @@ class LocalStore(references.RootedStore):
         """List the payloads of a topic, in the order of the file system. See :class:`~payload_stores.SupportsList`."""
         self.check_topic(topic)
         with (
-            suppress(PayloadNotFoundError),  # nothing of the topic was ever stored
+            suppress(PayloadNotFoundError),  # nothing was ever stored for the topic
             self._errors(topic=topic, place=(self.path, (topic, ""))),
             folders.entered(self.path, topic) as folder,
         ):
@@ -229,9 +228,9 @@ class LocalStore(references.RootedStore):
         return path[0]
 
     def unprepared(self, topic: str) -> str | None:
-        """The folder that makes this a store, where it is to be made. See :class:`~payload_stores.SupportsPreparation`.
+        """The marker folder, if it is missing. See :class:`~payload_stores.SupportsPreparation`.
 
-        So a look at the store makes none of the mount point of a file system that is away.
+        Checking creates nothing, so an empty mount point does not become a store.
         """
         self.check_topic(topic)
         marker = self.path / folders.MARKER
@@ -250,27 +249,27 @@ class LocalStore(references.RootedStore):
         return f"the folder {marker}"
 
     def remove_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
-        """Remove what killed writers have left in the whole folder. See :class:`~payload_stores.SupportsLeftovers`.
+        """Remove leftovers of killed writers in the whole folder. See :class:`~payload_stores.SupportsLeftovers`.
 
-        What is older than a day is removed whenever a process that may write opens the store; this also looks among
-        the payloads, where earlier versions wrote, and so takes as long as listing all of them.
+        Opening the store with write permission already removes those older than a day; this also searches among the
+        payloads, where earlier versions wrote them, and so takes as long as listing all payloads.
         """
         with self._errors(), folders.entered(self.path) as root:
             return folders.remove_temporary(root, older_than_ms, below=True)
 
     def count_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
-        """Count such files, likewise in the whole folder. See :class:`~payload_stores.SupportsLeftoverCount`."""
+        """Count leftovers in the whole folder. See :class:`~payload_stores.SupportsLeftoverCount`."""
         with self._errors(), folders.entered(self.path) as root:
             return sum(1 for _ in folders.temporary_files(root, older_than_ms, below=True))
 
     def _walk(self, folder: int, path: tuple[str, ...], prefix: str) -> Iterator[PayloadInfo]:
-        """Yield what a folder contains whose names, joined by slashes, begin with a prefix."""
+        """Yield files in a folder whose slash-joined names begin with a prefix."""
         name, slash, rest = prefix.partition("/")
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith(".") or not (entry.name == name if slash else entry.name.startswith(name)):
-                    continue  # a temporary file, or not wanted
-                # Deleted by another program since it was listed; or another's folder, which keeps none from the rest.
+                    continue  # temporary, or outside the prefix
+                # Deleted by another program since it was listed, or another user's folder; skip it.
                 with suppress(FileNotFoundError, PermissionError):
                     if entry.is_dir(follow_symlinks=False):
                         if len(path) < folders.MOST_FOLDERS:
@@ -283,7 +282,7 @@ class LocalStore(references.RootedStore):
                             yield PayloadInfo(reference, status.st_size, modified)
 
     def _check_path(self) -> None:
-        """Report when the store is opened what would otherwise show with the first large message."""
+        """Report on opening the store what would otherwise fail with the first large message."""
         try:
             if not stat.S_ISDIR(self.path.stat().st_mode):
                 raise ConfigError(f"{self.PATH.name} = {str(self.path)!r} is not a folder", key=self.PATH.name)
@@ -296,15 +295,15 @@ class LocalStore(references.RootedStore):
                     key=self.PATH.name,
                 ) from None
             _tell_missing(self.path)
-        except OSError as error:  # such as a file system that is away for now; logged for its user
+        except OSError as error:  # perhaps an unavailable file system; logged for the user
             _log.warning("%s = %s: %s", self.PATH.name, self.path, error.strerror)
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[int, int]]:
-        """Open the root and the folder for temporary files, both made by the first publish.
+        """Open the root and the folder for temporary files; the first publish creates both.
 
-        Made once: if they are missing later, the file system was unmounted, and what is written then is out of reach as
-        soon as it is mounted again.
+        Only once: if they are missing later, the file system was unmounted, and payloads written now would be hidden by
+        the next mount.
         """
         if not self._wrote:
             folders.make_root(self.path, durable=self.fsync)
@@ -319,9 +318,9 @@ class LocalStore(references.RootedStore):
                 yield root, parts
 
     def _keeps(self, name: str, folder: int, size: int) -> bool:
-        """Whether a payload is there, and stays: one that a sweep may be about to delete is touched.
+        """Whether a payload exists and will stay: touches one that a sweep may be about to delete.
 
-        If it is deleted before it could be touched, it is written again.
+        A payload deleted before it was touched is written again.
         """
         status = folders.status_of(name, folder)
         if status is None or status.st_size != size:
@@ -334,7 +333,7 @@ class LocalStore(references.RootedStore):
         try:
             os.replace(name, final_name, src_dir_fd=folder, dst_dir_fd=final_folder)
         except OSError as error:
-            # A topic's folder may be a mount, or have a quota, of its own (rename(2), EXDEV).
+            # A topic's folder may be a separate mount, or have its own quota (rename(2), EXDEV).
             if error.errno != errno.EXDEV or folder == final_folder:
                 raise
             with folders.temporary_file(final_folder) as (copy, copy_name):
@@ -342,7 +341,7 @@ class LocalStore(references.RootedStore):
                 self._publish_file(copy, copy_name, final_folder, final_name, final_folder)
 
     def _sync(self, folder: int) -> None:
-        # Even for a file that exists already: the process that renamed it may not have got this far.
+        # Even if the file exists: the process that renamed it may not have synced it yet.
         if self.fsync:
             folders.sync_folder(folder)
 
@@ -362,12 +361,12 @@ class LocalStore(references.RootedStore):
         reference: str | None = None,
         place: tuple[Path, tuple[str, ...]] | None = None,
     ) -> Iterator[None]:
-        """Turn the errors of the operating system into those of payload stores.
+        """Convert errors of the operating system to those of payload stores.
 
         Args:
             topic: For the error.
             reference: For the error.
-            place: Root and path of the payload that is looked for.
+            place: Root and path of the requested payload.
         """
         try:
             yield
@@ -405,8 +404,8 @@ def _meaning(error: OSError) -> tuple[type[PayloadStoreError], str | None]:
 
 @lru_cache(maxsize=64)
 def _tell_missing(path: Path) -> None:
-    """Warn once a process: a client opens the store for each of its chains and routes."""
-    _log.warning("%s = %s is not there: the first large message that is sent makes it", LocalStore.PATH.name, path)
+    """Warn once per process: a client opens the store for each chain and route."""
+    _log.warning("%s = %s does not exist: the first large message creates it", LocalStore.PATH.name, path)
 
 
 def _is_utf8(name: str) -> bool:

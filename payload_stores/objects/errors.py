@@ -1,7 +1,7 @@
-"""The errors of obstore in terms of payload stores.
+"""Converts errors of obstore to those of payload stores.
 
-obstore tells most errors apart by their text alone, which has the server's answer in it. That text is cut and masked
-before it gets into an error: addresses may carry signatures, and obstore's own description repeats what was sent.
+Most of obstore's errors differ only in their text, which contains the server's answer. The text is truncated and masked
+before it enters an error: addresses may contain signatures, and obstore's description repeats the request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REGION: Final = re.compile(r"<Region>([\w-]+)</Region>|<Endpoint>([\w.-]+)</End
 _KIND: Final = re.compile(r"\bkind: (Connect|Timeout|Interrupted|Decode|Body)\b")
 _SYSTEM: Final = re.compile(r'\bmessage: "([^"]+)"')
 _QUERY: Final = re.compile(r"\?[^\s\"'<>)]+")
-# Services of the clouds that give credentials to their own machines; obstore asks them where no others are configured.
+# Metadata services with credentials for the clouds' own machines; obstore's fallback without configured credentials.
 _METADATA: Final = re.compile(r"169\.254\.169\.254|169\.254\.170\.2\b|metadata\.google\.internal")
 
 _CREDENTIALS: Final = "Check the credentials under objects., or where obstore looks for others, and their permissions"
@@ -60,7 +60,7 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
     (_ODD_NAME, UntrustedReferenceError, "No payload can lie there; if it was to be published, shorten objects.url"),
     (_TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower objects.part.bytes"),
     (
-        # Two writers of one name; Azure drops the parts of one of them when the other has finished.
+        # Two writers of one name; Azure drops the parts of one when the other finishes.
         frozenset({"InvalidBlockList", "ConditionalRequestConflict", "OperationAborted"}),
         PayloadStoreUnavailableError,
         "Another writer has written the same object meanwhile",
@@ -76,7 +76,7 @@ _STATUSES: Final[Mapping[int, _Meaning]] = {
     429: (PayloadStoreUnavailableError, None),
     507: (PayloadStoreUnavailableError, "The server has no space left"),
 }
-# What obstore says of its own accord.
+# Messages of obstore itself.
 _SIGNS: Final[tuple[tuple[str, type[PayloadStoreError], str | None], ...]] = (
     ("BadScheme", PayloadStoreError, "For a server without TLS, set objects.allow_http = true"),
     ("Could not parse path", UntrustedReferenceError, None),
@@ -84,17 +84,17 @@ _SIGNS: Final[tuple[tuple[str, type[PayloadStoreError], str | None], ...]] = (
 
 
 def status_of(error: Exception) -> int:
-    """The HTTP status that an error of obstore is about; 0 if there is none."""
+    """The HTTP status in an error of obstore; 0 if there is none."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else 0
 
 
 class Errors:
-    """Translates the errors of one store.
+    """Converts the errors of one store.
 
     Args:
         scheme: Scheme of the store's references.
-        secrets: Values that no message may have.
+        secrets: Values that messages must not contain.
     """
 
     def __init__(self, scheme: str, secrets: Sequence[str]) -> None:
@@ -103,14 +103,14 @@ class Errors:
 
     @contextmanager
     def translated(self, *, topic: str | None = None, reference: str | None = None) -> Iterator[None]:
-        """Turn every error of obstore into one of payload stores.
+        """Convert every error of obstore to one of payload stores.
 
         Args:
-            topic: Where it happened, for the error.
-            reference: Where it happened, for the error.
+            topic: For the error.
+            reference: For the error.
 
         Raises:
-            PayloadStoreError: In place of obstore's error.
+            PayloadStoreError: Replaces obstore's error.
         """
         library = require("obstore.exceptions", "objects").BaseError
         where = {"store": self._scheme, "topic": topic, "reference": reference}
@@ -119,15 +119,15 @@ class Errors:
         except PayloadStoreError as error:
             error.add_context(**where)
             raise
-        # obstore raises some of Python's own: FileNotFoundError, ValueError for names.
+        # obstore raises some built-in errors: FileNotFoundError, ValueError for names.
         except (library, OSError, ValueError) as error:
             kind, hint = _meaning(error)
             message = self.message(error)
-            error.args = (message,)  # it is the cause, and its own text has more than may be shown
+            error.args = (message,)  # as the cause, it would show unmasked text
             raise kind(message, hint=hint, **where) from error
 
     def message(self, error: Exception) -> str:
-        """The text of an error, without what may be secret."""
+        """The text of an error, without possible secrets."""
         said, _, description = str(error).partition("\n\nDebug source:")
         status, code, message = status_of(error), _CODE.search(said), _MESSAGE.search(said)
         if status:
@@ -176,13 +176,13 @@ def _meaning(error: Exception) -> _Meaning:
 
 
 def _other(error: Exception, said: str) -> _Meaning:
-    """What is told apart by the status alone, or by what obstore says where there is none."""
+    """The error class by status alone, or by obstore's message if there is no status."""
     status = status_of(error)
     if not status:
         for sign, kind, hint in _SIGNS:
             if sign in said:
                 return kind, hint
-        # An answer that was cut off, or nothing at all.
+        # A truncated answer, or none.
         return PayloadStoreUnavailableError, "Check objects.endpoint and that the server is running"
     unknown = (PayloadStoreUnavailableError if status >= 500 else PayloadStoreError, None)
     return _STATUSES.get(status, unknown)

@@ -1,4 +1,4 @@
-"""What ``objects.*`` says: the place, the options of obstore, and clients made of them."""
+"""The ``objects.*`` settings: the location, the options of obstore, and clients made from them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Provider:
 
     Attributes:
         store: obstore's class.
-        options: Its options, by obstore's names; its longer names (``aws_…``) are taken as well.
-        place: Options that ``objects.url`` stands for.
-        defaults: Groups of options that are set unless the user sets one of the group.
+        options: Its options, by obstore's names; the longer names (``aws_…``) are accepted too.
+        place: Options implied by ``objects.url``.
+        defaults: Groups of options set unless the user sets one of the group.
     """
 
     store: str
@@ -38,7 +38,7 @@ class Provider:
     defaults: tuple[Mapping[str, str], ...] = ()
 
 
-# Names as in obstore's S3Config, GCSConfig, AzureConfig and ClientConfig; others are handed on, and refused by obstore.
+# Names as in obstore's S3Config, GCSConfig, AzureConfig and ClientConfig; obstore refuses others.
 PROVIDERS: Final[Mapping[str, Provider]] = {
     "s3": Provider(
         "S3Store",
@@ -53,10 +53,10 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         ),
         ("bucket", "bucket_name"),
         (
-            # What the server compares is a checksum that costs nothing. Otherwise the signature hashes the payload, for
-            # which the record has a SHA-256 already.
+            # A cheap checksum for the server. Otherwise the signature hashes the payload, whose SHA-256 is already in
+            # the record.
             {"unsigned_payload": "true", "checksum_algorithm": "crc64nvme"},
-            # One object is deleted at a time; not every server can delete several.
+            # Objects are deleted one by one; not every server can delete several at once.
             {"disable_bulk_delete": "true"},
         ),
     ),
@@ -85,7 +85,7 @@ _CLIENT: Final = (
     "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes", "root_certificate",
     "randomize_addresses", "user_agent",
 )  # fmt: skip
-# They are bounded by options of the store's own, from which its worst case follows.
+# Set by the store's own options, which determine its worst case.
 _OURS: Final = {
     "timeout": "objects.request.timeout.ms",
     "read_timeout": "objects.request.timeout.ms",
@@ -93,32 +93,32 @@ _OURS: Final = {
     "max_retries": "objects.retry.attempts",
     "retry_timeout": "objects.retry.attempts",
 }
-# What messages may repeat.
+# Values that messages may show.
 _PLAIN: Final = frozenset({
     "region", "default_region", "endpoint", "base_url", "account_name", "access_key_id", "checksum_algorithm",
     "server_side_encryption", "conditional_put",
 })  # fmt: skip
-_SHORT: Final = 6  # values such as "true" are no secrets, and would make messages unreadable
+_SHORT: Final = 6  # masking values such as "true" would make messages unreadable
 
 
 class Clients:
-    """obstore's clients of one configuration, one for each bucket.
+    """obstore's clients for one configuration, one per bucket.
 
     Args:
         scheme: Scheme of the references.
         settings: The options of obstore, without the prefix ``objects.``.
         known: Names of the store's own options, for messages.
-        provider: Where credentials come from, instead of obstore's own sources; None for those.
+        provider: Source of credentials; None for obstore's own sources.
         connect_ms: Time for a connection, in ms.
-        request_ms: Time for a request, with its answer, in ms.
-        attempts: Attempts for a request, in all.
+        request_ms: Time for a request, including its answer, in ms.
+        attempts: Total attempts per request.
         backoff_ms: Longest wait between two of them, in ms.
 
     Attributes:
-        errors: Translates what the clients raise.
+        errors: Converts the clients' errors.
 
     Raises:
-        ConfigError: obstore has no such option, or does not take a value.
+        ConfigError: obstore does not know an option, or refuses its value.
         MissingDependencyError: obstore is not installed.
     """
 
@@ -166,12 +166,12 @@ class Clients:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether lists come in the order of the names: not from S3's directory buckets."""
+        """Whether listings are sorted by name: not for S3's directory buckets."""
         return self._config.get("s3_express", "false").lower() != "true"
 
     @property
     def begins_anywhere(self) -> bool:
-        """Whether the server itself begins a list behind a name: obstore reads all of Azure's."""
+        """Whether the server can start a listing after a name: with Azure, obstore reads all of it."""
         return self.is_ordered and self._provider is not PROVIDERS["az"]
 
     def of(self, bucket: str) -> Client:
@@ -182,7 +182,7 @@ class Clients:
             return self._made[bucket]
 
     def close(self) -> None:
-        """Let go of the clients, and so of their connections."""
+        """Release the clients, and so their connections."""
         with self._lock:
             self._made.clear()
 
@@ -193,12 +193,12 @@ class Clients:
             client: Client = self._make(bucket, config=self._config, **self._options)
         except (BaseError, ValueError, TypeError) as error:
             explained = self._explained(str(error), self.errors.message(error))
-            error.args = (explained.message,)  # it is the cause, and may repeat a value
+            error.args = (explained.message,)  # as the cause, it might show a value
             raise explained from error
         return client
 
     def _explained(self, said: str, message: str) -> ConfigError:
-        """The error for what obstore does not take, by what it said, and that without secrets."""
+        """The error for settings refused by obstore, with its message, without secrets."""
         for name, value in (self._config | self._options["client_options"]).items():
             if f'"{value}"' in said:
                 return ConfigError(f"objects.{name}: {message}", key=f"objects.{name}")
@@ -216,7 +216,7 @@ class Clients:
         )
 
     def _is_of_another(self, name: str) -> bool:
-        """Whether only other clouds have an option: routes to several share one configuration."""
+        """Whether only other clouds have an option: routes to several clouds share one configuration."""
         own = name in self._provider.options or name in _CLIENT
         return not own and any(name in provider.options for provider in PROVIDERS.values())
 
@@ -229,7 +229,7 @@ class Clients:
 
 
 def _text(name: str, value: object) -> str:
-    """The value of an option as obstore takes them all."""
+    """The value of an option in obstore's form."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int, float)):

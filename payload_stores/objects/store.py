@@ -1,11 +1,11 @@
-"""A payload store in the bucket or container of a cloud (obstore).
+"""A payload store in a cloud's bucket or container (obstore).
 
-Objects lie under ``<objects.url>/<topic>/<id>``, and that is their reference, so that what the store ``s3`` has written
-is read here, and the other way round.
+The reference of an object is its URL, ``<objects.url>/<topic>/<id>``, so this store reads payloads of the store ``s3``,
+and vice versa.
 
-Requests that got no answer, or a temporary refusal, are repeated by obstore, at most ``objects.retry.attempts`` times
-in all. With the defaults a request takes less than a minute in the worst case, and so less than Kafka's default
-``max.block.ms`` (KIP-1159).
+obstore retries requests without an answer or with a temporary refusal, up to ``objects.retry.attempts`` attempts. With
+the defaults a request takes less than a minute in the worst case, less than Kafka's default ``max.block.ms``
+(KIP-1159).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ __all__ = ["ObjectsStore"]
 
 _log = logging.getLogger("payload_stores")
 
-# Parts of a stream under way at once; with the one being read and some blocks that is less than 32 MiB.
+# Parts of a stream in flight at once; with the one being read and some blocks, less than 32 MiB.
 _STREAM_AHEAD: Final = 2
 _MAX_BACKOFF_MS: Final = 1_000
 # S3's limit, in UTF-8; the others have the same, in bytes (Google) or characters (Azure).
 _MAX_NAME_BYTES: Final = 1024
 _MAX_LINK_SECONDS: Final = 7 * 86_400
 _LIST_ITEMS: Final = 1000
-# obstore refuses a page of a listing for one name with a segment that is empty, "." or "..", or a control character.
+# obstore fails on a page of a listing if one name has an empty segment, "." or "..", or a control character.
 _REFUSED_NAME: Final = re.compile(r'Path "(.*)"(?:: Encountered illegal| contained empty)', re.DOTALL)
 _ILLEGAL: Final = re.compile(r"(?<=/)\.{1,2}(?=/|\Z)|(?<=/)(?=/)|[\x00-\x1f\x7f]")
-# What such a name can be followed by, in the order of listings.
+# Characters that can follow such a name, in listing order.
 _LEGAL: Final = "!$&'()+,-0123456789:;=@ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
-# What ids are made of, in the order of listings.
+# Characters of ids, in listing order.
 _ORDER: Final = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~"
 _ALIASES: Final = {"gcs": "gs", "s3a": "s3", "azure": "az", "abfs": "az", "abfss": "az", "adl": "az"}
 
@@ -71,13 +71,13 @@ def _credential_provider(value: object) -> object:
 
 
 class ObjectsStore(BucketStore):
-    """Keeps payloads as objects of S3, Google Cloud Storage or Azure Blob Storage, by URL.
+    """Stores payloads as objects in S3, Google Cloud Storage or Azure Blob Storage, by URL.
 
     Payloads up to ``objects.part.bytes`` are uploaded in one request, larger ones in parallel parts; downloads of more
-    than 8 MiB are parallel ranges. With ids of the content, an object that is there already is not replaced.
+    than 8 MiB use parallel ranges. With ids of the content, an existing object is not replaced.
 
-    Credentials that the configuration does not have are looked for where obstore looks: environment variables, and
-    the services of the cloud's own machines. Trusted references may be read, but are not deleted.
+    Without configured credentials, obstore searches environment variables and the metadata services of the clouds'
+    machines. Trusted references may be read, but are never deleted.
 
     The scheme is that of ``objects.url``.
 
@@ -106,7 +106,7 @@ class ObjectsStore(BucketStore):
     PROVIDER: ClassVar[Option[Any]] = Option(
         "objects.credential.provider.class", _credential_provider, None, doc="class whose objects give credentials"
     )
-    # Those that most users set, and that may be shown.
+    # Common options whose values may be shown.
     ENDPOINT: ClassVar[Option[str]] = Option("objects.endpoint", text, "", doc="server, if it is not the cloud's own")
     REGION: ClassVar[Option[str]] = Option("objects.region", text, "", doc="S3's region; default: us-east-1")
     ACCESS_KEY: ClassVar[Option[str]] = Option("objects.access_key_id", text, "", doc="S3's access key")
@@ -122,7 +122,7 @@ class ObjectsStore(BucketStore):
         self._threads: DaemonPool | None = None
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Read the ``objects.*`` keys and make the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
+        """Read the ``objects.*`` keys and create the client, without I/O. See :meth:`PayloadStore.configure`."""
         super().configure(config)
         place = self._read_url(config)
         without_login(self.ENDPOINT.read(config), self.ENDPOINT.name)
@@ -146,14 +146,14 @@ class ObjectsStore(BucketStore):
         )
         self._errors = self._clients.errors
         self.shares_listing = self._clients.begins_anywhere
-        self._clients.of(place.host)  # says what obstore does not take
+        self._clients.of(place.host)  # reports what obstore refuses
         self._part_bytes = self.PART.read(config)
         self._threads = DaemonPool(PARALLEL)
         self._uploads = Uploads(self._part_bytes)
         self._downloads = Downloads(self._threads)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Upload a payload straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
+        """Upload a payload directly from the caller's buffer. See :meth:`PayloadStore.publish`."""
         view = memoryview(data).cast("B")
         context = context or PublishContext()
         if context.deterministic and context.digest is None:
@@ -171,10 +171,10 @@ class ObjectsStore(BucketStore):
         return reference
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Upload what a reader returns, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
+        """Upload the contents of a reader, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
 
-        A deterministic id is needed before the upload: the context has the digest, or the reader can be read twice.
-        ``id`` is called with the digest and no data.
+        A deterministic id must be known before the upload: either the context has the digest, or the reader must be
+        seekable. ``id`` is called with the digest and no data.
         """
         if context is not None and context.deterministic and context.digest is None:
             with self._errors.translated(topic=topic):
@@ -196,18 +196,17 @@ class ObjectsStore(BucketStore):
         return reference
 
     def link(self, reference: str, seconds: int = 3600) -> str:
-        """Sign a link to a payload for others, without credentials: a secret until it expires. Nothing is sent.
+        """Sign a link to a payload for users without credentials: a secret until it expires. Performs no I/O.
 
-        On Google's cloud it takes the key of a service account, on Azure that of the storage account.
-        The payload may be gone.
+        Google requires the key of a service account, Azure that of the storage account. The payload may be gone.
 
         Args:
             reference: The reference.
-            seconds: How long the link is valid.
+            seconds: Validity of the link.
 
         Raises:
             UntrustedReferenceError: The reference is not this store's.
-            PayloadStoreError: The link cannot be signed, or not for so long.
+            PayloadStoreError: The link cannot be signed, or not for this long.
         """
         if not 1 <= seconds <= _MAX_LINK_SECONDS:
             raise PayloadStoreError(
@@ -221,22 +220,21 @@ class ObjectsStore(BucketStore):
             return str(sign(client, "GET", name, timedelta(seconds=seconds)))
 
     def delete(self, reference: str) -> None:
-        """Delete a payload of the store's own. See :class:`~payload_stores.SupportsDelete`."""
+        """Delete one of the store's own payloads. See :class:`~payload_stores.SupportsDelete`."""
         client, name = self._locate(reference, own_only=True)
-        # Gone already, say Google and Azure; a bucket that is not there is another error.
+        # Already gone, on Google and Azure; a missing bucket is another error.
         with suppress(PayloadNotFoundError), self._errors.translated(reference=reference):
             client.delete(name)
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
-        """List the payloads of a topic, a thousand to a request. See :class:`~payload_stores.SupportsList`."""
+        """List the payloads of a topic, a thousand per request. See :class:`~payload_stores.SupportsList`."""
         self.check_topic(topic)
         if not references.begins_id(prefix):
             return
         start = "/".join((*self.roots.own.segments, topic, prefix))
         with self._errors.translated(topic=topic):
             client = self._own_client()
-            # obstore lists whole folders: what comes before the prefix is passed over by the server, and behind it the
-            # reading ends.
+            # obstore lists whole folders: the server skips names before the prefix, and reading ends after it.
             offset = _before(start) if prefix and self._clients.is_ordered else None
             for page in self._pages(client, start.rpartition("/")[0], offset):
                 for item in page:
@@ -251,7 +249,7 @@ class ObjectsStore(BucketStore):
                         yield PayloadInfo(reference, item["size"], modified)
 
     def _pages(self, client: Client, folder: str, offset: str | None) -> Iterator[Any]:
-        """Pages of a listing; where one has a name that obstore refuses, the listing goes on behind that name."""
+        """Pages of a listing; it continues after a name that obstore refuses."""
         while True:
             try:
                 yield from client.list(folder, offset=offset, chunk_size=_LIST_ITEMS)
@@ -269,35 +267,35 @@ class ObjectsStore(BucketStore):
                 return
 
     def worst_case_ms(self) -> int:
-        """Longest time in ms until a request without an answer has failed for good.
+        """Maximum time in ms until a request without an answer fails permanently.
 
-        A server that answers, but a few bytes at a time, is bounded for each request in the same way.
+        The same bound applies to a server that answers a few bytes at a time.
         """
         return self._attempts * self._request_ms + (self._attempts - 1) * _MAX_BACKOFF_MS
 
     def close(self) -> None:
-        """Close the connections; what is under way ends by its own timeouts. See :meth:`PayloadStore.close`."""
+        """Close the connections; requests in flight end by their own timeouts. See :meth:`PayloadStore.close`."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._clients.close()
 
     def _put_once(self, client: Client, name: str, view: memoryview) -> None:
-        """Upload unless it is there."""
+        """Upload unless the object exists."""
         from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
         try:
             return self._uploads.put(client, name, view, create=True)
         except (AlreadyExistsError, NotSupportedError):
-            # There already, or being written by another writer. What has this id has this content, so that writing it
-            # again does no harm, mends what was cut off, and renews it.
+            # It exists, or another writer is writing it. The id implies the content, so writing it again is harmless,
+            # repairs a truncated object, and renews it.
             if self._keeps(client, name, len(view)):
                 return None
         return self._uploads.put(client, name, view)
 
     def _put_parts_once(self, client: Client, name: str, view: memoryview) -> None:
-        """Upload in parts unless it is there; a conditional upload would be one request, which is too large here.
+        """Upload in parts unless the object exists; a conditional upload would be one request, too large here.
 
-        What has this id has this content, so that several may write it.
+        The id implies the content, so several writers may write it.
         """
         from obstore.exceptions import BaseError
 
@@ -306,18 +304,18 @@ class ObjectsStore(BucketStore):
         try:
             self._uploads.put(client, name, view)
         except BaseError:
-            # Azure drops the parts of this one when another has finished.
+            # Azure drops the parts of this upload when another one finishes.
             if not self._keeps(client, name, len(view)):
                 raise
 
     def _keeps(self, client: Client, name: str, size: int) -> bool:
-        """Whether a payload is there, and stays; what a sweep may be about to delete is to be written again."""
+        """Whether a payload exists and will stay; one that a sweep may be about to delete must be written again."""
         from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
         try:
             head = client.head(name)
         except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError):
-            return False  # the last two: of a producer that may write, but not read
+            return False  # the last two: a producer with write permission only
         return head["size"] == size and not self.is_stale(head["last_modified"])
 
     def _own_client(self) -> Client:
@@ -369,20 +367,20 @@ class ObjectsStore(BucketStore):
             raise ConfigError(f"{provider} is no class", key=self.PROVIDER.name)
         try:
             return made()
-        except Exception as error:  # a foreign class may fail in any way
+        except Exception as error:  # a third-party class may raise anything
             raise ConfigError(
                 f"{provider} cannot be made without arguments: {type(error).__name__}: {error}", key=self.PROVIDER.name
             ) from error
 
 
 def _before(start: str) -> str | None:
-    """A name that comes before all that begin with a text of an id's characters; None if there is none of use."""
+    """A name that sorts before all names beginning with some text of id characters; None if none helps."""
     at = _ORDER.find(start[-1])
     return f"{start[:-1]}{_ORDER[at - 1]}~" if at > 0 else None
 
 
 def _behind(name: str) -> str | None:
-    """The next name that obstore takes behind one that it refuses; None if there is none."""
+    """The next name accepted by obstore after one it refuses; None if there is none."""
     found = _ILLEGAL.search(name)
     if found is None:
         return None

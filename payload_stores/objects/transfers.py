@@ -1,6 +1,6 @@
-"""Objects by obstore: read by ranges straight into the payload's memory, written from the caller's buffer.
+"""Transfers by obstore: reads ranges directly into the payload's memory, writes from the caller's buffer.
 
-obstore's own threads move the data; Python copies each byte once, from the block in which it came.
+obstore's own threads move the data; Python copies each byte once, from the received block.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _used_by: int | None = None
 
 
 def check_process() -> None:
-    """Refuse to work in a process that was forked from one that has used obstore: its threads are not there.
+    """Refuse to work in a process forked from one that has used obstore: its threads do not survive a fork.
 
     Raises:
-        PayloadStoreError: It is one; obstore itself would wait for ever.
+        PayloadStoreError: This is such a process; obstore itself would wait forever.
     """
     global _used_by  # noqa: PLW0603  a fact about this process
     if _used_by not in {None, os.getpid()}:
@@ -41,7 +41,7 @@ def check_process() -> None:
 
 
 class Uploads:
-    """Uploads of a store; used by several threads at once.
+    """Uploads of a store; thread-safe.
 
     Args:
         part_bytes: Larger payloads are uploaded in parts of this size.
@@ -54,16 +54,16 @@ class Uploads:
     def put(self, client: Client, path: str, view: memoryview, *, create: bool = False) -> None:
         """Upload a payload, without copying it.
 
-        Parts share the connections with other uploads: each has a time limit, and so must not wait for the others.
+        Parts share the connections with other uploads: each has a time limit, so it must not wait for others.
 
         Args:
-            client: Where.
+            client: The client of the bucket.
             path: The object.
             view: The payload.
-            create: Only if there is no object yet; then it is uploaded in one request.
+            create: Upload only if the object does not exist; always one request.
 
         Raises:
-            AlreadyExistsError: There is one.
+            AlreadyExistsError: The object exists.
         """
         with self._under_way.one_more() as count:
             client.put(
@@ -77,14 +77,14 @@ class Uploads:
 
     @staticmethod
     def put_stream(client: Client, path: str, parts: Iterable[memoryview], *, part_bytes: int, ahead: int) -> None:
-        """Upload an object in parts, as they are read; after a failure no parts are left behind.
+        """Upload an object in parts, as they are read; on failure, remove them.
 
         Args:
-            client: Where.
+            client: The client of the bucket.
             path: The object.
             parts: The payload.
             part_bytes: Size of a part.
-            ahead: How many parts may be under way, and so in memory, at once.
+            ahead: Maximum parts in flight, and so in memory, at once.
         """
         client.put(path, parts, use_multipart=True, chunk_size=part_bytes, max_concurrency=ahead)
 
@@ -93,10 +93,10 @@ class ObjectSource:
     """The source of downloads. See :class:`~payload_stores.multipart.Source`.
 
     Args:
-        client: Where.
-        path: Which object.
+        client: The client of the bucket.
+        path: The object.
         reference: Its reference, for errors.
-        errors: Translates obstore's errors.
+        errors: Converts obstore's errors.
     """
 
     def __init__(self, client: Client, path: str, reference: str, errors: Errors) -> None:
@@ -117,7 +117,7 @@ class ObjectSource:
             raise
 
     def _ends_before(self, start: int, error: Exception) -> bool:
-        """Whether a server has answered with no range instead of 416 (RFC 9110, section 15.5.17)."""
+        """Whether a server answered without a range instead of 416 (RFC 9110, section 15.5.17)."""
         is_about_range = not status_of(error) and ("CONTENT_RANGE" in str(error) or "Wanted range" in str(error))
         return is_about_range and self._client.head(self._path)["size"] <= start
 
@@ -156,9 +156,9 @@ class ObjectAnswer:
 
 
 def _read(result: GetResult, part: memoryview) -> None:
-    """Read the body of an answer, which must be exactly as long as the part."""
+    """Read the body of an answer, whose length must equal the part's."""
     at = 0
-    for block in result.stream(min_chunk_size=1):  # as they come: putting them together is one more copy
+    for block in result.stream(min_chunk_size=1):  # as received: joining them is another copy
         if at + len(block) > len(part):
             raise PayloadIntegrityError(f"the answer has more than the {len(part)} bytes that were requested")
         part[at : at + len(block)] = memoryview(block)

@@ -1,4 +1,4 @@
-"""A server for hop's offload API over any payload store, to run beside any Kafka broker.
+"""A server for hop's offload API over any payload store, for use with any Kafka broker.
 
     app = OffloadApp(open_store("s3", config), Path("/var/lib/offload"), FileCredentials(…), BrokerAcls(…))
     serve(app, host="127.0.0.1", port=8443, tls=Tls(certificate, key))

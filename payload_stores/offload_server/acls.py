@@ -35,74 +35,74 @@ WRITE: Final = "WRITE"
 _ANYBODY: Final = "*"
 _ANSWER_SECONDS: Final = 10.0
 _FAILED_SECONDS: Final = 1.0
-# An answer this recent is not asked for again because a user is refused.
+# A refusal does not renew answers this recent.
 _FRESH_SECONDS: Final = 1.0
 
 
 class Authorizer(Protocol):
-    """Decides what a user may do. Called in threads, several at once; may ask a server."""
+    """Decides about permissions. Must be thread-safe; may block on a server."""
 
     def allows(self, user: str, operation: str, topic: str, address: str) -> bool:
         """Whether a user may upload to (``WRITE``) or download from (``READ``) a topic.
 
         Args:
-            user: The name that the user proved.
+            user: The authenticated user name.
             operation: ``READ`` or ``WRITE``.
             topic: The topic.
             address: The client's IP address.
 
         Raises:
-            PayloadStoreUnavailableError: It cannot be determined now.
+            PayloadStoreUnavailableError: The permission cannot be determined now.
         """
         ...
 
 
 @runtime_checkable
 class SupportsAnyTopic(Protocol):
-    """An authorizer that knows whether a user may do something at all."""
+    """An authorizer that knows whether a user has an operation on any topic."""
 
     def allows_any(self, user: str, operation: str, address: str) -> bool:
-        """Whether there may be a topic for which :meth:`Authorizer.allows` says yes."""
+        """Whether :meth:`Authorizer.allows` may return True for some topic."""
         ...
 
 
 @runtime_checkable
 class SupportsRefresh(Protocol):
-    """An authorizer that remembers answers for a while, and can ask again."""
+    """An authorizer with a refreshable cache."""
 
     def refresh(self) -> None:
-        """Ask again, unless that was done a moment ago; called before a user is refused.
+        """Refresh the cache, unless it is recent; called before a user is refused.
 
         Raises:
-            PayloadStoreUnavailableError: There is no answer.
+            PayloadStoreUnavailableError: No answer.
         """
         ...
 
 
 @runtime_checkable
 class SupportsCheck(Protocol):
-    """An authorizer that may be out of order."""
+    """An authorizer with a health check."""
 
     def check(self) -> None:
-        """Raise unless it can answer questions about permissions.
+        """Raise unless it can determine permissions.
 
         Raises:
-            PayloadStoreUnavailableError: It cannot.
+            PayloadStoreUnavailableError: It cannot determine them.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One permission or prohibition, as Kafka has them.
+    """One permission or prohibition, as in Kafka.
 
     Attributes:
         user: A name, or ``*`` for all.
         operation: ``READ``, ``WRITE`` or ``ALL``.
-        topic: A topic's name or the beginning of one; the name ``*`` is any topic.
-        prefix: Whether ``topic`` is the beginning of names.
-        allow: Whether it permits; a prohibition wins.
-        host: The IP address that it holds for, ``*`` for any.
+        topic: A topic's name or prefix; the name ``*`` is any topic.
+        prefix: Whether ``topic`` is a prefix.
+        allow: Whether it permits; prohibitions win.
+        host: The IP address it applies to, ``*`` for any.
     """
 
     user: str
@@ -113,16 +113,16 @@ class Rule:
     host: str = _ANYBODY
 
     def matches(self, user: str, operation: str, topic: str) -> bool:
-        """Whether it is about this user, operation and topic."""
+        """Whether it applies to this user, operation and topic."""
         if self.user not in {user, _ANYBODY} or self.operation not in {operation, "ALL"}:
             return False
         return topic.startswith(self.topic) if self.prefix else self.topic in {topic, _ANYBODY}
 
 
 def decide(rules: Iterable[Rule], user: str, operation: str, topic: str, address: str) -> bool:
-    """The verdict of rules: a user without permission is refused, and a prohibition wins, whatever its address.
+    """The verdict of rules: users need a permission, and prohibitions win, for any address.
 
-    A permission for one address counts only from there. Behind a proxy the client's address is the proxy's.
+    A permission for one address applies only from there. Behind a proxy the client's address is the proxy's.
     """
     allowed = False
     for rule in rules:
@@ -134,9 +134,9 @@ def decide(rules: Iterable[Rule], user: str, operation: str, topic: str, address
 
 
 def decide_any(rules: Iterable[Rule], user: str, operation: str, address: str) -> bool:
-    """Whether a rule permits something on a topic that may have messages; prohibitions are not looked at.
+    """Whether a rule permits an operation on a topic that may have messages; ignores prohibitions.
 
-    The topic of announcements is not one of these: all clients may read it.
+    Excludes the topic of announcements: all clients may read it.
     """
     return any(
         rule.allow
@@ -150,13 +150,13 @@ def decide_any(rules: Iterable[Rule], user: str, operation: str, address: str) -
 class BrokerAcls:
     """The ACLs of a Kafka broker: WRITE on the topic to upload, READ to download, as for producers and consumers.
 
-    They are asked for at once, and again after ``seconds``. The client that asks needs DESCRIBE on the cluster. What
-    ``allow.everyone.if.no.acl.found`` would add is not added.
+    They are read at once, and again after ``seconds``. The server's own user needs DESCRIBE on the cluster. The
+    broker's ``allow.everyone.if.no.acl.found`` has no effect here.
 
     Args:
         config: confluent_kafka's configuration.
-        super_users: Names that may do everything; the broker does not tell its own ``super.users``.
-        seconds: How long an answer is used: a withdrawn permission may count for that long.
+        super_users: Names with all permissions; the broker does not reveal its own ``super.users``.
+        seconds: How long an answer is cached: a withdrawn permission may apply for that long.
     """
 
     def __init__(
@@ -187,14 +187,14 @@ class BrokerAcls:
         return user in self._super_users or decide_any(self._current(), user, operation, address)
 
     def refresh(self) -> None:
-        """See :class:`SupportsRefresh`: a permission that was just granted counts at once."""
+        """See :class:`SupportsRefresh`: a new permission applies at once."""
         with self._lock:
             if self._clock() >= self._until - self._seconds + _FRESH_SECONDS:
                 self._until = -float("inf")
         self._current()
 
     def check(self) -> None:
-        """See :class:`SupportsCheck`: the broker answers, or did so a moment ago."""
+        """See :class:`SupportsCheck`: the broker answers, or did so recently."""
         self._current()
 
     def _current(self) -> list[Rule]:
@@ -203,7 +203,7 @@ class BrokerAcls:
                 try:
                     self._rules, seconds = self._ask(), self._seconds
                 except PayloadStoreUnavailableError as error:
-                    # Otherwise all requests that wait for this one would each wait as long again.
+                    # Otherwise each request waiting for this one would wait for another timeout.
                     self._rules, seconds = error, _FAILED_SECONDS
                 self._until = self._clock() + seconds
             if isinstance(self._rules, PayloadStoreUnavailableError):
@@ -220,7 +220,7 @@ class BrokerAcls:
             ResourceType,
         )
 
-        anything: Any = None  # its stub does not accept None, which stands for any name
+        anything: Any = None  # its stub does not accept None for any name
         wanted = AclBindingFilter(
             ResourceType.TOPIC,
             anything,
@@ -253,7 +253,7 @@ class BrokerAcls:
         ]
 
     def _check_permission(self) -> None:
-        """Distinguish "there are none" from "not permitted", which the client does not."""
+        """Distinguish "no ACLs" from "not permitted", unlike the client."""
         from confluent_kafka.admin import AclOperation
 
         asked = self._admin.describe_cluster(include_authorized_operations=True, request_timeout=_ANSWER_SECONDS)
@@ -265,16 +265,16 @@ class BrokerAcls:
 
 
 class FileAcls:
-    """Permissions of a TOML file, which is read again when it changes.
+    """Permissions from a TOML file, reloaded when it changes.
 
     ``super-users = ["admin"]``, and for each user a table ``[users.<name>]`` (``[users."*"]`` for all) with lists
-    ``read``, ``write`` and ``deny``. Items are topics; ``public.*`` is all that begin with ``public.``, ``*`` is any.
+    ``read``, ``write`` and ``deny``. Items are topics; ``public.*`` is the prefix ``public.``, ``*`` is any topic.
 
     Args:
         path: The file.
 
     Raises:
-        ConfigError: It cannot be read, or is not a file of permissions.
+        ConfigError: The file is unreadable, or not a permissions file.
     """
 
     def __init__(self, path: Path) -> None:

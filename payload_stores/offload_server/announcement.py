@@ -17,21 +17,21 @@ _SECONDS: Final = 30.0
 
 
 def announce(config: Mapping[str, object], url: str) -> bool:
-    """Write the endpoint's URL into the last record of ``sys.metadata``, and keep everything else in it.
+    """Write the endpoint's URL into the last record of ``sys.metadata``, keeping everything else in it.
 
-    The topic is made if it is missing, with one partition and records that never expire: clients read it from its
-    beginning.
+    A missing topic is created, with one partition and unlimited retention: clients read it from its beginning.
 
     Args:
-        config: confluent_kafka's configuration of a client that may read, write and, if need be, create the topic.
+        config: confluent_kafka's configuration of a client with permission to read, write and, if necessary, create
+            the topic.
         url: The endpoint's public URL.
 
     Returns:
-        Whether a record was written: not if the last one says so already.
+        Whether a record was written; False if the last one already has the URL.
 
     Raises:
-        ConfigError: The topic has several partitions, of which none has the last record.
-        PayloadStoreUnavailableError: The broker did not accept it.
+        ConfigError: The topic has several partitions, so its last record is undefined.
+        PayloadStoreUnavailableError: The broker did not accept the record.
     """
     require("confluent_kafka", "hop")
     from confluent_kafka import KafkaException
@@ -72,7 +72,7 @@ def _make_topic(config: Mapping[str, object]) -> None:
 
 
 def _last(config: Mapping[str, object]) -> dict[str, Any]:
-    """The content of the last record; nothing if there is none, or if it is not one of ours."""
+    """The content of the last record; empty if there is none, or it is malformed."""
     from confluent_kafka import Consumer
 
     own = {"group.id": "serde-chain-offload-server", "enable.auto.commit": False, "enable.partition.eof": True}
@@ -89,7 +89,7 @@ def _last(config: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _wait_for_leader(consumer: Any, until: float) -> None:
-    """A topic that has just been made has no leader for a moment."""
+    """Wait for a leader: a new topic has none at first."""
     while time.monotonic() < until:
         partitions = consumer.list_topics(METADATA_TOPIC, timeout=_SECONDS).topics[METADATA_TOPIC].partitions
         if partitions and partitions[0].leader >= 0:

@@ -39,10 +39,10 @@ __all__ = ["OffloadApp"]
 
 _log = logging.getLogger(__name__)
 
-# Monitors wait for some seconds at most.
+# Monitors wait only some seconds.
 _HEALTH_SECONDS: Final = 4.0
 _UPLOAD_SUFFIX: Final = "+oversized"
-# The answer to a download repeats headers and key.
+# The answer to a download contains headers and key.
 _MOST_BYTES: Final = MAX_BYTES - (4 << 20)
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -50,24 +50,24 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGN
 class OffloadApp:
     """The application: ``POST /topic/{topic}+oversized``, ``GET /msg/{id}``, ``GET /health``, ``/live``, ``/metrics``.
 
-    Give it to an ASGI server, which must run its lifespan: the store and the index are closed at its end. HEAD is GET
-    without the body.
+    Run it with an ASGI server that supports the lifespan protocol, whose shutdown closes the store and the index. HEAD
+    is GET without the body.
 
     Args:
-        store: Where payloads are kept; closed with the application.
-        folder: Where the index of messages is, and room for payloads on their way into a store that cannot stream.
+        store: The store of the payloads; closed with the application.
+        folder: Folder for the index of messages, and for payloads spooled for a store that cannot stream.
         credentials: Users.
-        authorizer: What they may do.
+        authorizer: Their permissions.
         tokens: Checks Bearer tokens; None accepts none.
         limits: Limits of a request.
-        shared_store: Whether others write to the store's folder or prefix as well. If not, what a killed server has
-            left there of uploads is deleted at the next start.
-        disks: Folders of the store, whose disks keep the limits' reserve, as that of ``folder`` does.
-        tokens_over_http: Accept tokens that have come from another machine without TLS, where others could copy them.
+        shared_store: Whether others also write to the store's folder or prefix. If not, leftovers of a killed server's
+            uploads are deleted at the next start.
+        disks: Folders of the store, whose disks keep the limits' reserve, like that of ``folder``.
+        tokens_over_http: Accept tokens sent from another machine without TLS, where others could copy them.
 
     Raises:
-        ConfigError: The limits do not fit the store or BSON, or the folder cannot be used, for instance
-            because another server has it.
+        ConfigError: The limits exceed those of the store or BSON, or the folder is unusable, for instance because
+            another server uses it.
     """
 
     def __init__(
@@ -118,20 +118,20 @@ class OffloadApp:
         self._app = Metered(authenticated, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a connection, as ASGI has it."""
+        """Handle an ASGI connection."""
         if scope["type"] == "http" and scope["path"].startswith("//"):
-            # hop-client pastes "/topic/…" behind what was announced, a slash at its end included.
+            # hop-client appends "/topic/…" to the announced URL, including its trailing slash.
             scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
         await self._app(scope, receive, send)
 
     def reload(self) -> None:
-        """Read the files of users, tokens and permissions again; what cannot be read stays as it was."""
+        """Reload the files of users, tokens and permissions; unreadable ones keep their previous content."""
         for part in self._files:
             if isinstance(part, SupportsReload):
                 part.reload()
 
     def close(self) -> None:
-        """Close the store and the index; done by the ASGI lifespan as well."""
+        """Close the store and the index; the ASGI lifespan does it too."""
         self._transfers.close()
         self._index.close()
         self._store.close()
@@ -139,7 +139,7 @@ class OffloadApp:
 
     @asynccontextmanager
     async def _lifespan(self, _app: object) -> AsyncIterator[None]:
-        # Before the first upload, which would count as incomplete too.
+        # Before the first upload, which would also look incomplete.
         await asyncio.get_running_loop().run_in_executor(None, self._remove_leftovers)
         try:
             yield
@@ -157,10 +157,10 @@ class OffloadApp:
             _log.info("the last server was killed: %d uploads that it left unfinished were deleted", removed)
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whether the index and the source of permissions answer. Asking the store would cost a request to it.
+        """Whether the index and the source of permissions answer. The store is not checked, to save a request.
 
-        Every client may ask: those that ask at the same time share one check, or they would take all threads for
-        short calls.
+        Open to every client: concurrent requests share one check, otherwise they would take all threads for short
+        calls.
         """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._look())
@@ -174,7 +174,7 @@ class OffloadApp:
             await answer(scope, receive, send, status=503, text=f"{problem} does not answer")
 
     async def _look(self) -> str | None:
-        """The part that does not answer; None if all do."""
+        """The part that does not answer; None if all answer."""
         try:
             self._looked_at = "the index"
             await self._transfers.call(self._index.find, UUID(int=0))
@@ -213,10 +213,10 @@ class OffloadApp:
         _log.info("%s downloaded %s of %s: %d bytes", scope[USER], entry.id, entry.topic, entry.size)
 
     def _readable(self, text: str, sender: Sender) -> Entry:
-        """The message of an id, if the sender may read it; called in a thread, once for all that is asked.
+        """The message with an id, if the sender may read it; called in a thread, once per request.
 
-        A user who may not read it does not learn whether there is one. A user without any permission to read gets 403,
-        whatever the id: that is a mistake in the permissions, and not a message that is gone.
+        A user without permission does not learn whether it exists. A user without any READ permission gets 403 for any
+        id: that is a mistake in the permissions, not a missing message.
         """
         permissions = self._authorizer
         if isinstance(permissions, SupportsAnyTopic) and not self._asked(
@@ -229,7 +229,7 @@ class OffloadApp:
         return entry
 
     def _asked(self, question: Callable[..., bool], *about: str) -> bool:
-        """The authorizer's verdict; before a refusal, its memory is renewed."""
+        """The authorizer's verdict; its cache is refreshed before a refusal."""
         if question(*about):
             return True
         if not isinstance(self._authorizer, SupportsRefresh):
@@ -254,7 +254,7 @@ class OffloadApp:
 
 
 class _Endpoint:
-    """An ASGI endpoint for one method; HEAD goes where GET goes."""
+    """An ASGI endpoint for one method; GET includes HEAD."""
 
     def __init__(self, method: str, handle: ASGIApp) -> None:
         self._methods = ("GET", "HEAD") if method == "GET" else (method,)
@@ -268,7 +268,7 @@ class _Endpoint:
 
 
 async def _live(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer that the process is alive: a restart does not cure what :meth:`OffloadApp._health` finds."""
+    """Answer that the process is alive: a restart does not fix what :meth:`OffloadApp._health` finds."""
     await answer(scope, receive, send, status=200, text="alive")
 
 

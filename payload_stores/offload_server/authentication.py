@@ -1,4 +1,4 @@
-"""Authentication of requests: SCRAM or a Bearer token, in front of everything else that the server does."""
+"""Authenticates requests by SCRAM or a Bearer token, before anything else."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _log = logging.getLogger(__name__)
 #: Key of the sender's name in a request's scope.
 USER: Final = "offload.user"
 
-#: Answered without authentication: they reveal nothing about any user.
+#: Answered without authentication: they reveal nothing about users.
 HEALTH: Final = "/health"
 LIVE: Final = "/live"
 _OPEN: Final = frozenset({HEALTH, LIVE, METRICS})
 
 _BEARER: Final = "bearer "
 _LONGEST_TOKEN: Final = 8192
-# For requests with a token that belongs to no user.
+# For requests with an unknown token.
 _NO_NAME: Final = ""
 
 Call = Callable[..., Awaitable[Any]]
 
 
 class Authentication:
-    """ASGI middleware that lets no request through whose sender is not known.
+    """ASGI middleware that passes on authenticated requests only.
 
-    What is not authenticated is answered with 401 at once, whatever it asks for; its body is not looked at. All other
-    answers carry ``Authentication-Info``, errors included: otherwise clients treat them as forged (RFC 7804).
+    Any other request gets 401 at once, and its body is not read. All other answers carry ``Authentication-Info``,
+    including errors: otherwise clients treat them as forged (RFC 7804).
 
     Args:
-        app: What is behind it.
+        app: The inner application.
         scram: Checks SCRAM.
         tokens: Checks Bearer tokens; None accepts none.
         call: Runs a function that may block.
-        metrics: Where refused logins are counted.
-        tokens_over_http: Accept tokens that have come from another machine without TLS.
+        metrics: Counts refused logins.
+        tokens_over_http: Accept tokens sent from another machine without TLS.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class Authentication:
             await self._app(scope, receive, signed)
         except GoneError as error:
             self._tell(scope, logging.INFO, "gone", error)
-        except Exception as error:  # noqa: BLE001  whatever it is, the client gets an answer that it can believe
+        except Exception as error:  # noqa: BLE001  the client must get a signed answer in any case
             status, text = _meaning(error)
             if started:
                 self._tell(scope, logging.ERROR, "failed after its answer had begun", error)
-                return  # not complete: the server cuts the connection
+                return  # incomplete: the server cuts the connection
             self._tell(scope, logging.ERROR if status >= 500 else logging.INFO, str(status), error)
             more = {"retry-after": "5"} if status == 503 else {}
             await answer(scope, receive, signed, status=status, text=text, more=more)
 
     def _tell(self, scope: Scope, level: int, what: str, error: Exception) -> None:
-        """Log the outcome of a request, once a minute for a user and outcome, since the user may repeat it."""
+        """Log the outcome of a request, once a minute per user and outcome, since users may repeat it."""
         user = scope.get(USER)
         if (omitted := self._rarely.due((user, what, type(error)))) is None:
             return
@@ -148,7 +148,7 @@ class Authentication:
         user = await self._call(tokens.verify, token) if 0 < len(token) <= _LONGEST_TOKEN else None
         if user is not None:
             return Outcome(user, {})
-        # Its user is not known: afterwards, so that users with good tokens do not wait.
+        # The user is unknown: afterwards, so that users with valid tokens do not wait.
         await self._refusals.turn(_NO_NAME, address)
         self._refuse(_NO_NAME, address, "the token is not known")
         return Outcome(None, {"WWW-Authenticate": "Bearer"})

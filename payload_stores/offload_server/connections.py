@@ -1,4 +1,4 @@
-"""Accepts connections: a limited number at once and for one address, and none that is silent for long."""
+"""Accepts connections, limited in total, per address, and in idle time."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["Connections"]
 
 _log = logging.getLogger(__name__)
 
-# After the system had no more descriptors for a connection.
+# Pause after the system ran out of file descriptors.
 _AGAIN_SECONDS: Final = 0.1
 
 Lost = Callable[[], None]
 
 
 class Connections:
-    """Connections under way, those whose TLS handshake is not done included.
+    """Open connections, including those in their TLS handshake.
 
     asyncio's own servers do not count them, and allow a minute for a handshake.
 
     Args:
-        most: How many there may be; more are closed at once.
-        per_address: How many of one address there may be.
-        exempt: Addresses of proxies, behind which are many clients.
+        most: Maximum number; further ones are closed at once.
+        per_address: Maximum number per address.
+        exempt: Addresses of proxies, with many clients behind them.
         handshake_seconds: Time for TLS.
         tls: Returns the SSL context for a new connection; None for plain http.
     """
@@ -58,7 +58,7 @@ class Connections:
         """Accept connections until cancelled.
 
         Args:
-            listener: Where they come from.
+            listener: The listening socket.
             make: Makes the protocol of a connection, which calls its argument when the connection is lost.
         """
         loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class Connections:
             seconds = None if tls is None else self._handshake_seconds
             await loop.connect_accepted_socket(lambda: make(lost), connection, ssl=tls, ssl_handshake_timeout=seconds)
         except (OSError, TimeoutError):
-            # Cut off, silent, or no TLS: what any client can do is not an event for the log.
+            # Cut off, silent, or no TLS: any client can do this, so it is not logged.
             with suppress(OSError):
                 connection.close()
             lost()

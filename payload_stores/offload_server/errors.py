@@ -1,4 +1,4 @@
-"""Errors with which a request is refused."""
+"""Errors for refused requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ForbiddenError", "MalformedUploadError", "NoRoomError", "RefusedErro
 class RefusedError(PayloadStoreError):
     """A request is answered with an error.
 
-    A store's error too, since a body that turns out to be wrong ends the store's reading from it.
+    Also an error of payload stores, since a malformed body must end the store's reading from it.
 
     Attributes:
         status: The HTTP status.
@@ -23,14 +23,14 @@ class RefusedError(PayloadStoreError):
 
 
 class MalformedUploadError(RefusedError):
-    """The body is not a document that the offload API accepts."""
+    """The body is not a valid document of the offload API."""
 
     def __init__(self, message: str, **more: object) -> None:
         super().__init__(message, **{"status": 400, **more})  # type: ignore[arg-type]
 
 
 class ForbiddenError(RefusedError):
-    """The user may not do this."""
+    """The user lacks the permission."""
 
     def __init__(self, message: str, **more: object) -> None:
         super().__init__(message, **{"status": 403, **more})  # type: ignore[arg-type]

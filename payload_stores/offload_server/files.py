@@ -1,4 +1,4 @@
-"""Files that are read again when they change, and files that are replaced at once."""
+"""Files reloaded when they change, and files replaced atomically."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ T = TypeVar("T")
 
 @runtime_checkable
 class SupportsReload(Protocol):
-    """Something that was read from a file, and can be read again."""
+    """Something loaded from a file, and reloadable."""
 
     def reload(self) -> None:
-        """Read it again; what cannot be read is logged, and the previous content stays."""
+        """Reload it; if unreadable, log it and keep the previous content."""
         ...
 
 
 class Watched(Generic[T]):
-    """A parsed file. A change counts with the next request; one that cannot be read is logged, and ignored.
+    """A parsed file. Changes apply to the next request; unreadable ones are logged and ignored.
 
     Args:
         path: The file.
-        parse: Makes something of its bytes; raises ConfigError.
+        parse: Parses its bytes; raises ConfigError.
 
     Raises:
-        ConfigError: It cannot be read at the start.
+        ConfigError: The file is unreadable at the start.
     """
 
     def __init__(self, path: Path, parse: Callable[[bytes], T]) -> None:
@@ -51,17 +51,17 @@ class Watched(Generic[T]):
         self._value = self._read()
 
     def get(self) -> T:
-        """The content of the file as it is now."""
+        """The current content of the file."""
         with self._lock:
             stamp = self._stamp()
             if stamp != self._seen:
-                # First, so that what cannot be read is reported once.
+                # First, so that an unreadable file is reported once.
                 self._seen = stamp
                 self._read_again("has changed and was read again")
             return self._value
 
     def reload(self) -> None:
-        """Read the file again, also if it looks as it did; see :class:`SupportsReload`."""
+        """Reload the file even if it looks unchanged; see :class:`SupportsReload`."""
         with self._lock:
             self._seen = self._stamp()
             self._read_again("was read again")
@@ -90,7 +90,7 @@ class Watched(Generic[T]):
 
 
 def warn_if_readable(path: Path) -> None:
-    """Log a warning where others than its owner may read a file of secrets."""
+    """Log a warning if a file of secrets is accessible to others than its owner."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
@@ -100,16 +100,16 @@ def warn_if_readable(path: Path) -> None:
 
 
 class Taken:
-    """A folder that one process has to itself.
+    """A folder locked by one process.
 
     Args:
-        folder: The folder; made for its owner alone if it is missing.
+        folder: The folder; if missing, created for its owner only.
 
     Attributes:
-        was_killed: Whether the process that had it before did not release it.
+        was_killed: Whether the previous process did not release it.
 
     Raises:
-        ConfigError: It cannot be made, or another process has it.
+        ConfigError: The folder cannot be created, or another process has it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -145,7 +145,7 @@ def toml(data: bytes) -> dict[str, Any]:
     """Parse TOML.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: Not TOML.
     """
     try:
         return tomllib.loads(data.decode())
@@ -154,15 +154,15 @@ def toml(data: bytes) -> dict[str, Any]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, in place of what was there; readers see the one or the other.
+    """Replace a file atomically by one readable for its owner only.
 
-    The owner stays who it was: root may add users to the file of a server that runs as another user.
+    The owner does not change: root may add users to the file of a server that runs as another user.
 
     Raises:
-        ConfigError: It cannot be written.
+        ConfigError: The file cannot be written.
     """
     try:
-        # mkstemp makes files that only their owner may read.
+        # mkstemp makes files readable for their owner only.
         file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(file, "w") as stream:

@@ -1,4 +1,4 @@
-"""The index of messages: a SQLite file, so that a restart loses nothing and no id is taken twice."""
+"""The index of messages: a SQLite file, so that restarts lose nothing and ids are unique."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 __all__ = ["Entry", "Index"]
 
 _VERSION: Final = 2
-# For another process that holds the file, say a backup.
+# Wait for another process holding the file, such as a backup.
 _WAIT_SECONDS: Final = 10.0
 
 _HOUR_MS: Final = 3_600_000
@@ -49,11 +49,11 @@ class Entry:
     Attributes:
         id: Its id.
         topic: Its topic.
-        reference: Where the payload is.
+        reference: The payload's reference.
         size: The payload's size in bytes.
-        headers: The headers, as :func:`~payload_stores.offload_server.responses.stored_headers` writes them.
+        headers: The headers, written by :func:`~payload_stores.offload_server.responses.stored_headers`.
         key: The record's key.
-        timestamp_ms: When it was uploaded, in ms since 1970.
+        timestamp_ms: Upload time, in ms since 1970.
     """
 
     id: UUID
@@ -66,13 +66,13 @@ class Entry:
 
 
 class Index:
-    """The messages by their ids. Used by several threads at once; the file is for its owner alone.
+    """The messages by id. Thread-safe; the file is accessible to its owner only.
 
     Args:
-        path: The file; made if it is missing.
+        path: The file; created if missing.
 
     Raises:
-        ConfigError: It is not an index, or one of a newer version.
+        ConfigError: Not an index, or one of a newer version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -91,7 +91,7 @@ class Index:
             raise ConfigError(f"the index {path} cannot be opened: {error}") from error
 
     def add(self, entry: Entry) -> bool:
-        """Add a message; when this returns, the entry is on disk.
+        """Add a message durably.
 
         Returns:
             Whether it was added: False if the id is taken.
@@ -103,12 +103,12 @@ class Index:
         return changed[0] == 1
 
     def find(self, message_id: UUID) -> Entry | None:
-        """Find a message, None if there is none."""
+        """Find a message; None if there is none."""
         _, rows = self._run("SELECT * FROM messages WHERE id = ?", (message_id.bytes,))
         return Entry(message_id, *rows[0][1:]) if rows else None
 
     def uploaded(self, user: str, since_ms: int) -> int:
-        """How many bytes a user has uploaded since the beginning of an hour, of those that were noted.
+        """Number of bytes noted for a user's uploads since the beginning of an hour.
 
         Args:
             user: The user.
@@ -119,13 +119,13 @@ class Index:
         return int(rows[0][0])
 
     def note_upload(self, user: str, size: int, at_ms: int, *, keep_ms: int) -> None:
-        """Note an upload for :meth:`uploaded`, and forget old ones of its user.
+        """Note an upload for :meth:`uploaded`, and delete old notes of its user.
 
         Args:
             user: The user.
             size: The payload's size in bytes.
-            at_ms: When, in ms since 1970.
-            keep_ms: The age of those that are forgotten, in ms.
+            at_ms: Upload time, in ms since 1970.
+            keep_ms: Age of the deleted notes, in ms.
         """
         added = "INSERT INTO uploads VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes"
         self._run(added, (user, at_ms // _HOUR_MS, size))
@@ -138,7 +138,7 @@ class Index:
 
     @staticmethod
     def _make_private(path: Path) -> None:
-        """SQLite gives the files beside the index the mode of the index."""
+        """Set the mode of the index; SQLite copies it to its other files."""
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             for file in path.parent.glob(f"{path.name}*"):
@@ -150,7 +150,7 @@ class Index:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if version > _VERSION:
             raise ConfigError(f"the index {path} is of version {version}, this program knows {_VERSION}")
-        # Readers do not wait for the writer; FULL because a message must not be gone after its 201.
+        # Readers do not wait for the writer; FULL because a message must not be lost after its 201.
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         if version < _VERSION:

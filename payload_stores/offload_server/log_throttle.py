@@ -1,4 +1,4 @@
-"""Lines of the log that clients could cause without end are written once in a while: a log belongs to its operator."""
+"""Throttles log lines that clients could cause in any number."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MOST: Final = 10_000
 
 
 class LogThrottle:
-    """Remembers what was logged lately; bounded, the oldest is forgotten first. For one thread.
+    """Remembers recently logged lines; bounded, the oldest are dropped first. Not thread-safe.
 
     Args:
-        seconds: How long the same line is not logged again.
-        clock: Seconds that never go back; for tests.
+        seconds: Minimum time between equal lines.
+        clock: Monotonic seconds; for tests.
     """
 
     def __init__(self, seconds: float = SECONDS, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,10 +29,10 @@ class LogThrottle:
         self._said: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
 
     def due(self, occasion: Hashable) -> int | None:
-        """Whether to log it now.
+        """Whether to log a line now.
 
         Returns:
-            How often it was left out since it was logged last; None if it is to be left out now.
+            Number of lines omitted since the last one; None to omit this one.
         """
         now = self._clock()
         until, omitted = self._said.get(occasion, (now, 0))
@@ -47,12 +47,12 @@ class LogThrottle:
 
 
 class ThrottleFilter(logging.Filter):
-    """Lets each message of a library through once in a while."""
+    """Throttles each message of a library."""
 
     def __init__(self) -> None:
         super().__init__()
         self._rarely = LogThrottle()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is logged."""
+        """Whether to log a record."""
         return record.levelno >= logging.ERROR or self._rarely.due(record.msg) is not None

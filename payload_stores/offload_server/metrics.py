@@ -1,4 +1,4 @@
-"""The server's counters, for ``GET /metrics`` (OpenMetrics, by prometheus_client). No names of users or topics."""
+"""The server's metrics for ``GET /metrics`` (OpenMetrics, by prometheus_client), without names of users or topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["METRICS", "Metered", "Metrics"]
 
 METRICS: Final = "/metrics"
 
-# Text that any client may write into a request is not used as a label: each value would be kept forever.
+# Labels must not contain text from requests: each value would be kept forever.
 _METHODS: Final = frozenset({"GET", "HEAD", "POST"})
 _ENDPOINTS: Final = frozenset({"topic", "msg", "health", "live", "metrics"})
 _OTHER: Final = "other"
@@ -26,7 +26,7 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 
 
 class Metrics:
-    """Counters of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -66,14 +66,14 @@ class Metrics:
         )
         ProcessCollector(registry=self._registry)
         for direction in ("upload", "download"):
-            # Events that have not happened yet are zero, not missing.
+            # Initialize labels, so that events not yet seen are zero, not missing.
             self.bytes.labels(direction)
             self.transfers.labels(direction)
         for operation in ("upload", "download"):
             self.store_errors.labels(operation)
 
     async def show(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request for all of it."""
+        """Answer a request with all metrics."""
         content = generate_latest(self._registry)  # type: ignore[no-untyped-call]
         headers = [(b"content-type", CONTENT_TYPE_LATEST.encode()), (b"content-length", str(len(content)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -81,7 +81,7 @@ class Metrics:
 
     @contextmanager
     def store(self, operation: str) -> Iterator[None]:
-        """Count the errors of a call of the store, except those that are the request's own fault."""
+        """Count the errors of a store call, except those caused by the request."""
         try:
             yield
         except RefusedError:
@@ -95,8 +95,8 @@ class Metered:
     """ASGI middleware that counts requests.
 
     Args:
-        app: What is behind it.
-        metrics: Where they are counted.
+        app: The inner application.
+        metrics: The counters.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:

@@ -1,4 +1,4 @@
-"""From the event loop to a thread: a file whose writer is asynchronous and whose reader is not."""
+"""A pipe from the event loop to a thread, with an asynchronous writer and a blocking reader."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from payload_stores.errors import PayloadStoreError
 
 __all__ = ["Pipe", "PipeClosedError"]
 
-# Bytes that wait in a pipe; an upload takes this and what the store itself holds.
+# Maximum bytes in a pipe; an upload takes these and the store's own memory.
 _MOST: Final = 512 << 10
-# The reader is woken for this much, or for the end: a switch between threads costs as much as copying it.
+# The reader wakes for this many bytes, or the end: switching threads costs as much as copying them.
 _WORTHWHILE: Final = 256 << 10
 
 
 class PipeClosedError(PayloadStoreError):
-    """The reader has gone: its error says why."""
+    """The reader is gone: its error says why."""
 
 
 class Pipe:
-    """A bounded pipe; its reader sees the end only after :meth:`end` was called, and an error after :meth:`fail`.
+    """A bounded pipe; its reader sees the end only after :meth:`end`, and an error after :meth:`fail`.
 
-    A store that reads from it thus never mistakes half of a payload for the whole.
+    So a store reading from it never mistakes a partial payload for a whole one.
     """
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class Pipe:
         self._room.set()
 
     async def write(self, piece: memoryview) -> None:
-        """Put a piece in; waits while the pipe is full.
+        """Write a piece; wait while the pipe is full.
 
         Raises:
-            PipeClosedError: The reader has gone.
+            PipeClosedError: The reader is gone.
         """
         with self._changed:
             if not self._closed:
@@ -69,10 +69,10 @@ class Pipe:
             self._changed.notify()
 
     def read(self, size: int = -1) -> bytes:
-        """Read up to ``size`` bytes, all for -1, nothing at the end; called in a thread.
+        """Read up to ``size`` bytes, all for -1, none at the end; called in a thread.
 
         Raises:
-            BaseException: What :meth:`fail` was given.
+            BaseException: The error passed to :meth:`fail`.
         """
         if size < 0:
             return b"".join(iter(lambda: self.read(_MOST), b""))
@@ -86,18 +86,18 @@ class Pipe:
         return b"".join(taken)
 
     def close(self) -> None:
-        """Note that the reader has gone; called in a thread."""
+        """Note that the reader is gone; called in a thread."""
         with self._changed:
             self._closed = True
             self._pieces.clear()
             self._make_room()
 
     def readable(self) -> bool:
-        """As files have it."""
+        """As for files."""
         return True
 
     def seekable(self) -> bool:
-        """As files have it: what was read is gone."""
+        """As for files: a pipe cannot seek."""
         return False
 
     def _take(self, size: int) -> list[memoryview]:

@@ -1,4 +1,4 @@
-"""Shares of users and addresses in the server, and a bound on slow clients: none of them gets all of it."""
+"""Fair shares for users and addresses, and limits for slow clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _Gates(Generic[K]):
-    """A semaphore for each key that is in use."""
+    """A semaphore per key in use."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -40,12 +40,12 @@ class _Gates(Generic[K]):
 
 
 class Shares:
-    """Places for transfers: a number in all, and a number for one user and for one address.
+    """Slots for transfers: a total number, and a number per user and per address.
 
-    A user whose share is taken waits for it, not in the line of all others.
+    A user with a full share waits for that, not in the common queue.
 
     Args:
-        limits: How many there are.
+        limits: The numbers.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -56,10 +56,10 @@ class Shares:
 
     @asynccontextmanager
     async def place(self, sender: Sender) -> AsyncIterator[None]:
-        """Have a place for a transfer.
+        """Hold a slot for a transfer.
 
         Raises:
-            PayloadStoreUnavailableError: There is none for too long.
+            PayloadStoreUnavailableError: None became free in time.
         """
         async with AsyncExitStack() as stack:
             what = f"{sender.user} has {self._limits.transfers_per_user} transfers under way"
@@ -77,12 +77,12 @@ class Shares:
 
 
 class Pace:
-    """The time for which a client may still keep its transfer waiting.
+    """The remaining time a client may keep its transfer waiting.
 
-    Only the time counts in which the server waits for the client, not what the store takes.
+    Only time waiting for the client counts, not the store's time.
 
     Args:
-        limits: Longest waits, and the least rate.
+        limits: Longest waits, and the minimum rate.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -96,12 +96,12 @@ class Pace:
         """Wait for the client.
 
         Raises:
-            TimeoutError: It took too long, this time or in all.
+            TimeoutError: This wait, or all waits together, took too long.
         """
         began = self._loop.time()
         allowed = self._limits.idle_seconds
         if self._limits.min_bytes_per_second:
-            # Bytes that arrived buy time; the first seconds are free.
+            # Transferred bytes buy time; the first seconds are free.
             allowed = min(allowed, allowed + self._moved / self._limits.min_bytes_per_second - self._waited)
         try:
             async with asyncio.timeout_at(min(self._until, began + allowed)):
@@ -113,8 +113,8 @@ class Pace:
         """The pieces of a request's body.
 
         Raises:
-            RefusedError: The client took too long (408), or has gone.
-            TooLargeError: There are more bytes than allowed.
+            RefusedError: The client took too long (408), or is gone.
+            TooLargeError: More bytes than allowed.
         """
         while True:
             try:
@@ -133,5 +133,5 @@ class Pace:
                 return
 
     def moved(self, size: int) -> None:
-        """Count bytes that have come or gone."""
+        """Count transferred bytes."""
         self._moved += size

@@ -1,4 +1,4 @@
-"""Refused logins: logged, and slowed down, so that passwords cannot be guessed at the speed of the server."""
+"""Logs refused logins and slows them down, against password guessing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Refusals"]
 
 _log = logging.getLogger(__name__)
 
-# After the first refusal the next proof waits this long; each further refusal doubles it.
+# Wait of the next proof after the first refusal; each further refusal doubles it.
 _FIRST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 5.0
-# Proofs that would wait longer than this, since others wait before them, are refused without a look.
+# Proofs that would wait longer, behind others, are refused unchecked.
 _LONGEST_QUEUE: Final = 20.0
-# This long after the last refusal all is forgotten.
+# Refusals are forgotten this long after the last one.
 _FORGOTTEN_SECONDS: Final = 600.0
 _MOST: Final = 10_000
 _LONGEST_NAME: Final = 200
@@ -35,13 +35,13 @@ class _Record:
 
 
 class Refusals:
-    """The refusals so far, by user and address. Used in one event loop.
+    """Recent refusals by user and address. For one event loop.
 
-    Counted for a name from an address: a name alone would let strangers slow down its user, an address alone
-    those behind the same proxy.
+    Counted per name and address: with the name alone, strangers could slow down its user; with the address alone,
+    everyone behind the same proxy.
 
     Args:
-        clock: Seconds that never go back; for tests.
+        clock: Monotonic seconds; for tests.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,10 +50,10 @@ class Refusals:
         self._rarely = LogThrottle(clock=clock)
 
     async def turn(self, user: str, address: str) -> bool:
-        """Wait for the turn of a proof, before it is checked: leaving without the answer must not pay off.
+        """Wait for a proof's turn, before it is checked: disconnecting early must not save time.
 
         Returns:
-            Whether it is to be checked; not if too many wait already.
+            Whether to check it; False if too many are waiting.
         """
         record = self._records.get((user, address))
         now = self._clock()
@@ -83,7 +83,7 @@ class Refusals:
             _log.warning("login refused: user %r from %s: %s%s", user[:_LONGEST_NAME], address, reason, more)
 
     def accepted(self, user: str, address: str) -> None:
-        """Forget the refusals of a user who has authenticated."""
+        """Forget the refusals of an authenticated user."""
         self._records.pop((user, address), None)
 
     @staticmethod

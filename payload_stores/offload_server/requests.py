@@ -1,4 +1,4 @@
-"""Bodies and answers: ASGI's messages with time limits and bounds."""
+"""Bodies and answers: ASGI messages with timeouts and limits."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = [
     "is_loopback",
 ]
 
-# Bytes that are read of an unwanted body, so that a client that is still sending sees the answer: closing a
-# connection with unread bytes may take the answer away with it.
+# Bytes read of an unwanted body, so that a client still sending sees the answer: closing a connection with unread
+# bytes may discard the answer.
 _DISCARDED_BYTES: Final = 4 << 20
 _DISCARDED_SECONDS: Final = 2.0
 
@@ -43,14 +43,14 @@ class Limits:
         idle_seconds: Longest wait for the next piece of a body, or for a client to take the next piece of an answer.
         transfer_seconds: Longest time for a whole body or answer.
         store_seconds: How long the store may then take to finish, and to begin an answer.
-        min_bytes_per_second: Least rate of a body or answer once it has taken ``idle_seconds``; 0 for any. The time
-            that the store takes does not count.
-        transfers: Uploads and downloads at once; more wait for ``idle_seconds``, then get 503.
-        transfers_per_user: How many of them one user may have.
-        transfers_per_address: How many of them one IP address may have.
-        proxies: Addresses of reverse proxies, behind which are many clients: no shares are counted for them.
-        user_bytes_per_day: Most bytes of payloads that a user may upload within 24 hours, to the hour; None for any.
-        reserve_bytes: Bytes of disk that stay free.
+        min_bytes_per_second: Minimum rate of a body or answer after ``idle_seconds``; 0 for none. The store's time does
+            not count.
+        transfers: Concurrent uploads and downloads; further ones wait for ``idle_seconds``, then get 503.
+        transfers_per_user: Maximum per user.
+        transfers_per_address: Maximum per IP address.
+        proxies: Addresses of reverse proxies, exempt from shares since many clients are behind them.
+        user_bytes_per_day: Maximum payload bytes a user may upload within 24 hours, to the hour; None for no limit.
+        reserve_bytes: Disk space to keep free, in bytes.
     """
 
     max_bytes: int = 1 << 30
@@ -71,7 +71,7 @@ class Sender:
     """The sender of a request.
 
     Attributes:
-        user: The name that was proved.
+        user: The authenticated name.
         address: The IP address.
     """
 
@@ -80,7 +80,7 @@ class Sender:
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """A header field of the request; several of the name are joined by commas."""
+    """A header field of the request; repeated ones are joined by commas."""
     values = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
     return ", ".join(values) if values else None
 
@@ -91,7 +91,7 @@ def address_of(scope: Scope) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether what goes to an IP address, or comes from it, stays on this machine; False for names."""
+    """Whether an IP address is of this machine; False for names."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -99,16 +99,16 @@ def is_loopback(address: str) -> bool:
 
 
 def content_length(scope: Scope) -> int | None:
-    """The announced length of the body in bytes; 0 without one, None for a body in chunks."""
+    """The declared length of the body in bytes; 0 without one, None for a chunked body."""
     if header(scope, b"transfer-encoding") is not None:
         return None
-    return int(header(scope, b"content-length") or 0)  # the HTTP server has refused what is not a number
+    return int(header(scope, b"content-length") or 0)  # the HTTP server has refused anything but a number
 
 
 async def answer(
     scope: Scope, receive: Receive, send: Send, *, status: int, text: str = "", more: Mapping[str, str] | None = None
 ) -> None:
-    """Answer with a line of text, and read what is left of the body, up to a bound."""
+    """Answer with a line of text, and read the rest of the body, up to a limit."""
     content = (text + "\n").encode() if text else b""
     fields = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(content)), **(more or {})}
     unread = content_length(scope) != 0
@@ -123,7 +123,7 @@ async def answer(
 
 
 async def discard(receive: Receive) -> None:
-    """Read and forget what is left of a body, up to a bound of bytes and time."""
+    """Read and discard the rest of a body, within limits of bytes and time."""
     left = _DISCARDED_BYTES
     try:
         async with asyncio.timeout(_DISCARDED_SECONDS):

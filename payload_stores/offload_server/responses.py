@@ -1,4 +1,4 @@
-"""The documents with which downloads are answered, written around the payload (BSON 1.1, bsonspec.org)."""
+"""The documents in answers to downloads, written around the payload (BSON 1.1, bsonspec.org)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ __all__ = ["frame", "stored_headers"]
 
 
 def stored_headers(headers: Iterable[tuple[str, bytes]]) -> bytes:
-    """Write headers as the index keeps them: an array of ``[string, binary]`` arrays."""
+    """Encode headers for the index: an array of ``[string, binary]`` arrays."""
     return bson.encode({str(at): [name, value] for at, (name, value) in enumerate(headers)})
 
 
 def frame(size: int, headers: bytes, key: bytes | None, timestamp_ms: int) -> tuple[bytes, bytes]:
-    """Write what stands around the payload in the answer to a download.
+    """Write the bytes around the payload in the answer to a download.
 
-    hop's published text has ``headers`` and ``key`` beside ``message``; hop-client looks for them, and for
-    ``timestamp``, in a document ``metadata``. Both are there.
+    hop's specification has ``headers`` and ``key`` next to ``message``; hop-client looks for them, and for
+    ``timestamp``, in a document ``metadata``. The answer contains both.
 
     Args:
         size: The payload's size in bytes.
-        headers: What :func:`stored_headers` made.
+        headers: The result of :func:`stored_headers`.
         key: The record's key.
-        timestamp_ms: When the message was uploaded, in ms since 1970.
+        timestamp_ms: Upload time of the message, in ms since 1970.
 
     Returns:
-        What stands before and what stands behind the payload.
+        The bytes before and after the payload.
     """
     pairs = list(bson.decode(headers).values())
     keys = {} if key is None else {"key": key}

@@ -1,4 +1,4 @@
-"""Room for uploads: a reserve of free disk, and a bound on the bytes of each user."""
+"""Room for uploads: a reserve of free disk space, and a limit of bytes per user."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _DAY_MS: Final = 86_400_000
 
 
 class Room:
-    """What uploads may still take, those under way counted with all that they may have.
+    """The remaining room, counting uploads in flight at their maximum size.
 
     Args:
-        limits: The reserve, and the bytes of a user.
-        index: Knows what users have uploaded.
+        limits: The reserve, and the bytes per user.
+        index: Knows the users' uploads.
         disks: Folders on the disks that keep the reserve.
     """
 
@@ -36,11 +36,11 @@ class Room:
 
     @contextmanager
     def under_way(self, user: str, size: int) -> Iterator[None]:
-        """Count an upload while it lasts; in the event loop's thread.
+        """Count an upload while it runs; in the event loop's thread.
 
         Args:
             user: The user.
-            size: The most bytes that it may have.
+            size: Its maximum size in bytes.
         """
         self._under_way[user] += size
         try:
@@ -51,13 +51,13 @@ class Room:
                 del self._under_way[user]
 
     def check(self, user: str) -> None:
-        """See that there is room for what is under way. Blocks for a short time.
+        """Check that there is room for the uploads in flight. Blocks briefly.
 
         Args:
-            user: The user whose upload begins.
+            user: The user of the new upload.
 
         Raises:
-            NoRoomError: There is not.
+            NoRoomError: There is no room.
         """
         most = self._limits.user_bytes_per_day
         if most is not None:
@@ -66,17 +66,17 @@ class Room:
                 raise NoRoomError(f"{user} may upload {most} bytes a day, of which {max(most - taken, 0)} are left")
         total = self._under_way.total()
         for folder in self._disks:
-            there = next(path for path in (folder, *folder.parents) if path.exists())  # a store's comes with its first
+            there = next(path for path in (folder, *folder.parents) if path.exists())  # it may be missing yet
             if shutil.disk_usage(there).free - total < self._limits.reserve_bytes:
                 raise NoRoomError("the server's disk has no room for the upload")
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether uploads are to be noted."""
+        """Whether to note uploads."""
         return self._limits.user_bytes_per_day is not None
 
     def note(self, user: str, size: int) -> None:
-        """Note an upload that is in the index. Blocks for a short time."""
+        """Note an indexed upload. Blocks briefly."""
         self._index.note_upload(user, size, now_ms(), keep_ms=_DAY_MS)
 
 

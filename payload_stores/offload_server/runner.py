@@ -1,4 +1,4 @@
-"""Runs the application with uvicorn: time limits, TLS, signals, the address that it really got."""
+"""Runs the application with uvicorn: timeouts, TLS, signals, the actual address."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _log = logging.getLogger(__name__)
 _KEEP_ALIVE_SECONDS: Final = 60
 _HANDSHAKE_SECONDS: Final = 15.0
 _SHUTDOWN_SECONDS: Final = 30
-# Connections at once; more are closed.
+# Maximum connections; further ones are closed.
 _CONNECTIONS: Final = 1000
 _CONNECTIONS_PER_ADDRESS: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The files that HTTPS needs.
+    """The files for HTTPS.
 
     Attributes:
-        certificate: PEM file with the server's certificate and those of its issuers.
+        certificate: PEM file with the server's certificate and its issuers'.
         key: PEM file with the private key.
     """
 
@@ -58,26 +58,26 @@ def serve(
     reload: Callable[[], object] | None = None,
     proxies: Collection[str] = (),
 ) -> None:
-    """Serve until SIGINT or SIGTERM; transfers under way may then finish, for half a minute.
+    """Serve until SIGINT or SIGTERM; transfers in flight then have half a minute to finish.
 
     Args:
         app: The application.
         host: Address to listen on.
         port: Port; 0 takes a free one.
-        tls: Serve HTTPS. The files are read again upon SIGHUP.
-        ready: Called in a thread once requests are answered, with the URL; what it raises ends the server.
+        tls: Serve HTTPS. SIGHUP reloads the files.
+        ready: Called in a thread with the URL once the server answers requests; an exception ends the server.
         reload: Called in a thread upon SIGHUP, such as :meth:`OffloadApp.reload`.
-        proxies: Addresses of reverse proxies: they may have more connections than others.
+        proxies: Addresses of reverse proxies, which may have more connections than others.
 
     Raises:
-        ConfigError: The address cannot be used, or the files for TLS cannot.
+        ConfigError: The address or the TLS files are unusable.
     """
     with _listen(host, port) as listener:
         url = _url(host, listener, tls)
         server = _server(app, url, tls, ready, reload=reload, proxies=proxies)
         if tls is None and not is_loopback(listener.getsockname()[0]):
             _log.warning("%s is served without TLS: what is sent can be read and changed on its way", url)
-        # Any client could fill the log with one line for each broken request.
+        # Any client could fill the log with a line per broken request.
         quiet = ThrottleFilter()
         logging.getLogger("uvicorn.error").addFilter(quiet)
         try:
@@ -114,7 +114,7 @@ def _server(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server with what it lacks: counted connections, files that are read again, a call when it is ready."""
+    """uvicorn's server with limited connections, reloadable files, and a callback when ready."""
 
     def __init__(  # noqa: PLR0917  as `serve` has them
         self,
@@ -156,7 +156,7 @@ class _Server(uvicorn.Server):
             return
         try:
             await asyncio.to_thread(self._ready, self._url)
-        except Exception as error:  # noqa: BLE001  raised by `serve`, when the server has shut down in order
+        except Exception as error:  # noqa: BLE001  raised by `serve` after an orderly shutdown
             self.failure = error
             self.should_exit = True
 
@@ -173,7 +173,7 @@ class _Server(uvicorn.Server):
         asyncio.get_running_loop().run_in_executor(None, self.read_again)
 
     def read_again(self) -> None:
-        """Read the certificate again, and what the application has; what cannot be read stays as it was."""
+        """Reload the certificate and the application's files; unreadable ones keep their previous content."""
         if self._tls is not None:
             try:
                 self._context = _context(self._tls)

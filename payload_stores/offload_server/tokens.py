@@ -1,4 +1,4 @@
-"""Bearer tokens, and the users behind them."""
+"""Bearer tokens, and their users."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class TokenVerifier(Protocol):
-    """Finds the user of a token. Called in a thread; may ask a server."""
+    """Finds the user of a token. Called in a thread; may block on a server."""
 
     def verify(self, token: str) -> str | None:
-        """The user's name, None if the token is not good."""
+        """The user's name; None if the token is invalid."""
         ...
 
 
 class FileTokens:
-    """Tokens of a TOML file, which is read again when it changes.
+    """Tokens from a TOML file, reloaded when it changes.
 
-    The file holds SHA-256 digests, so that it reveals no token: ``[tokens]`` with lines
-    ``"sha256:<hex>" = "user"``. That is sound for random tokens only, not for chosen ones. This does not check OAuth
-    tokens: for tokens with a signature and an end, give the server a verifier of your identity provider.
+    The file contains SHA-256 digests, so it reveals no token: ``[tokens]`` with lines ``"sha256:<hex>" = "user"``.
+    This is secure for random tokens only, not for chosen ones. It does not check OAuth tokens: for signed tokens that
+    expire, give the server a verifier of your identity provider.
 
     Args:
         path: The file.
 
     Raises:
-        ConfigError: It cannot be read, or is not a file of tokens.
+        ConfigError: The file is unreadable, or not a tokens file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,22 +50,22 @@ class FileTokens:
         self._file.reload()
 
     def verify(self, token: str) -> str | None:
-        """The user's name, None if the token is not in the file.
+        """The user's name; None if the token is not in the file.
 
-        The lookup is by digest, so how long it takes says nothing about tokens that are there.
+        The lookup is by digest, so its duration reveals nothing about existing tokens.
         """
         return self._file.get().get(_digest(token))
 
 
 def add_token(path: Path, user: str) -> str:
-    """Make a token for a user and add its digest to the file, which is made if it is missing.
+    """Make a token for a user and add its digest to the file, which is created if missing.
 
     Args:
         path: The file.
-        user: The user's name, as the broker has it.
+        user: The user's name on the broker.
 
     Returns:
-        The token, 256 random bits; it is kept nowhere.
+        The token, 256 random bits; it is not stored.
 
     Raises:
         ConfigError: The file cannot be read or written, or the name is empty.
@@ -79,7 +79,7 @@ def add_token(path: Path, user: str) -> str:
 
 
 def list_tokens(path: Path) -> list[tuple[str, str]]:
-    """Users and the digests of their tokens, in order of the names.
+    """Users and the digests of their tokens, sorted by name.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -92,13 +92,13 @@ def remove_token(path: Path, which: str) -> int:
 
     Args:
         path: The file.
-        which: A user's name, or ``sha256:`` and the beginning of a digest.
+        which: A user's name, or ``sha256:`` and a prefix of a digest.
 
     Returns:
-        How many were removed.
+        Number of removed tokens.
 
     Raises:
-        ConfigError: There is none, the beginning fits several, or the file cannot be read or written.
+        ConfigError: There is none, the prefix is ambiguous, or the file cannot be read or written.
     """
     tokens = _load(path)
     if which.startswith(_SCHEME):
@@ -121,7 +121,7 @@ def _load(path: Path) -> dict[str, str]:
 
 
 def _save(path: Path, tokens: Mapping[str, str]) -> None:
-    # JSON's strings are TOML's as well.
+    # JSON strings are valid TOML strings.
     lines = [f'"{digest}" = {json.dumps(name)}\n' for digest, name in tokens.items()]
     replace(path, "[tokens]\n" + "".join(lines))
 

@@ -1,4 +1,4 @@
-"""Uploads and downloads between the event loop and a payload store, whose calls block."""
+"""Uploads and downloads between the event loop and a blocking payload store."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _BLOCK: Final = 1 << 20
-# Threads for the index, permissions and tokens: short calls, which must not wait for transfers.
+# Threads for short calls (index, permissions, tokens), which must not wait for transfers.
 _SHORT_CALLS: Final = 8
 
 
 class Transfers:
-    """Moves messages into a store and out of it, in bounded memory.
+    """Transfers messages into and out of a store, in bounded memory.
 
     Args:
-        store: Where payloads go; closed by the caller.
-        index: What is known of messages; closed by the caller.
-        spool: Folder for payloads on their way into a store that cannot stream.
-        disks: Folders on the disks that payloads come to.
-        limits: Bounds.
-        metrics: What is counted.
+        store: The payload store; closed by the caller.
+        index: The index of messages; closed by the caller.
+        spool: Folder for payloads spooled for a store that cannot stream.
+        disks: Folders on the disks with the payloads.
+        limits: Limits.
+        metrics: Counters.
     """
 
-    def __init__(  # noqa: PLR0917  all of them parts of the server
+    def __init__(  # noqa: PLR0917  all are parts of the server
         self,
         store: PayloadStore,
         index: Index,
@@ -70,12 +70,12 @@ class Transfers:
         self._metrics = metrics
         self._shares = Shares(limits)
         self._room = Room(limits, index, disks)
-        # A transfer holds one thread; one that the store does not let go of holds it longer than its place.
+        # A transfer holds one thread; if the store hangs, for longer than its slot.
         self._threads = ThreadPoolExecutor(2 * limits.transfers, thread_name_prefix="offload-transfer")
         self._short = ThreadPoolExecutor(_SHORT_CALLS, thread_name_prefix="offload-call")
 
     def close(self) -> None:
-        """End the threads; what is under way in them is not waited for."""
+        """End the threads, without waiting for running calls."""
         for threads in (self._threads, self._short):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -83,26 +83,26 @@ class Transfers:
         """Run a short function that may block.
 
         Raises:
-            PayloadStoreUnavailableError: It takes too long.
+            PayloadStoreUnavailableError: It took too long.
         """
         return await self._within(asyncio.get_running_loop().run_in_executor(self._short, function, *arguments))
 
     async def upload(self, topic: str, receive: Receive, length: int | None, sender: Sender) -> Entry:
         """Store the message in a request's body.
 
-        Nothing of it can be read, unless all of it was right: the store is told that the payload has ended when the
-        whole document has been checked, and the message is in the index when the store has it.
+        The message becomes readable only if all of it was valid: the store sees the payload's end after the whole
+        document has been checked, and the message enters the index after it is stored.
 
         Args:
             topic: The topic.
             receive: Returns the body.
-            length: Bytes of the body, if the request says so.
-            sender: Who sends it.
+            length: Declared size of the body in bytes, if any.
+            sender: The sender.
 
         Raises:
-            RefusedError: It is not an upload (400), too large (413), too slow (408), there already (422), without room
-                (507), or cut off.
-            PayloadStoreError: The store could not take it.
+            RefusedError: The body is not an upload (400), too large (413), too slow (408), a duplicate (422), without
+                room (507), or truncated.
+            PayloadStoreError: The store failed.
         """
         async with self._shares.place(sender):
             most = self._limits.max_bytes if length is None else length
@@ -143,14 +143,14 @@ class Transfers:
 
         Args:
             entry: The message.
-            start: Begins the answer, given its length in bytes, and says whether its body is wanted; called when the
+            start: Begins the answer, given its length in bytes, and returns whether to send its body; called after the
                 store has opened the payload.
-            send: Takes the answer's pieces.
-            sender: Who asked for it.
+            send: Sends the answer's pieces.
+            sender: The sender of the request.
 
         Raises:
-            PayloadStoreError: The store does not have the payload, or not as it was; if that turns out after ``start``,
-                the connection must be cut, since the length was announced.
+            PayloadStoreError: The payload is missing or changed; if raised after ``start``, the connection must be cut,
+                since the length was declared.
         """
         async with self._shares.place(sender):
             with self._metrics.transfers.labels("download").track_inprogress():
@@ -176,7 +176,7 @@ class Transfers:
             left -= len(block)
             if not block or left < 0:
                 raise PayloadIntegrityError("the payload's size has changed", reference=entry.reference)
-            # The next block is read while this one is sent.
+            # Read the next block while this one is sent.
             reading = blocks.next()
             await answer.send(block)
 
@@ -193,11 +193,11 @@ class Transfers:
         try:
             added = await self.call(self._index.add, entry)
         except PayloadStoreError:
-            # The payload stays: should the entry be there all the same, it would refer to nothing.
+            # Keep the payload: the entry may exist after all, and would refer to nothing.
             _log.exception("message %s is stored at %s, but the index failed", upload.id, reference)
             raise
         if not added:
-            # Another upload of the same id was entered since it was looked up.
+            # Another upload with the same id was added since the lookup.
             self._threads.submit(self._delete, reference)
             raise _duplicate(upload.id)
         return entry
@@ -236,7 +236,7 @@ class Transfers:
                 _log.exception("%s is not needed, but could not be deleted", reference)
 
     async def _finished(self, publishing: Future[str]) -> str:
-        """The reference, if the store is done in time; if it is not, what it stores later is deleted."""
+        """The reference, if the store finishes in time; otherwise a payload stored later is deleted."""
         try:
             return await self._within(asyncio.wrap_future(publishing))
         except PayloadStoreUnavailableError:
@@ -244,10 +244,10 @@ class Transfers:
             raise
 
     async def _given_up(self, publishing: Future[str], error: PayloadStoreError) -> None:
-        """Wait until a store has discarded a payload that was not right, or that it could not accept.
+        """Wait until a store has discarded a payload that was invalid, or that it refused.
 
         Raises:
-            PayloadStoreError: It could not store it; the message says why.
+            PayloadStoreError: The store refused it; the message says why.
         """
         try:
             reference = await self._finished(publishing)
@@ -263,10 +263,10 @@ class Transfers:
             self._delete(publishing.result())
 
     async def _within(self, waiting: asyncio.Future[T]) -> T:
-        """Wait for a thread, for a limited time."""
+        """Wait for a thread, up to a timeout."""
         done, _ = await asyncio.wait({waiting}, timeout=self._limits.store_seconds)
         if not done:
-            # Its result is retrieved, whatever it is.
+            # Retrieve its result in any case, to avoid asyncio's warning.
             waiting.add_done_callback(lambda late: late.cancelled() or late.exception())
             raise self._too_slow()
         return waiting.result()
@@ -276,7 +276,7 @@ class Transfers:
 
 
 class _Answer:
-    """The body of an answer, sent at a pace that the client keeps."""
+    """The body of an answer, sent at the client's pace."""
 
     def __init__(self, send: Send, pace: Pace, metrics: Metrics) -> None:
         self._send = send
@@ -302,12 +302,12 @@ class _Blocks:
         self._reading: Future[bytes] | None = None
 
     def next(self) -> Future[bytes]:
-        """Begin to read the next block; the one before must have been read."""
+        """Start reading the next block; the previous one must have been read."""
         self._reading = self._threads.submit(self._read, self._file)
         return self._reading
 
     def close(self) -> None:
-        """Close the payload, in a thread, once nothing reads from it."""
+        """Close the payload in a thread, after the last read."""
         if self._reading is None:
             self._threads.submit(self._file.close)
         else:
@@ -315,7 +315,7 @@ class _Blocks:
 
 
 class _Held:
-    """A payload in memory, read in blocks without copying it all at once."""
+    """A payload in memory, read in blocks without a copy of the whole."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)

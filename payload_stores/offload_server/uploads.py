@@ -1,12 +1,12 @@
-"""Uploads of hop's offload API, read piece by piece as they arrive (BSON 1.1, bsonspec.org).
+"""Parses uploads of hop's offload API as they arrive (BSON 1.1, bsonspec.org).
 
-An upload is ``{message: binary, headers?: [[string, binary]…], key?: binary}`` in any order, binaries of subtype 0;
-headers may be an object of names and binaries as well. Nothing else is accepted: no other fields, no string as header
-value. Only the key may be a string, which stands for its UTF-8 bytes: hop-client writes a key of type str so, and sends
-Kafka the same bytes.
+An upload is ``{message: binary, headers?: [[string, binary]…], key?: binary}`` in any order, with binaries of subtype
+0; headers may also be an object of names and binaries. Nothing else is accepted: no other fields, no strings as header
+values. Only the key may be a string, meaning its UTF-8 bytes: hop-client writes str keys this way, and sends Kafka the
+same bytes.
 
-The payload is handed on as it arrives, so the fields around it are followed by hand; the headers are bounded, and
-pymongo's ``bson`` reads them.
+The payload is passed on as it arrives, so the fields around it are parsed here; the headers are bounded, and pymongo's
+``bson`` decodes them.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _Steps = Generator[None, None, T]
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """The fields that came with a payload.
+    """The fields of an upload besides the payload.
 
     Attributes:
-        id: The message's id: the last header ``_id`` that has the 16 bytes of a UUID, otherwise a new one.
+        id: The message's id: the last header ``_id`` with the 16 bytes of a UUID, otherwise a new one.
         headers: All headers, in order.
         key: The record's key.
         size: The payload's size in bytes.
@@ -61,11 +61,11 @@ class Upload:
 
 
 class UploadParser:
-    """Parses an upload while it arrives: the payload is passed on, the rest is kept.
+    """Parses an upload as it arrives: passes on the payload, and keeps the rest.
 
     Args:
-        max_bytes: Longest document that is read.
-        length: Bytes of the body, if that is known.
+        max_bytes: Maximum size of the document.
+        length: Size of the body in bytes, if known.
     """
 
     def __init__(self, max_bytes: int, length: int | None = None) -> None:
@@ -84,11 +84,11 @@ class UploadParser:
 
     @property
     def message_began(self) -> bool:
-        """Whether the payload's beginning has been read."""
+        """Whether the payload has started."""
         return "message" in self._found
 
     def feed(self, chunk: bytes) -> list[memoryview]:
-        """Read on.
+        """Parse the next chunk.
 
         Args:
             chunk: The next bytes of the body.
@@ -97,8 +97,8 @@ class UploadParser:
             Pieces of the payload, in order; they share the chunk's memory.
 
         Raises:
-            MalformedUploadError: This is not an upload.
-            TooLargeError: Its declared size is too large.
+            MalformedUploadError: Not an upload.
+            TooLargeError: The declared size is too large.
         """
         if not chunk:
             return []
@@ -116,10 +116,10 @@ class UploadParser:
         return self._pieces
 
     def finish(self) -> Upload:
-        """The body has ended.
+        """Handle the end of the body.
 
         Raises:
-            MalformedUploadError: The document has not, or something is missing.
+            MalformedUploadError: The document is incomplete, or a field is missing.
         """
         if not self._done:
             self._wrong("the document is cut off")
@@ -127,8 +127,8 @@ class UploadParser:
         if not isinstance(size, int):
             self._wrong("there is no message")
         assert isinstance(headers, list)  # noqa: S101  for mypy
-        # hop-client forwards a record with the id that it came with before its own, which its placeholder names. (The
-        # public service takes the first, and such records are lost there.) One is made up where there is none.
+        # hop-client forwards a record with its original id before its own, which the placeholder contains. (The public
+        # service uses the first, and such records are lost there.) Without an id, a new one is made.
         given = next((value for name, value in reversed(headers) if name == ID_HEADER and len(value) == 16), None)
         message_id = uuid4() if given is None else UUID(bytes=given)
         return Upload(message_id, headers, key if isinstance(key, bytes) else None, size)
@@ -140,7 +140,7 @@ class UploadParser:
             self._wrong("the document's length is not that of the body")
         while kind := (yield from self._take(1))[0]:
             name = yield from self._name()
-            # Not before a field has been read: the first bytes of anything that is not BSON read as a length too.
+            # Only after reading a field: the first bytes of any non-BSON data look like a length too.
             if self._total > self._max:
                 raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} that are taken")
             if name in self._found:
@@ -204,7 +204,7 @@ class UploadParser:
         return self._within(name, size, 0)
 
     def _within(self, name: str, size: int, least: int) -> int:
-        """A length, if at least the document's last byte can follow what it announces."""
+        """A length, if at least the document's last byte fits after it."""
         if not least <= size < self._total - self._position:
             self._wrong(f"the length of {name} is impossible")
         return size
@@ -236,12 +236,12 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _read_headers(kind: int, data: bytes) -> Headers:
-    """Read an array or an object of headers, whose length has been checked against the document."""
+    """Decode an array or object of headers, whose length has been checked against the document."""
     wrapped = _INT32.pack(len(data) + 8) + bytes([kind]) + b"h\0" + data + b"\0"
     try:
         headers: object = bson.decode(wrapped)["h"]
     except BSONError:
-        # Without the cause, which may hold what it could not read.
+        # Without the cause, which may contain the unreadable data.
         raise MalformedUploadError("the headers are malformed") from None
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
@@ -250,5 +250,5 @@ def _read_headers(kind: int, data: bytes) -> Headers:
 
 
 def _is_pair(header: object) -> bool:
-    # Not isinstance: code is a text to bson as well, and a binary of another subtype is bytes.
+    # Not isinstance: in bson, code is a str too, and a binary of another subtype is bytes.
     return isinstance(header, (list, tuple)) and [type(part) for part in header] == [str, bytes]

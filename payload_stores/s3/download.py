@@ -1,4 +1,4 @@
-"""An object in S3, read by requests for ranges; an answer that breaks off is asked for again."""
+"""Reads S3 objects in ranges; retries truncated answers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ class S3Object:
 
     Args:
         client: boto3's S3 client.
-        target: Which object.
+        target: The object.
         reference: Its reference, for errors.
-        attempts: How often the body of an answer is asked for when it breaks off; botocore itself repeats only
-            requests that got no answer.
-        repeated: Counts these.
+        attempts: Total attempts for an answer whose body breaks off; botocore retries only requests without an answer.
+        repeated: Counts these retries.
     """
 
     def __init__(self, client: Any, target: Target, reference: str, *, attempts: int, repeated: Counter) -> None:
@@ -56,9 +55,9 @@ class S3Object:
 
         Args:
             part: The buffer.
-            start: Where the range begins.
+            start: Start of the range.
             version: The ETag.
-            answer: The answer to the first request, if it was made already.
+            answer: The answer to the first request, if already received.
         """
         wanted = f"bytes={start}-{start + len(part) - 1}"
         condition = {"IfMatch": version} if version else {}
@@ -90,7 +89,7 @@ class S3Answer:
     def __init__(self, source: S3Object, answer: Mapping[str, Any], start: int) -> None:
         self._source = source
         self._answer = answer
-        # A server that does not know ranges gives the whole (RFC 9110, section 14.2).
+        # A server without ranges returns the whole object (RFC 9110, section 14.2).
         self._is_whole = answer["ResponseMetadata"]["HTTPStatusCode"] != HTTPStatus.PARTIAL_CONTENT
         self.size = int(field(answer, "ContentLength")) if self._is_whole else _total(answer)
         self.version = _etag(answer)
@@ -109,23 +108,23 @@ class S3Answer:
 
 
 def _read(answer: Mapping[str, Any], part: memoryview) -> None:
-    """Read the body of an answer, which must be exactly as long as the part."""
+    """Read the body of an answer, whose length must equal the part's."""
     with closing(answer["Body"]) as body:
         at = 0
         while at < len(part):
-            # botocore's readinto allocates as much memory as its buffer has.
+            # botocore's readinto allocates as much memory as its buffer.
             with part[at : at + _READ_BYTES] as block:
                 count = body.readinto(block)
             if not count:
                 raise PayloadStoreUnavailableError(f"the answer broke off after {at} of {len(part)} bytes")
             at += count
-        # botocore compares checksums when it reaches the end, not before.
+        # botocore verifies checksums at the end of the body.
         if body.readinto(bytearray(1)):
             raise PayloadIntegrityError(f"the answer has more than the {len(part)} bytes that were requested")
 
 
 def _total(answer: Mapping[str, Any]) -> int:
-    """Size of the whole object, by the answer to a request for a range of it."""
+    """Size of the whole object, from the answer to a range request."""
     content_range = str(field(answer, "ContentRange"))
     total = content_range.rpartition("/")[2]
     if not total.isdecimal():
@@ -135,7 +134,7 @@ def _total(answer: Mapping[str, Any]) -> int:
 
 
 def _etag(answer: Mapping[str, Any]) -> str | None:
-    """The state of an object that an answer is about."""
+    """The state of the object in an answer."""
     text = str(answer.get("ETag") or "")
     if text.startswith(('"', 'W/"')) and not re.fullmatch(r'(W/)?"[^"]*"', text):
         raise PayloadStoreUnavailableError(f"the answer broke off, or its ETag is wrong: {text!r}")  # as above

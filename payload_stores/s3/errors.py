@@ -1,4 +1,4 @@
-"""The errors of S3 and botocore in terms of payload stores: what is gone, refused, too large, or worth another try."""
+"""Converts errors of S3 and botocore to those of payload stores: gone, refused, too large, transient."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "translated",
 ]
 
-# Error codes as they stand in answers; HEAD requests have no body, there botocore has the HTTP status as code.
+# Error codes in answers; HEAD answers have no body, so botocore uses the HTTP status as the code.
 # Source: "Error responses" in the Amazon S3 API Reference.
 MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 FORBIDDEN: Final = frozenset(
@@ -48,11 +48,11 @@ THROTTLED: Final = frozenset(
         "ThrottlingException", "TooManyRequests", "TooManyRequestsException",
     }
 )  # fmt: skip
-# Servers that keep objects in files refuse long parts of a path where Amazon accepts up to 1,024 bytes in all.
+# Servers that store objects as files refuse long path segments; Amazon accepts keys of up to 1,024 bytes.
 ODD_KEY: Final = frozenset({"KeyTooLongError", "KeyTooLong", "XMinioInvalidObjectName"})
 TOO_LARGE: Final = frozenset({"EntityTooLarge", "413", "MaxMessageLengthExceeded"})
 DAMAGED: Final = frozenset({"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"})
-# A conditional write (If-None-Match: *) met an object; a conditional read (If-Match) met another one.
+# A conditional write (If-None-Match: *) found an object; a conditional read (If-Match) found another one.
 EXISTS: Final = frozenset({"PreconditionFailed", "412"})
 CONFLICT: Final = frozenset({"ConditionalRequestConflict", "409"})
 NOT_IMPLEMENTED: Final = frozenset({"NotImplemented", "501"})
@@ -72,16 +72,16 @@ _REFUSED: Final = (
 
 
 def error_code(error: BaseException) -> str:
-    """The S3 error code of a botocore ClientError, empty for other errors."""
+    """The S3 error code of a botocore ClientError; empty for other errors."""
     response = getattr(error, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def field(answer: Mapping[str, Any], name: str) -> Any:
-    """A field that every complete answer has.
+    """A field of every complete answer.
 
     Raises:
-        PayloadStoreUnavailableError: It is missing: Python's HTTP client takes a header that was cut off for a whole.
+        PayloadStoreUnavailableError: It is missing: Python's HTTP client accepts truncated headers as complete.
     """
     if name not in answer:
         raise PayloadStoreUnavailableError(f"S3's answer was cut off, it has no {name}")
@@ -90,14 +90,14 @@ def field(answer: Mapping[str, Any], name: str) -> Any:
 
 @contextmanager
 def translated(*, topic: str | None = None, reference: str | None = None) -> Iterator[None]:
-    """Turn every error of botocore and of what lies below it into one of payload stores.
+    """Convert every error of botocore and the layers below it to one of payload stores.
 
     Args:
-        topic: Where it happened, for the error.
-        reference: Where it happened, for the error.
+        topic: For the error.
+        reference: For the error.
 
     Raises:
-        PayloadStoreError: In place of the error of botocore, urllib3 or the network.
+        PayloadStoreError: Replaces the error of botocore, urllib3 or the network.
     """
     require("botocore", "s3")
     from botocore.exceptions import BotoCoreError, ClientError
@@ -109,7 +109,7 @@ def translated(*, topic: str | None = None, reference: str | None = None) -> Ite
     except PayloadStoreError as error:
         error.add_context(**where)
         raise
-    # ValueError: botocore's own parsers let it through, for a date that was cut off.
+    # ValueError: from botocore's parsers, for a truncated date.
     except (ClientError, BotoCoreError, HTTPError, OSError, ValueError) as error:
         kind, message, hint = _client_error(error) if isinstance(error, ClientError) else _other_error(error)
         raise kind(message, hint=hint, **where) from error
@@ -117,7 +117,7 @@ def translated(*, topic: str | None = None, reference: str | None = None) -> Ite
 
 _Meaning = tuple[type[PayloadStoreError], str, str | None]
 
-# The first row that has the code decides.
+# The first row with the code applies.
 _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None], ...]] = (
     (frozenset({"NoSuchBucket"}), PayloadStoreError, "Check s3.bucket and s3.endpoint.url"),
     (MISSING, PayloadNotFoundError, "It was deleted, or the bucket's lifecycle expired it before the record"),
@@ -155,7 +155,7 @@ def _client_error(error: Exception) -> _Meaning:
     for codes, kind, hint in _MEANINGS:
         if code in codes:
             return kind, message, hint
-    # Servers have codes of their own.
+    # Servers may have other codes.
     kind = PayloadAccessDeniedError if status in {401, 403} else PayloadStoreError
     return PayloadStoreUnavailableError if status == 429 or status >= 500 else kind, message, None
 
@@ -180,7 +180,7 @@ def _other_error(error: Exception) -> _Meaning:
         return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and the server's certificate"
     if isinstance(error, (ResponseParserError, ValueError)):
         return PayloadStoreUnavailableError, message, "If this persists, s3.endpoint.url is not the URL of an S3 server"
-    # What remains of OSError and urllib3 is the network.
+    # Remaining errors of OSError and urllib3 are the network's.
     network = (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError)
     if isinstance(error, network) or not isinstance(error, boto.BotoCoreError):
         return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and that the server is running"

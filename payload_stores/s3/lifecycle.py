@@ -1,7 +1,7 @@
-"""The lifecycle rules of a bucket, by which S3 deletes objects itself.
+"""The lifecycle rules of a bucket, which make S3 delete objects.
 
-Rules are what boto3 returns and takes ("Lifecycle configuration elements" in Amazon's S3 User Guide). They can only be
-read and written all at once: between the two, another program's change would be lost.
+Rules have boto3's form ("Lifecycle configuration elements" in Amazon's S3 User Guide). They can only be read and
+written all at once: another program's change in between would be lost.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ Rule: TypeAlias = Mapping[str, Any]
 
 _DAY: Final = timedelta(days=1)
 _MAX_ID: Final = 255
-# What a rule does beside its name, state and filter.
+# Actions of a rule, besides its name, state and filter.
 _ABOUT: Final = frozenset({"ID", "Status", "Filter", "Prefix"})
 
 
 def earliest_expiration(rules: Iterable[Rule], folder: str, now: datetime) -> timedelta | None:
-    """The age at which the first objects of a folder are deleted.
+    """The lowest age at which objects of a folder are deleted.
 
     Args:
         rules: The bucket's rules.
-        folder: What the keys begin with, with the slash at its end.
-        now: The time, with its zone, by which rules with a date are measured.
+        folder: Prefix of the keys, with the trailing slash.
+        now: The current time, with its zone, for rules with a date.
 
     Returns:
         The age; None if no rule deletes them.
@@ -46,12 +46,12 @@ def earliest_expiration(rules: Iterable[Rule], folder: str, now: datetime) -> ti
 
 
 def with_expiration(rules: Iterable[Rule], folder: str, age: timedelta | None) -> list[dict[str, Any]]:
-    """The rules of a bucket with our rule for a folder, or without it.
+    """A bucket's rules with our rule for a folder added, changed or removed.
 
     Args:
-        rules: The bucket's rules; all but ours stay as they are, and ours keeps what else it does.
-        folder: What the keys begin with, with the slash at its end.
-        age: When objects are deleted, rounded up to whole days; None to keep them.
+        rules: The bucket's rules; other rules stay unchanged, and ours keeps its other actions.
+        folder: Prefix of the keys, with the trailing slash.
+        age: Age for deletion, rounded up to whole days; None to keep objects.
 
     Example:
         >>> with_expiration([], "alerts/", timedelta(hours=30))
@@ -64,7 +64,7 @@ def with_expiration(rules: Iterable[Rule], folder: str, age: timedelta | None) -
         if rule.get("ID") == name:
             ours = {key: value for key, value in rule.items() if key not in _ABOUT and key != "Expiration"}
         elif "Filter" not in rule and "Prefix" in rule:
-            # The old form means the same, and does not go together with the new one.
+            # The old form of the filter, equivalent but incompatible with the new one.
             filtered = {"Filter": {"Prefix": rule["Prefix"]}}
             kept.append({key: value for key, value in rule.items() if key != "Prefix"} | filtered)
         else:
@@ -77,7 +77,7 @@ def with_expiration(rules: Iterable[Rule], folder: str, age: timedelta | None) -
 
 
 def _rule_id(folder: str) -> str:
-    """The name of our rule for a folder; two stores in one bucket may have the same topic."""
+    """The name of our rule for a folder; two stores in a bucket may share a topic."""
     name = f"serde-chain-{folder.rstrip('/')}"
     if len(name) <= _MAX_ID:
         return name
@@ -85,7 +85,7 @@ def _rule_id(folder: str) -> str:
 
 
 def _concerns(rule: Rule, folder: str) -> bool:
-    """Whether a rule is about objects of a folder, be it only some: a payload that is deleted too early is lost."""
+    """Whether a rule applies to any objects of a folder: a payload deleted too early is lost."""
     where = rule.get("Filter") or {}
     both = where.get("And") or {}
     if "Tag" in where or both.get("Tags"):
@@ -99,8 +99,8 @@ def _age(expiration: Mapping[str, Any], now: datetime) -> timedelta | None:
         return timedelta(days=int(expiration["Days"]))
     date = expiration.get("Date")
     if date is None:
-        return None  # of markers that versions leave behind
+        return None  # for delete markers of versioned buckets
     if isinstance(date, str):
         date = datetime.fromisoformat(date)
-    # From that date on, objects of any age are deleted.
+    # From that date, objects of any age are deleted.
     return max(timedelta(0), (date if date.tzinfo else date.replace(tzinfo=UTC)) - now)

@@ -1,10 +1,10 @@
-"""A payload store in an S3 bucket, or in that of any server that speaks S3 (boto3).
+"""A payload store in a bucket of S3 or an S3-compatible server (boto3).
 
-Objects lie under ``<s3.prefix><topic>/<id>``, references are ``s3://<s3.bucket>/<s3.prefix><topic>/<id>``.
+Keys are ``<s3.prefix><topic>/<id>``, references are ``s3://<s3.bucket>/<s3.prefix><topic>/<id>``.
 
-Requests that got no answer, or a temporary refusal, are repeated by botocore (its "standard" mode), at most
-``s3.retry.attempts`` times in all. With the defaults a request takes less than a minute in the worst case, and so less
-than Kafka's default ``max.block.ms`` (KIP-1159).
+botocore (in "standard" mode) retries requests without an answer or with a temporary refusal, up to
+``s3.retry.attempts`` attempts. With the defaults a request takes less than a minute in the worst case, less than
+Kafka's default ``max.block.ms`` (KIP-1159).
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ __all__ = ["S3Store"]
 
 _ENCRYPTION: Final = {"aes256": "AES256", "aws:kms": "aws:kms", "aws:kms:dsse": "aws:kms:dsse"}
 
-# botocore's standard mode waits up to 1, 2, 4, … 20 s between attempts, and up to 5 s more where a server asks for it.
+# botocore's standard mode waits up to 1, 2, 4, … 20 s between attempts, and up to 5 s more if a server requests it.
 _MAX_BACKOFF_MS: Final = 20_000
 _MAX_RETRY_AFTER_MS: Final = 5_000
 
-# Before a body is sent, botocore waits this long for the server to agree ("Expect: 100-continue").
+# Before sending a body, botocore waits this long for the server's consent ("Expect: 100-continue").
 _EXPECT_MS: Final = 1_000
 
-# Uploads (8 by default) and their parts share the connections; more would wait for each other, or need new ones.
+# Uploads (8 by default) and their parts share the connections; with fewer, they would wait or open new ones.
 _CONNECTIONS: Final = 64
 
-# Parts of a stream under way at once; with the one being read and some blocks that is less than 32 MiB.
+# Parts of a stream in flight at once; with the one being read and some blocks, less than 32 MiB.
 _STREAM_AHEAD: Final = 2
 # "Naming Amazon S3 objects" in its User Guide: in UTF-8.
 _MAX_KEY_BYTES: Final = 1024
@@ -74,14 +74,14 @@ _MAX_LINK_SECONDS: Final = 7 * 86_400
 
 
 class S3Store(BucketStore):
-    """Keeps payloads as S3 objects.
+    """Stores payloads as S3 objects.
 
     Payloads up to ``s3.multipart.threshold.bytes`` are uploaded in one request, larger ones in parallel parts;
-    downloads of more than 8 MiB are parallel ranges. With ids of the content, an object that is there already is not
-    replaced (``If-None-Match: *``).
+    downloads of more than 8 MiB use parallel ranges. With ids of the content, an existing object is not replaced
+    (``If-None-Match: *``).
 
-    Credentials that the configuration does not have are looked for where boto3 always looks. Trusted references may be
-    read, but are not deleted: they belong to another program.
+    Without configured credentials, boto3 searches its usual sources. Trusted references may be read, but are never
+    deleted: they belong to another program.
 
     Example:
         >>> from payload_stores import open_store
@@ -130,7 +130,7 @@ class S3Store(BucketStore):
     )  # fmt: skip
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Read the ``s3.*`` keys and create the client; nothing is sent yet. See :meth:`PayloadStore.configure`."""
+        """Read the ``s3.*`` keys and create the client, without I/O. See :meth:`PayloadStore.configure`."""
         super().configure(config)
         self._bucket = self._read_bucket(config)
         self.roots = references.Roots(self, self._bucket, self._read_prefix(config))
@@ -141,7 +141,7 @@ class S3Store(BucketStore):
         create = self._encryption(config)
         self._client = self._make_client(config)
         self._repeated = Counter()
-        # Asked after each attempt; what the handler returns would decide.
+        # Called after each attempt; a handler's return value would decide about the retry.
         self._client.meta.events.register("needs-retry.s3", self._count_retry)
         if owner := self.OWNER.read(config):
             self._expect_owner(owner)
@@ -150,7 +150,7 @@ class S3Store(BucketStore):
         self._downloads = Downloads(self._threads)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Upload a payload straight from the caller's buffer. See :meth:`PayloadStore.publish`."""
+        """Upload a payload directly from the caller's buffer. See :meth:`PayloadStore.publish`."""
         view = memoryview(data).cast("B")
         context = context or PublishContext()
         if context.deterministic and context.digest is None:
@@ -160,16 +160,16 @@ class S3Store(BucketStore):
         with translated(topic=topic, reference=reference):
             if not context.deterministic:
                 self._upload(target, view, {}, context.digest)
-            # For a small payload, asking first would take as long as sending it.
+            # For a small payload, checking first takes as long as sending it.
             elif not (len(view) > PART_BYTES and self._keeps(target, len(view))):
                 self._upload_once(target, view, context.digest)
         return reference
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Upload what a reader returns, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
+        """Upload the contents of a reader, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
 
-        A deterministic id is needed before the upload: the context has the digest, or the reader can be read twice.
-        ``id`` is called with the digest and no data.
+        A deterministic id must be known before the upload: either the context has the digest, or the reader must be
+        seekable. ``id`` is called with the digest and no data.
         """
         if context is not None and context.deterministic and context.digest is None:
             with translated(topic=topic):
@@ -188,17 +188,17 @@ class S3Store(BucketStore):
         return reference
 
     def link(self, reference: str, seconds: int = 3600) -> str:
-        """Presign a link to a payload for others, without credentials: a secret until it expires. Nothing is sent.
+        """Presign a link to a payload for users without credentials: a secret until it expires. Performs no I/O.
 
-        It ends with the credentials too, where those are temporary. The payload may be gone.
+        The link also expires with temporary credentials. The payload may be gone.
 
         Args:
             reference: The reference.
-            seconds: How long the link is valid.
+            seconds: Validity of the link.
 
         Raises:
             UntrustedReferenceError: The reference is not this store's.
-            PayloadStoreError: The link cannot be signed, or not for so long.
+            PayloadStoreError: The link cannot be signed, or not for this long.
         """
         if not 1 <= seconds <= _MAX_LINK_SECONDS:
             raise PayloadStoreError(
@@ -213,19 +213,19 @@ class S3Store(BucketStore):
     def expiration(self, topic: str) -> timedelta | None:
         """Read the bucket's lifecycle rules. See :class:`~payload_stores.SupportsExpiration`.
 
-        Rules for tags do not count, since payloads have none. It takes ``s3:GetLifecycleConfiguration``.
+        Rules for tags do not apply, since payloads have none. Requires ``s3:GetLifecycleConfiguration``.
         """
         folder = self._folder(topic)
         with self._about_rules(topic):
             return earliest_expiration(self._rules()["Rules"], folder, datetime.now(UTC))
 
     def set_expiration(self, topic: str, age: timedelta | None) -> None:
-        """Add, change or remove a lifecycle rule of the topic's own. See :class:`~payload_stores.SupportsExpiration`.
+        """Add, change or remove the topic's lifecycle rule. See :class:`~payload_stores.SupportsExpiration`.
 
         Its name is ``serde-chain-<s3.prefix><topic>``.
 
-        S3 takes all rules of a bucket at once: what another program changes between the reading and the writing is
-        lost. It takes ``s3:GetLifecycleConfiguration`` and ``s3:PutLifecycleConfiguration``.
+        S3 accepts only all rules of a bucket at once: changes by another program between reading and writing are lost.
+        Requires ``s3:GetLifecycleConfiguration`` and ``s3:PutLifecycleConfiguration``.
         """
         folder = self._folder(topic)
         with self._about_rules(topic):
@@ -236,19 +236,19 @@ class S3Store(BucketStore):
             if not rules:
                 self._client.delete_bucket_lifecycle(Bucket=self._bucket)
                 return
-            # Left out, it would go back to its default.
+            # Otherwise it would revert to its default.
             kept = {name: found[name] for name in ("TransitionDefaultMinimumObjectSize",) if name in found}
             put: Any = self._client.put_bucket_lifecycle_configuration
             put(Bucket=self._bucket, LifecycleConfiguration={"Rules": rules}, **kept)
 
     def delete(self, reference: str) -> None:
-        """Delete a payload of the store's own. See :class:`~payload_stores.SupportsDelete`."""
+        """Delete one of the store's own payloads. See :class:`~payload_stores.SupportsDelete`."""
         target = self._locate(reference, own_only=True)
         with translated(reference=reference):
             self._client.delete_object(Bucket=target["Bucket"], Key=target["Key"])
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
-        """List the payloads of a topic, a thousand to a request. See :class:`~payload_stores.SupportsList`."""
+        """List the payloads of a topic, a thousand per request. See :class:`~payload_stores.SupportsList`."""
         self.check_topic(topic)
         if not references.begins_id(prefix):
             return
@@ -256,7 +256,7 @@ class S3Store(BucketStore):
         with translated(topic=topic):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
-                field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
+                field(page, "IsTruncated")  # otherwise an answer without a body would be an empty list
                 for item in page.get("Contents", ()):
                     path = item["Key"].split("/")[len(self.roots.own.segments) :]
                     modified = item["LastModified"].astimezone(UTC)
@@ -264,40 +264,40 @@ class S3Store(BucketStore):
                         yield PayloadInfo(reference, item["Size"], modified)
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
-        """Abort uploads in parts that killed writers have left below ``s3.prefix``, whose parts are paid for.
+        """Abort multipart uploads left by killed writers below ``s3.prefix``; their parts are billed.
 
-        See :class:`~payload_stores.SupportsLeftovers`. Not done by itself: it needs the permission
-        ``s3:ListBucketMultipartUploads``, and without a prefix it takes in the whole bucket. A lifecycle rule with
+        See :class:`~payload_stores.SupportsLeftovers`. Not automatic: it requires the permission
+        ``s3:ListBucketMultipartUploads``, and without a prefix it covers the whole bucket. A lifecycle rule with
         ``AbortIncompleteMultipartUpload`` does the same.
         """
         with translated():
             return self._uploads.abort_older(*self._leftovers(older_than_ms))
 
     def count_leftovers(self, older_than_ms: int = 86_400_000) -> int:
-        """Count such uploads. See :class:`~payload_stores.SupportsLeftoverCount`."""
+        """Count multipart uploads left by killed writers. See :class:`~payload_stores.SupportsLeftoverCount`."""
         with translated():
             return sum(1 for _ in self._uploads.older(*self._leftovers(older_than_ms)))
 
     def _leftovers(self, older_than_ms: int) -> tuple[str, str, datetime]:
-        """Where uploads are looked for, and when they were begun at the latest."""
+        """Bucket, prefix and latest start of such uploads."""
         limit = datetime.now(UTC) - timedelta(milliseconds=older_than_ms)
         return self._bucket, "".join(f"{segment}/" for segment in self.roots.own.segments), limit
 
     @property
     def retries(self) -> int:
-        """How many requests were repeated, by botocore or here. See :class:`~payload_stores.SupportsRetryCount`."""
+        """Number of retries, by botocore or here. See :class:`~payload_stores.SupportsRetryCount`."""
         return self._repeated.count
 
     def worst_case_ms(self) -> int:
-        """Longest time in ms until a request without an answer has failed for good.
+        """Maximum time in ms until a request without an answer fails permanently.
 
-        A server that answers, but a few bytes at a time, is bounded by a deadline around the store alone.
+        For a server that answers a few bytes at a time, only a deadline around the store sets a bound.
         """
         waits = (min(1000 << number, _MAX_BACKOFF_MS) + _MAX_RETRY_AFTER_MS for number in range(self._attempts - 1))
         return self._attempts * (sum(self._timeouts_ms) + _EXPECT_MS) + sum(waits)
 
     def close(self) -> None:
-        """Close the connections; what is under way ends by its own timeouts. See :meth:`PayloadStore.close`."""
+        """Close the connections; requests in flight end by their own timeouts. See :meth:`PayloadStore.close`."""
         if hasattr(self, "_client"):
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._client.close()
@@ -309,25 +309,25 @@ class S3Store(BucketStore):
             self._uploads.put_parts(target, slices(view, MAX_PARTS), condition, ahead=PARALLEL)
 
     def _upload_once(self, target: Target, view: memoryview, digest: str | None) -> None:
-        """Upload unless it is there ("Conditional writes" in Amazon's S3 user guide)."""
+        """Upload unless the object exists ("Conditional writes" in Amazon's S3 user guide)."""
         try:
             return self._upload(target, view, {"IfNoneMatch": "*"}, digest)
         except Exception as error:
             if error_code(error) not in EXISTS | CONFLICT | NOT_IMPLEMENTED:
                 raise
-        # There already, being written by another writer, or on a server without conditional writes. What has this id
-        # has this content, so that writing it again does no harm, mends what was cut off, and renews it.
+        # It exists, another writer is writing it, or the server has no conditional writes. The id implies the
+        # content, so writing it again is harmless, repairs a truncated object, and renews it.
         if not self._keeps(target, len(view)):
             self._upload(target, view, {}, digest)
         return None
 
     def _keeps(self, target: Target, size: int) -> bool:
-        """Whether a payload is there, and stays: one that a sweep may be about to delete is renewed."""
+        """Whether a payload exists and will stay: renews one that a sweep may be about to delete."""
         try:
             head = self._uploads.head(target)
         except Exception as error:
             if error_code(error) in FORBIDDEN:
-                return False  # a producer that may write, but not read, and so cannot tell how old it is
+                return False  # a producer with write permission only, which cannot read the age
             raise
         if head is None or head.size != size:
             return False
@@ -369,9 +369,9 @@ class S3Store(BucketStore):
             self._repeated.add()
 
     def _expect_owner(self, owner: str) -> None:
-        """Have S3 refuse requests if the bucket is not an account's: its name may be another's by now.
+        """Make S3 refuse requests if the bucket does not belong to an account: its name may be someone else's by now.
 
-        Trusted references may lie in buckets of others. A program that follows a link does not send the header.
+        Trusted references may be in buckets of others. Programs that follow a link do not send the header.
         """
 
         def expect(params: dict[str, Any], context: Mapping[str, Any], **_: object) -> None:
@@ -387,7 +387,7 @@ class S3Store(BucketStore):
 
     def _read_bucket(self, config: Mapping[str, object]) -> str:
         bucket = self.BUCKET.read(config)
-        if "/" in bucket and not bucket.startswith("arn:"):  # botocore would only say so with the first payload
+        if "/" in bucket and not bucket.startswith("arn:"):  # botocore would only report it with the first payload
             raise ConfigError(
                 f"{self.BUCKET.name} = {bucket!r} is not the name of a bucket",
                 hint=f"Write the name alone, and the folder into {self.PREFIX.name}",
@@ -399,7 +399,7 @@ class S3Store(BucketStore):
         prefix = self.PREFIX.read(config)
         if not prefix:
             return ()
-        # A missing slash at the end is added: without it, "pre" would also cover another program's "prefix2".
+        # Add a missing trailing slash: otherwise "pre" would also cover another program's "prefix2".
         segments = tuple(prefix.removesuffix("/").split("/"))
         if any(segment in {"", ".", ".."} for segment in segments):
             raise ConfigError(
@@ -437,7 +437,7 @@ class S3Store(BucketStore):
         connect_ms, request_ms = self._timeouts_ms
         checksums = cast("Literal['when_supported', 'when_required']", self.CHECKSUMS.read(config))
         try:
-            # A session of its own: boto3 makes its default session on first use, which is not thread-safe.
+            # A separate session: boto3 creates its default session on first use, which is not thread-safe.
             session = boto3.session.Session()
             return session.client(
                 "s3",

@@ -1,7 +1,7 @@
-"""Payloads to S3: in one request or in several at once, without copying the payload.
+"""Uploads payloads to S3, in one request or parallel parts, without copying the payload.
 
-Only requests are made here. Their errors are translated in :mod:`payload_stores.s3.errors`; the names of objects are
-chosen in :mod:`payload_stores.s3.store`.
+This module only makes requests. :mod:`payload_stores.s3.errors` converts their errors;
+:mod:`payload_stores.s3.store` chooses the names of objects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Head", "Target", "Uploads"]
 
 _log = logging.getLogger(__name__)
 
-# Arguments of a request that name an object: Bucket and Key.
+# Arguments that name an object in a request: Bucket and Key.
 Target: TypeAlias = Mapping[str, str]
 
 
@@ -33,7 +33,7 @@ class Head(NamedTuple):
     Attributes:
         size: Its size in bytes.
         modified: When it was written, or copied onto itself.
-        etag: The state of its content.
+        etag: Identifies its content.
     """
 
     size: int
@@ -42,14 +42,14 @@ class Head(NamedTuple):
 
 
 class Uploads:
-    """Uploads over one client; used by several threads at once.
+    """Uploads through one client; thread-safe.
 
     Args:
         client: boto3's S3 client. Any, because arguments are built from mappings, which the typed dicts of
             boto3's stubs cannot follow.
-        threads: Where parts are uploaded.
-        create: Further arguments of what creates objects (encryption).
-        checksums: Whether payloads carry their SHA-256, and parts a CRC32.
+        threads: The threads that upload parts.
+        create: Further arguments for creating objects (encryption).
+        checksums: Whether to send the SHA-256 of payloads and the CRC32 of parts.
     """
 
     def __init__(self, client: Any, threads: Executor, *, create: Mapping[str, str], checksums: bool) -> None:
@@ -62,7 +62,7 @@ class Uploads:
             self._sign_checksums_only(client)
 
     def head(self, target: Target) -> Head | None:
-        """Facts about an object; None if it is not there."""
+        """Facts about an object; None if it does not exist."""
         try:
             answer = self._client.head_object(**target)
         except Exception as error:
@@ -75,12 +75,12 @@ class Uploads:
         """Copy an object onto itself, so that it counts as written now.
 
         Args:
-            target: Which.
-            head: What is known about it.
+            target: The object.
+            head: Facts about it.
 
         Returns:
-            Whether it was copied. If not, it has to be uploaded again: it is gone, or another one by now, is larger
-            than a copy may be, or may not be read; or the server cannot do it.
+            Whether it was copied. If not, it must be uploaded again: it is gone or replaced, too large to copy, or
+            unreadable; or the server cannot copy.
         """
         try:
             answer = self._client.copy_object(
@@ -88,11 +88,11 @@ class Uploads:
                 **self._create,
                 CopySource=dict(target),
                 CopySourceIfMatch=head.etag,
-                # S3 copies nothing onto itself that stays as it is ("Copying objects" in its user guide).
+                # S3 refuses to copy an object onto itself unchanged ("Copying objects" in its user guide).
                 MetadataDirective="REPLACE",
             )
             renewed: datetime = answer["CopyObjectResult"]["LastModified"]
-        except Exception as error:  # noqa: BLE001  the upload raises it again if the server is not there
+        except Exception as error:  # noqa: BLE001  the upload raises again if the server is down
             _log.debug("%s is uploaded again, since it could not be copied: %s", target["Key"], error)
             return False
         return renewed > head.modified
@@ -101,10 +101,10 @@ class Uploads:
         """Upload an object in one request.
 
         Args:
-            target: Where to.
+            target: The object.
             view: The payload.
             condition: ``IfNoneMatch`` or nothing.
-            digest: ``sha256:<hex>`` of the payload if it is known already.
+            digest: ``sha256:<hex>`` of the payload, if known.
         """
         checksum = {"ChecksumSHA256": _base64(digest or sha256_digest(view))} if self._checksums else {}
         with closing(Blocks(view)) as body:
@@ -113,13 +113,13 @@ class Uploads:
     def put_parts(
         self, target: Target, parts: Iterable[memoryview], condition: Mapping[str, str], *, ahead: int
     ) -> None:
-        """Upload an object in parts; after a failure no parts are left behind.
+        """Upload an object in parts; on failure, remove them.
 
         Args:
-            target: Where to.
+            target: The object.
             parts: The payload; all but the last at least 5 MiB.
             condition: ``IfNoneMatch`` or nothing.
-            ahead: How many parts may be under way, and so in memory, at once.
+            ahead: Maximum parts in flight, and so in memory, at once.
         """
         created = self._client.create_multipart_upload(**target, **self._create, **self._checksum)
         upload = {**target, "UploadId": field(created, "UploadId")}
@@ -131,15 +131,15 @@ class Uploads:
             raise
 
     def abort_older(self, bucket: str, prefix: str, limit: datetime) -> int:
-        """Abort uploads in parts that were begun before a time and never completed.
+        """Abort incomplete multipart uploads started before a time.
 
         Args:
-            bucket: Where.
-            prefix: What their keys begin with.
+            bucket: The bucket.
+            prefix: Prefix of their keys.
             limit: The time, with its zone.
 
         Returns:
-            How many were aborted.
+            Number of aborted uploads.
         """
         aborted = 0
         for upload in self.older(bucket, prefix, limit):
@@ -152,30 +152,30 @@ class Uploads:
         return aborted
 
     def older(self, bucket: str, prefix: str, limit: datetime) -> Iterator[Mapping[str, Any]]:
-        """Uploads in parts that were begun before a time and never completed, as S3 lists them.
+        """Incomplete multipart uploads started before a time, as listed by S3.
 
         Args:
-            bucket: Where.
-            prefix: What their keys begin with.
+            bucket: The bucket.
+            prefix: Prefix of their keys.
             limit: The time, with its zone.
         """
         pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
         for page in pages:
-            field(page, "IsTruncated")  # otherwise an answer without a body would be a list without entries
+            field(page, "IsTruncated")  # otherwise an answer without a body would be an empty list
             yield from (upload for upload in page.get("Uploads", ()) if upload["Initiated"] < limit)
 
     @staticmethod
     def _sign_checksums_only(client: Any) -> None:
-        """Keep botocore from hashing payloads once more for the signature of a put, and of a part over plain http.
+        """Keep botocore from hashing payloads again for the signature of a put, and of a part over plain http.
 
-        The signature covers the header with the payload's SHA-256, with which the server compares what it got: over
-        plain http too, nothing can be changed on the way. Of a part it covers the CRC32, as over TLS; readers compare
-        the whole with the record's SHA-256. Other requests are signed as ever.
+        The signature covers the header with the payload's SHA-256, which the server verifies: even over plain http,
+        data cannot be changed in transit. For a part it covers the CRC32, as over TLS; readers compare the whole
+        payload with the record's SHA-256. Other requests are signed as usual.
         """
         from botocore.config import Config
 
         config = client.meta.config
-        settings: Any = {"payload_signing_enabled": False, **config.s3}  # a user's own file of settings counts
+        settings: Any = {"payload_signing_enabled": False, **config.s3}  # the user's own settings file applies
         lean = config.merge(Config(s3=settings))
 
         def use(context: dict[str, Any], **_: object) -> None:
@@ -187,7 +187,7 @@ class Uploads:
     def _put_part(self, upload: Mapping[str, str], number: int, part: memoryview) -> tuple[dict[str, Any], int]:
         with closing(Blocks(part)) as body:
             answer = self._client.upload_part(**upload, PartNumber=number, Body=body)
-        # Where the parts had checksums, the list of parts must have them too.
+        # If the parts had checksums, the list of parts must have them too.
         checksum = {"ChecksumCRC32": answer["ChecksumCRC32"]} if "ChecksumCRC32" in answer else {}
         return {"PartNumber": number, "ETag": field(answer, "ETag"), **checksum}, len(part)
 
@@ -202,15 +202,15 @@ class Uploads:
         try:
             self._client.complete_multipart_upload(**upload, **condition, MultipartUpload={"Parts": parts})
         except Exception as error:
-            # Completed by an attempt whose answer was lost: then the upload is gone and the object is there.
+            # Completed by an attempt whose answer was lost: the upload is gone and the object exists.
             if error_code(error) not in NO_UPLOAD or (head := self.head(target)) is None or head.size != size:
                 raise
 
     def _abort(self, upload: Mapping[str, str]) -> None:
-        # No part is under way any more: one that arrives after the abort would stay, and be paid for.
+        # No part is in flight: one that arrives after the abort would stay and be billed.
         try:
             self._client.abort_multipart_upload(**upload)
-        except Exception as error:  # noqa: BLE001  must not hide the error that led here
+        except Exception as error:  # noqa: BLE001  must not hide the original error
             if error_code(error) not in NO_UPLOAD:
                 _log.warning(
                     "parts of %s remain in bucket %s, to be removed by a lifecycle rule: %s",
@@ -221,5 +221,5 @@ class Uploads:
 
 
 def _base64(digest: str) -> str:
-    """A digest as S3 writes checksums."""
+    """A digest in S3's checksum format."""
     return base64.b64encode(bytes.fromhex(digest.removeprefix(DIGEST_PREFIX))).decode()

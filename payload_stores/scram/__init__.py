@@ -1,6 +1,6 @@
 """SCRAM over HTTP (RFC 7804): a client's auth object for httpx2, and the server's side without a server.
 
-:class:`ScramAuth` is loaded when it is first used: it needs httpx2, which the other modules here do not.
+:class:`ScramAuth` is loaded on first use: unlike the other modules here, it requires httpx2.
 """
 
 from importlib import import_module

@@ -2,9 +2,8 @@
 
     client = httpx2.Client(auth=ScramAuth("alice", password))
 
-The messages are scramp's (RFC 5802, RFC 7677). As hop's clients do: no realm, no channel binding (``n,,``,
-``c=biws``), and the first request already carries the client's first message, so that no round trip is lost on being
-asked for it.
+The messages are scramp's (RFC 5802, RFC 7677). Like hop's clients: no realm, no channel binding (``n,,``, ``c=biws``),
+and the first request already carries the client's first message, which saves a round trip.
 """
 
 from __future__ import annotations
@@ -40,28 +39,28 @@ from payload_stores.scram.client import Exchange, Password  # noqa: E402
 
 __all__ = ["REPLAYABLE", "UNSIGNED", "ScramAuth"]
 
-#: Request extension (``extensions={REPLAYABLE: True}``) that says that a streamed body may be iterated once more.
+#: Request extension (``extensions={REPLAYABLE: True}``): the streamed body may be iterated again.
 REPLAYABLE: Final = "replayable"
-#: Response extension of an answer that is not signed: nothing shows that the server knows the user.
+#: Response extension of an unsigned answer: nothing shows that the server knows the user.
 UNSIGNED: Final = "unsigned"
 
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
-# Statuses of a server, or a gateway in front of it, that cannot answer now; besides these two, all from 500 on.
+# Statuses of a server or gateway that cannot answer now; besides these two, all from 500.
 _TRANSIENT: Final = frozenset({408, 429})
 _SERVER_ERROR: Final = 500
-# Methods that change nothing, so that a server may answer them to any user.
+# Methods without effects, which a server may answer to any user.
 _READING: Final = frozenset({"GET", "HEAD"})
-# Header fields that describe a body, left out where there is none.
+# Header fields that describe a body, omitted without one.
 _BODY_HEADERS: Final = ("content-length", "transfer-encoding", "content-type", "content-encoding", "expect", "trailer")
-# Bytes that are read of a discarded answer.
+# Maximum bytes read of a discarded answer.
 _MAX_THROWN_AWAY: Final = 64 << 10
-# A server that offers authentication in one round and refuses it gets the two rounds, after so many bodies sent twice.
+# A server that offers authentication in one round but refuses it gets two rounds, after this many bodies sent twice.
 _MOST_REFUSALS: Final = 2
-# Servers remembered at once; more are forgotten, which costs a round trip.
+# Maximum servers remembered; a forgotten one costs a round trip.
 _MAX_SERVERS: Final = 64
 _MAX_SR: Final = 256
-# A stored server nonce is given up this many seconds before it ends, so that a request under way does not outlive it.
+# A server nonce is dropped this many seconds before it ends, so that no request in flight outlives it.
 _MARGIN_SECONDS: Final = 10.0
 _MAX_TTL: Final = 86_400
 
@@ -89,7 +88,7 @@ class ScramAuth(httpx2.Auth):
     One round where the server offers it (RFC 7804 section 5.1): if its 401 had ``sr`` and ``ttl``, later requests
     carry the proof at once, in a client-final-message with ``r=<client nonce><nonce-count><sr>``, salt and iterations
     being those remembered and the nonce-count starting at the iteration count. RFC 7804 does not define anew what a
-    proof signs, so RFC 5802 section 3 holds, whose three parts follow from these values though two are not sent::
+    proof signs, so RFC 5802 section 3 applies, whose three parts follow from these values though two are not sent::
 
         AuthMessage := client-first-message-bare + "," + server-first-message + "," + client-final-message-without-proof
 
@@ -97,28 +96,28 @@ class ScramAuth(httpx2.Auth):
         server-first-message                  r=<client nonce><nonce-count><sr>,s=<salt>,i=<iterations>
         client-final-message-without-proof    c=biws,r=<client nonce><nonce-count><sr>
 
-    A server that reads this otherwise refuses, and gets the two rounds; after two offers that it has refused it is not
-    believed any more. This needs a body that can be sent a second
-    time: bytes, none, or one whose request has the extension :data:`REPLAYABLE`. Requests at the same time take counts
-    in turn; a server that insists on their order costs them the second round.
+    A server with another interpretation refuses, and gets two rounds; after two refused offers, further ones are
+    ignored. The body must be repeatable: bytes, none, or one whose request has the extension :data:`REPLAYABLE`.
+    Concurrent requests take counts in turn; with a server that insists on their order, they need the second round.
 
     Only a server that knows the user's keys can sign, so each answer to a proof must carry the right signature in
-    ``Authentication-Info``, errors like 403 and 404 included. Without one are accepted: 401, and what is transient
-    anyway (408, 429, 500 and above), which the gateways in between answer by themselves. Redirects are refused.
+    ``Authentication-Info``, including errors like 403 and 404. Accepted without one: 401, and transient statuses (408,
+    429, 500 and above), which gateways may send themselves. Redirects are refused.
 
-    A server may answer before it asks who the user is: that it is not there, or, to a GET or HEAD, what is
-    public. Nothing signs that, so it is accepted where TLS vouches for the server, and elsewhere on request. An
-    unsigned success of anything else is refused: it would say that the empty first request has been carried out.
+    A server may answer before it authenticates the user: with an error such as 404, or, to a GET or HEAD, with public
+    data. Such answers are unsigned, so they are accepted only over TLS, or on request. Any other unsigned success is
+    refused: it would mean that the empty first request was executed.
 
-    The keys derived from a password and a server's salt take some milliseconds of processor time, in the event loop for
-    asynchronous clients; they are derived once, and remembered as long as this object. Objects may be used by several
-    threads and clients at once, and be pickled; what is remembered is not.
+    Deriving the keys from a password and a server's salt takes some milliseconds of CPU time, in the event loop for
+    asynchronous clients; they are derived once per object. Objects are thread-safe, may be shared by clients, and can
+    be pickled, without the remembered state.
 
     Args:
         username: The user's name.
         password: The password; never shown.
-        mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``, as the user is known to the server.
-        public_over_http: Accept answers that need no user even over plain http, where any host between can forge them.
+        mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``, as configured for the user on the server.
+        public_over_http: Accept unauthenticated answers even over plain http, where any host on the path can forge
+            them.
 
     Raises:
         ConfigError: The mechanism is not supported, or name or password cannot be prepared (RFC 4013).
@@ -136,13 +135,13 @@ class ScramAuth(httpx2.Auth):
         self._public_over_http = public_over_http
         self._lock = threading.Lock()
         self._sessions: dict[_Origin, _Session] = {}
-        # Offers of one round that were refused, by servers that have never kept one.
+        # Refused offers of one round, by servers that never kept one.
         self._refusals: dict[_Origin, int] = {}
         try:
             self._password = Password(password, known)
             self._exchange()
         except (ScramException, TypeError):
-            # Without the cause, which may quote what it could not accept.
+            # Without the cause, which may quote the password.
             raise ConfigError("the user name or the password has characters that SCRAM does not allow") from None
 
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
@@ -173,7 +172,7 @@ class ScramAuth(httpx2.Auth):
             _same_place(request, response)
             good = self._needs_no_user(request, response) or self._check(exchange, response)
         finally:
-            # Also where the connection broke: a server that does not know the nonce any more may have cut it.
+            # Also after a broken connection: a server that no longer knows the nonce may have cut it.
             if not good:
                 self._forget(origin, session)
         if response.status_code == _UNAUTHORIZED:
@@ -209,7 +208,7 @@ class ScramAuth(httpx2.Auth):
                     self._sessions[origin] = session
 
     def _needs_no_user(self, request: httpx2.Request, response: httpx2.Response) -> bool:
-        """Whether the server has answered before authentication, and may."""
+        """Whether the server answered before authentication, and may do so."""
         status = response.status_code
         if status == _UNAUTHORIZED or "authentication-info" in response.headers:
             return False
@@ -220,7 +219,7 @@ class ScramAuth(httpx2.Auth):
     def _challenge(self, response: httpx2.Response) -> dict[str, str] | None:
         """The parameters of the server's first answer; None if it does not accept this user or mechanism."""
         if response.status_code != _UNAUTHORIZED:
-            # A success would mean that the empty request has been carried out; nothing vouches for the rest.
+            # A success would mean that the empty request was executed; other answers are unsigned.
             raise _refused(response, "answered a request that was not authenticated yet")
         try:
             challenges = parse_challenges(", ".join(response.headers.get_list("www-authenticate")))
@@ -232,7 +231,7 @@ class ScramAuth(httpx2.Auth):
         return None
 
     def _answer(self, exchange: Exchange, challenge: dict[str, str]) -> _Session | None:
-        """Take the server's first message; returns what later requests need, where it is offered."""
+        """Process the server's first message; return the state for later requests, if offered."""
         try:
             salt, iterations = exchange.take(decode(challenge["data"]))
         except (ScramException, MalformedHeaderError) as error:
@@ -252,7 +251,7 @@ class ScramAuth(httpx2.Auth):
         return _Session(sr, salt, iterations, iterations, until)
 
     def _check(self, exchange: Exchange, response: httpx2.Response, sid: str | None = None) -> bool:
-        """Check the server's signature; False for the answers that need none."""
+        """Check the server's signature; False for answers that need none."""
         field = ", ".join(response.headers.get_list("authentication-info"))
         if response.status_code == _UNAUTHORIZED or (_is_transient(response) and not field):
             response.extensions[UNSIGNED] = True
@@ -284,7 +283,7 @@ class ScramAuth(httpx2.Auth):
             if self._sessions.get(origin) is session:
                 del self._sessions[origin]
                 if session.has_worked:
-                    self._refusals.pop(origin, None)  # it has forgotten the session, as after a restart
+                    self._refusals.pop(origin, None)  # the server has forgotten the session, as after a restart
                 else:
                     while len(self._refusals) >= _MAX_SERVERS:
                         self._refusals.pop(next(iter(self._refusals)))
@@ -295,7 +294,7 @@ class ScramAuth(httpx2.Auth):
 
 
 class _Bounded(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """The body of an answer that httpx2 reads and throws away before the next round, up to a bound."""
+    """The body of an answer that httpx2 reads and discards before the next round, up to a limit."""
 
     def __init__(self, stream: object) -> None:
         self._stream: Any = stream
@@ -338,7 +337,7 @@ def _without_body(request: httpx2.Request) -> httpx2.Request:
     headers = request.headers.copy()
     for name in _BODY_HEADERS:
         headers.pop(name, None)
-    # The answer is discarded: its size on the wire is to be its size in memory.
+    # The answer is discarded: do not decompress it.
     headers["Accept-Encoding"] = "identity"
     return httpx2.Request(request.method, request.url, headers=headers, extensions=request.extensions)
 

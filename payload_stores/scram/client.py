@@ -1,7 +1,7 @@
-"""One SCRAM exchange from the client's side (RFC 5802), with keys that are derived once.
+"""One SCRAM exchange from the client's side (RFC 5802), with cached keys.
 
-The messages are scramp's, save for the proof: scramp derives the salted password anew for each exchange, thousands of
-rounds of HMAC, where the same password, salt and iteration count always yield the same keys.
+The messages are scramp's, except for the proof: scramp derives the salted password for each exchange, with thousands of
+rounds of HMAC, although the same password, salt and iteration count always yield the same keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scramp.utils import saslprep  # noqa: E402
 
 __all__ = ["Exchange", "Keys", "Password"]
 
-# Salts remembered at once: a user has one at each server, and a new one with each new password.
+# Maximum salts remembered: a user has one per server, and a new one with each new password.
 _MAX_SALTS: Final = 16
 
 
@@ -46,14 +46,14 @@ class Keys(NamedTuple):
 
 
 class Password:
-    """A password, and the keys derived from it. Used by several threads at once.
+    """A password, and the keys derived from it. Thread-safe.
 
     Args:
         password: The password.
         mechanism: One of :data:`~payload_stores.scram.wire.MECHANISMS`.
 
     Raises:
-        ScramException: It has characters that SCRAM does not allow (RFC 4013).
+        ScramException: The password has characters that SCRAM does not allow (RFC 4013).
     """
 
     def __init__(self, password: str, mechanism: str) -> None:
@@ -64,7 +64,7 @@ class Password:
         self._keys: OrderedDict[tuple[bytes, int], Keys] = OrderedDict()
 
     def keys(self, salt: bytes, iterations: int) -> Keys:
-        """The keys for a salt and an iteration count, derived if they are not remembered."""
+        """The keys for a salt and an iteration count; cached."""
         with self._lock:
             if (keys := self._keys.get((salt, iterations))) is not None:
                 self._keys.move_to_end((salt, iterations))
@@ -82,7 +82,7 @@ class Password:
 
 
 class Exchange:
-    """One exchange; its methods are called in the order in which they stand here.
+    """One exchange; call its methods in the order in which they are defined.
 
     Args:
         mechanism: The mechanism.
@@ -90,7 +90,7 @@ class Exchange:
         password: The password.
 
     Raises:
-        ScramException: Here or in :meth:`take`: an argument cannot be used.
+        ScramException: Here or in :meth:`take`: an argument is invalid.
     """
 
     def __init__(self, mechanism: str, username: str, password: Password) -> None:
@@ -132,7 +132,7 @@ class Exchange:
         """Check the server's signature.
 
         Raises:
-            MalformedHeaderError: It is another one, or there is none.
+            MalformedHeaderError: The signature is wrong or missing.
         """
         verifier = server_final.partition(",")[0]
         if not verifier.startswith("v="):

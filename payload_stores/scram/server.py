@@ -3,9 +3,9 @@
     scram = ScramServer(credentials)
     outcome = scram.answer(authorization)      # of one request
     outcome.user is None                       # not authenticated: answer 401 with outcome.headers, do nothing else
-    outcome.user == "alice"                    # carry it out; its answer, whatever it is, gets outcome.headers
+    outcome.user == "alice"                    # execute it; add outcome.headers to any answer
 
-An exchange is found by its ``sid``, never by the connection: a client may send its second request over another one.
+The ``sid`` identifies an exchange, not the connection: a client may send its second request over another one.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from scramp import ScramException, ScramMechanism  # noqa: E402  after the check
 
 __all__ = ["Credential", "Credentials", "Outcome", "ScramServer", "derive", "invented"]
 
-#: What RFC 7677 section 4 calls the rule of thumb, for newly set passwords.
+#: The rule of thumb of RFC 7677 section 4, for new passwords.
 ITERATIONS: Final = 15_000
 
-# Longest first message, in characters: what is kept of each exchange is a small multiple of it.
+# Longest first message, in characters: the state of an exchange is a small multiple of it.
 _LONGEST_FIRST: Final = 1024
 _LONGEST: Final = 2048
 _SALT_BYTES: Final = 16
 # Base64 of random bytes for URLs: no comma, which ends an attribute.
 _RANDOM_BYTES: Final = 24
 _SR_LENGTH: Final = 32
-# How far behind the highest nonce-count seen another one may come: requests sent at the same time overtake each other.
+# How far a nonce-count may lag behind the highest one seen: concurrent requests overtake each other.
 _WINDOW: Final = 256
 _COUNT_DIGITS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The keys that a server stores for a password (RFC 5802 section 3): enough to check a proof, not to make one.
+    """The keys stored by a server for a password (RFC 5802 section 3): sufficient to check a proof, not to make one.
 
     Attributes:
         salt: The salt.
@@ -77,19 +77,19 @@ class Credentials(Protocol):
     def find(self, user: str, mechanism: str) -> Credential:
         """The user's credential for a mechanism.
 
-        For an unknown user, an :func:`invented` one, so that the answer does not reveal which users exist.
+        For an unknown user, an :func:`invented` one, so that answers do not reveal which users exist.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of judging a request's ``Authorization``.
+    """The result of checking a request's ``Authorization``.
 
     Attributes:
-        user: Its sender, None if that is not known: then the answer is 401, and nothing else is done.
+        user: The authenticated sender; None requires the answer 401, and no other effect.
         headers: Header fields for the answer.
-        refused: Why a proof was refused, for a log; None where there was none, or one that came too late.
+        refused: Why a proof was refused, for a log; None if there was none, or it came too late.
     """
 
     user: str | None
@@ -110,7 +110,7 @@ class _Exchange:
 
 @dataclass(slots=True)
 class _Session:
-    """A user who authenticated, and may do so again in one round until the server nonce ends."""
+    """An authenticated user, who may authenticate again in one round until the server nonce ends."""
 
     mechanism: str
     user: str
@@ -144,13 +144,13 @@ def derive(password: str, mechanism: str, iterations: int = ITERATIONS) -> Crede
 
 
 def invented(secret: bytes, user: str, mechanism: str, iterations: int = ITERATIONS) -> Credential:
-    """Make the credential of a user who does not exist: always the same one, which no password matches.
+    """Make the credential of a nonexistent user: always the same, matching no password.
 
     Args:
-        secret: A secret of the server that stays the same: otherwise unknown users would have another salt each day.
-        user: The name that was given.
+        secret: A permanent secret of the server: if it changed, the salts of unknown users would change too.
+        user: The given name.
         mechanism: The mechanism.
-        iterations: The iteration count that real users have.
+        iterations: The iteration count of real users.
     """
 
     def digest(what: str) -> bytes:
@@ -160,22 +160,22 @@ def invented(secret: bytes, user: str, mechanism: str, iterations: int = ITERATI
 
 
 class ScramServer:
-    """Authenticates requests by their ``Authorization``. Used by several threads at once.
+    """Authenticates requests by their ``Authorization``. Thread-safe.
 
-    - Nothing but a proof authenticates. Each ``sid`` and each nonce is good for one attempt, for ``exchange_seconds``,
-      for the user who began with it.
-    - Once authenticated, a user may prove again in one round, for ``session_seconds`` (RFC 7804 section 5.1; what is
-      signed is described at :class:`payload_stores.scram.ScramAuth`). Each nonce-count is accepted once. They may
-      overtake each other. The credential is looked up each time: a new password or a deleted user counts at once.
-    - Unknown users, wrong passwords and whatever else is wrong get the same answers after the same work.
-    - What is kept is bounded; the oldest goes first. No key is derived here, so a request costs microseconds.
+    - Only a proof authenticates. Each ``sid`` and each nonce is valid for one attempt, for ``exchange_seconds``, for
+      the user who started with it.
+    - Once authenticated, a user may authenticate again in one round, for ``session_seconds`` (RFC 7804 section 5.1;
+      :class:`payload_stores.scram.ScramAuth` describes the signed text). Each nonce-count is accepted once, in any
+      order. The credential is looked up each time: a new password or a deleted user takes effect at once.
+    - Unknown users, wrong passwords and all other faults get the same answers after the same work.
+    - The state is bounded; the oldest is dropped first. No keys are derived here, so a request costs microseconds.
 
     Args:
         credentials: The users.
-        exchange_seconds: How long a client may take between its two requests.
-        session_seconds: How long it may then authenticate in one round; 0 turns that off.
-        max_exchanges: How many exchanges, and how many sessions, are kept at once.
-        clock: Seconds that never go back; for tests.
+        exchange_seconds: Maximum time between a client's two requests.
+        session_seconds: How long it may then authenticate in one round; 0 disables that.
+        max_exchanges: Maximum number of exchanges, and of sessions.
+        clock: Monotonic seconds; for tests.
     """
 
     def __init__(
@@ -197,13 +197,13 @@ class ScramServer:
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     def claimant(self, authorization: str | None) -> str | None:
-        """The user whose proof a request carries, before it is checked: lets a server slow down guessing.
+        """The user of a request's proof, before it is checked: lets a server slow down guessing.
 
         Args:
             authorization: The header field's value, None if there is none.
 
         Returns:
-            The user's name; None if there is no proof, or none that could be valid.
+            The user's name; None if there is no proof that could be valid.
         """
         parsed = _parse(authorization)
         if parsed is None or not parsed[2].startswith("c="):
@@ -214,7 +214,7 @@ class ScramServer:
         return None if known is None else known.user
 
     def answer(self, authorization: str | None) -> Outcome:
-        """Judge a request by its ``Authorization``; see :class:`Outcome`.
+        """Check a request's ``Authorization``; see :class:`Outcome`.
 
         Args:
             authorization: The header field's value, None if there is none.
@@ -246,7 +246,7 @@ class ScramServer:
 
     def _final(self, mechanism: str, sid: str, message: str) -> Outcome:
         with self._lock:
-            # Removed in any case: an exchange is good for one attempt.
+            # Always removed: an exchange is valid for one attempt.
             exchange = self._exchanges.pop(sid, None)
         now = self._clock()
         if exchange is None or exchange.until <= now or exchange.mechanism != mechanism:
@@ -277,7 +277,7 @@ class ScramServer:
                 server.get_server_first()
                 server.set_client_final(message)
             except ScramException:
-                continue  # digits at the end of the client's own nonce read as a count
+                continue  # trailing digits of the client's nonce look like a count
             if self._use(session, count):
                 return _authenticated(session.user, {}, server)
         return self._denied(stale=True)
@@ -312,7 +312,7 @@ class ScramServer:
 
 
 def _parse(authorization: str | None) -> tuple[str, str | None, str] | None:
-    """Mechanism, ``sid`` and SCRAM message of a request; None if it has none that can be read."""
+    """Mechanism, ``sid`` and SCRAM message of a request; None if missing or unreadable."""
     # Base64 takes four characters for three.
     if not authorization or len(authorization) > 2 * _LONGEST:
         return None
@@ -341,7 +341,7 @@ def _first_message(user: str, nonce: str) -> str:
 
 
 def _counts(prefix: str, highest: int) -> Iterator[int]:
-    """The nonce-counts that may stand at the end of what precedes ``sr``."""
+    """The possible nonce-counts at the end of the text before ``sr``."""
     for length in range(1, min(_COUNT_DIGITS, len(prefix) - 1) + 1):
         digits = prefix[-length:]
         if not (digits.isascii() and digits.isdigit()):
@@ -351,7 +351,7 @@ def _counts(prefix: str, highest: int) -> Iterator[int]:
 
 
 def _make_room(kept: OrderedDict[str, Any], now: float, most: int) -> None:
-    """Drop what has ended, which is the oldest, and as many more as needed for one."""
+    """Drop expired entries, which are the oldest, and as many more as needed to add one."""
     while kept:
         key, oldest = next(iter(kept.items()))
         if oldest.until > now and len(kept) < most:

@@ -1,4 +1,4 @@
-"""The text of HTTP SCRAM, written and read by both sides: header fields, base64, bounds (RFC 7804, RFC 9110)."""
+"""The text format of HTTP SCRAM for both sides: header fields, base64, limits (RFC 7804, RFC 9110)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash function of each mechanism."""
 MECHANISMS: Final = tuple(HASHES)
 
-# RFC 7677 section 4 asks for at least 4096. The upper bound is ours: a server that names more would make its clients
-# compute for as long as it likes; a million rounds take about half a second.
+# RFC 7677 section 4 requires at least 4096. The upper bound is ours: without it, a server could make its clients
+# compute indefinitely; a million rounds take about half a second.
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 1_000_000
 
@@ -42,11 +42,11 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class MalformedHeaderError(ValueError):
-    """A header field or message cannot be read."""
+    """A malformed header field or message."""
 
 
 def mechanism_name(text: str) -> str | None:
-    """The name of a supported mechanism as it is registered, compared without regard to case; None for others."""
+    """The registered name of a supported mechanism, case-insensitive; None for others."""
     return text.upper() if text.upper() in MECHANISMS else None
 
 
@@ -59,7 +59,7 @@ def decode(data: str) -> str:
     """The SCRAM message in ``data``.
 
     Raises:
-        MalformedHeaderError: It is not base64 of UTF-8.
+        MalformedHeaderError: Not base64 of UTF-8.
     """
     try:
         return base64.b64decode(data.encode("ascii"), validate=True).decode()
@@ -79,7 +79,7 @@ def parse_parameters(text: str) -> dict[str, str]:
         Values by name, in lower case, without quotes.
 
     Raises:
-        MalformedHeaderError: It is something else, or a name stands twice.
+        MalformedHeaderError: Another format, or a duplicate name.
     """
     parameters: dict[str, str] = {}
     position = _skip(text, 0)
@@ -99,10 +99,10 @@ def parse_challenges(text: str) -> list[tuple[str, dict[str, str]]]:
         text: The field's value; several fields of the name joined by commas.
 
     Returns:
-        Schemes as they are written, with their parameters; schemes with a token instead (``Negotiate abc=``) have none.
+        Schemes as written, with their parameters; schemes with a token instead (``Negotiate abc=``) have none.
 
     Raises:
-        MalformedHeaderError: It is something else.
+        MalformedHeaderError: Another format.
     """
     challenges: list[tuple[str, dict[str, str]]] = []
     position = _skip(text, 0)
@@ -126,7 +126,7 @@ def parse_challenges(text: str) -> list[tuple[str, dict[str, str]]]:
 def _add(parameters: dict[str, str], match: re.Match[str]) -> None:
     name, quoted, plain = match.groups()
     if name.lower() in parameters:
-        raise MalformedHeaderError(f"{name} stands twice in a header field")
+        raise MalformedHeaderError(f"a header field contains {name} twice")
     parameters[name.lower()] = _ESCAPED.sub(r"\1", quoted) if quoted is not None else plain
 
 
