@@ -1,7 +1,7 @@
-"""A record that cannot be read for now: a store, registry or key provider is unavailable, which is not its own fault.
+"""Retries of a temporarily unreadable record: a store, registry or key provider is unavailable.
 
-The consumer stays at it. Meanwhile its client fetches nothing, so that no records pile up, and is polled all the same,
-so that it stays in its group.
+The consumer stays at the record. Meanwhile its client fetches nothing, so that no records pile up, but is polled, so
+that it stays in its group.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from serde_chain.clients.window import Place, Window
 
 __all__ = ["Backoff"]
 
-# Seconds until the next try, doubled by every try that fails.
+# Seconds until the next attempt, doubled by every failed attempt.
 _FIRST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 5.0
 
 
 class Backoff:
-    """The handling of a window's first record while it cannot be read.
+    """The handling of a window's first record while it is unreadable.
 
     Attributes:
-        record: The record; None if all can be read.
-        held: Partitions from which the client fetches nothing for now.
+        record: The record; None if all are readable.
+        held: Partitions paused by this object.
 
     Args:
         client: confluent_kafka's consumer.
-        window: What was fetched.
+        window: Fetched messages.
     """
 
     def __init__(self, client: Any, window: Window) -> None:
@@ -41,26 +41,26 @@ class Backoff:
         self.held: set[Place] = set()
 
     def note(self, record: Any) -> None:
-        """Count a try to read a record that has failed."""
+        """Count a failed attempt to read a record."""
         self._tries = self._tries + 1 if record is self.record else 1
         self._next = time.monotonic() + min(_FIRST_WAIT * 2.0 ** min(self._tries - 1, 10), _LONGEST_WAIT)
         self.record = record
 
     def lasts(self) -> bool:
-        """Whether the first record of the window is one that could not be read; if not, fetching goes on."""
+        """Whether the first record of the window is the failed one; if not, fetching resumes."""
         if self.record is not None and self.record is not self._window.front():
             self.record = None
             self.let_go()
         return self.record is not None
 
     def wait(self, timeout: float) -> bool:
-        """Wait until it is time for the next try, serving the client's callbacks.
+        """Wait for the time of the next attempt, serving the client's callbacks.
 
         Args:
             timeout: Longest wait in seconds; negative waits without limit.
 
         Returns:
-            Whether it is time.
+            Whether that time has come.
         """
         until = math.inf if timeout < 0 else time.monotonic() + timeout
         while True:
@@ -73,10 +73,10 @@ class Backoff:
                 return False
 
     def let_go(self, places: Collection[Place] | None = None) -> None:
-        """Let the client fetch again from some partitions; from all where none are named.
+        """Resume fetching from some partitions; from all if none are named.
 
-        Also before it gives partitions back: librdkafka remembers that they are paused, and would fetch nothing from
-        them when they are assigned again.
+        Also before partitions are revoked: librdkafka remembers that they are paused, and would fetch nothing from them
+        after a new assignment.
         """
         letting = self.held if places is None else self.held.intersection(places)
         assigned = self._client.assignment() if letting else []
@@ -90,11 +90,11 @@ class Backoff:
         self.held = self.held - letting
 
     def forget(self, places: Collection[Place] | None = None) -> None:
-        """Note that the client fetches from partitions again, or has lost them; all where none are named."""
+        """Note that the client has resumed or lost partitions; all if none are named."""
         self.held = set() if places is None else self.held.difference(places)
 
     def hold(self) -> None:
-        """Let the client fetch nothing for now, so that it can be polled all the same."""
+        """Pause all partitions, so that the client can be polled without fetching."""
         assigned = {(partition.topic, partition.partition): partition for partition in self._client.assignment()}
         if free := [partition for place, partition in assigned.items() if place not in self.held]:
             self.held.update(assigned)

@@ -1,4 +1,4 @@
-"""The common part of producers and consumers: chains and client settings out of one configuration."""
+"""The common part of producers and consumers: chains and client settings from one configuration."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = [
 
 _log = logging.getLogger("serde_chain")
 
-# Java's key; librdkafka has none of that name, so it stops here.
+# Java's key; unknown to librdkafka, so it is not passed on.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
 MAX_POLL_INTERVAL: Final = Option("max.poll.interval.ms", integer(1), 300_000, doc="longest time between two polls")
 _DEFAULT_TIMEOUT_MS: Final = 60_000
-# As much as a producer holds. In Spark, where each task has as much, it is less.
+# The same as a producer's buffer. Spark uses less, since each task has its own.
 DOWNLOADS_BYTES_OF_CONSUMERS: Final = 256 << 20
 
-# Keys that librdkafka knows in one kind of client and warns of in the other: one configuration serves both.
+# Keys of one kind of client, of which librdkafka warns in the other: one configuration serves both.
 _CONSUMERS_ONLY: Final = frozenset({
     "allow.auto.create.topics", "auto.commit.enable", "auto.commit.interval.ms", "auto.offset.reset", "check.crcs",
     "consume.callback.max.messages", "coordinator.query.interval.ms", "enable.auto.commit",
@@ -71,11 +71,11 @@ class ClientChains(Generic[ChainT]):
     """Chains and settings of one client.
 
     Attributes:
-        key: Chain of keys; None where the configuration names none, so that the client's default holds.
+        key: Chain of keys; None if the configuration names none, so that the client's default applies.
         value: Chain of values, likewise.
         config: The whole configuration, flat.
-        client: What is left of it for confluent_kafka.
-        limit_ms: The time limit that store calls must keep.
+        client: The remaining settings for confluent_kafka.
+        limit_ms: The time limit of store calls.
     """
 
     key: ChainT | None
@@ -91,10 +91,10 @@ class ClientChains(Generic[ChainT]):
         Args:
             source: A mapping, or the path of a TOML or Java ``.properties`` file.
             chain: Which direction.
-            limit: The client's own time limit: store calls must end before it (KIP-1159, "Timeouts").
+            limit: The client's own time limit: store calls must end within it (KIP-1159, "Timeouts").
 
         Raises:
-            ConfigError: Anything in it is wrong.
+            ConfigError: The configuration is wrong.
             MissingDependencyError: The extra of a stage or store is not installed.
         """
         resolved = configuration.resolve(source)
@@ -128,22 +128,22 @@ class ClientChains(Generic[ChainT]):
 
     @property
     def moves_payloads(self) -> bool:
-        """Whether a stage puts references in place of payloads."""
+        """Whether a stage replaces payloads by references."""
         return bool(self._moving)
 
     @property
     def for_readers(self) -> dict[str, Any]:
-        """Those of the client's settings that consumers have as well."""
+        """The client's settings that also apply to consumers."""
         return {name: setting for name, setting in self.client.items() if name not in _PRODUCERS_ONLY}
 
     @property
     def offloading(self) -> list[SupportsOffload]:
-        """The stages that put payloads elsewhere."""
+        """The stages that offload payloads."""
         return [stage for stage in self._moving if isinstance(stage, SupportsOffload)]
 
     @property
     def upload_bounds(self) -> tuple[int, int]:
-        """How many uploads run at a time, and how many bytes wait for them."""
+        """Most uploads at a time, and most bytes that wait for them."""
         if not self.moves_payloads:
             return 1, 1
         from serde_chain.stages.large_message.options import BUFFER_BYTES, UPLOADS_IN_FLIGHT
@@ -151,10 +151,10 @@ class ClientChains(Generic[ChainT]):
         return UPLOADS_IN_FLIGHT.read(self.config), BUFFER_BYTES.read(self.config)
 
     def open_journal(self) -> Journal | None:
-        """The crash journal, if there is to be one.
+        """The crash journal, if one is configured.
 
         Raises:
-            ConfigError: It cannot be used.
+            ConfigError: The journal cannot be used.
         """
         if not self.moves_payloads:
             return None
@@ -170,7 +170,7 @@ class ClientChains(Generic[ChainT]):
     def with_limits(
         self: ClientChains[SerializerChain], limits: Callable[[SupportsOffload, int, bool], RecordLimits]
     ) -> ClientChains[SerializerChain]:
-        """The setup with a client's limits: its chains also offload what the client would refuse.
+        """The setup with a client's limits: its chains also offload payloads that the client would refuse.
 
         Args:
             limits: Makes the limits for a stage, from the bytes that later stages add, and whether it is for keys.
@@ -187,7 +187,7 @@ class ClientChains(Generic[ChainT]):
         return any(stage.joins_transactions for stage in self.offloading)
 
     def within(self: ClientChains[SerializerChain], writer: RecordWriter) -> ClientChains[SerializerChain]:
-        """The setup, whose payloads belong to a client's transactions where their store can do that.
+        """The setup with payloads in a client's transactions, if their store supports that.
 
         Args:
             writer: The client's transactional producer.
@@ -201,17 +201,17 @@ class ClientChains(Generic[ChainT]):
         return [stage for stage in stages if isinstance(stage, (SupportsOffload, SupportsFetch))]
 
     def check_times(self, limit: Option[int]) -> None:
-        """Refuse store settings with which one record could block for longer than the client may.
+        """Refuse store settings that let one record block for longer than the client's limit.
 
         Raises:
-            ConfigError: They could; names both figures.
+            ConfigError: They do; names both figures.
         """
         moving = self._moving
         if not moving:
             return
         from serde_chain.stages.large_message.options import TIMEOUT
 
-        # Key and value are stored one after the other, each within its own deadline.
+        # Key and value are stored in sequence, each within its own deadline.
         for what, time_ms, cure in (
             (TIMEOUT.name, sum(stage.timeout_ms for stage in moving), f"Lower {TIMEOUT.name}"),
             (
@@ -228,10 +228,10 @@ class ClientChains(Generic[ChainT]):
                 )
 
     def tell_cluster(self, cluster_id: Callable[[float], str]) -> None:
-        """Pass a way to get the cluster's id to the stages that need one, as Confluent's clients do.
+        """Pass a resolver of the cluster id to the stages that need one, as Confluent's clients do.
 
         Args:
-            cluster_id: Returns the id, within a number of seconds.
+            cluster_id: Returns the id within a number of seconds.
         """
         for chain in (self.key, self.value):
             if chain is not None:
@@ -256,11 +256,11 @@ def limited_chain(
 
 
 def warn_of_other_side(setup: ClientChains[Any], side: Side) -> None:
-    """Tell of a writer's configuration in a reader, or the reverse: values are passed on unchanged.
+    """Warn of a writer's configuration in a reader, or the reverse: values are passed on unchanged.
 
     Args:
-        setup: The client's.
-        side: What the client does.
+        setup: The client's setup.
+        side: The client's direction.
     """
     other = DESERIALIZE if side is SERIALIZE else SERIALIZE
     if setup.value is None and configuration.resolve(setup.config).of(other, is_key=False):
@@ -276,7 +276,7 @@ def _moves_payloads(chain: type[ChainT], resolved: Resolved, *, is_key: bool) ->
 
 
 def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a consumer that a producer of its own needs: where the broker is, and how to log in."""
+    """The settings of a consumer that its own producer needs: the broker's address and the login."""
     not_its_own = (*_CONSUMERS_ONLY, "stats_cb", "statistics.interval.ms", "throttle_cb")
     return {name: setting for name, setting in client.items() if name not in not_its_own}
 
@@ -285,11 +285,11 @@ def delete_payload(stages: Iterable[SupportsOffload], reference: str) -> None:
     """Delete a payload whose record is never sent.
 
     Args:
-        stages: The stages that offload; the one whose store has the payload deletes it.
+        stages: The stages that offload; the one whose store owns the payload deletes it.
         reference: The payload's reference.
 
     Raises:
-        PayloadStoreError: It is in none of their stores, as after a change of configuration, or cannot be deleted.
+        PayloadStoreError: No store owns it, for instance after a change of configuration; or the deletion failed.
 
     Example:
         >>> try:

@@ -1,19 +1,20 @@
-"""Dead letters: records as they came, with headers that say where they came from and why they could not be read.
+"""Dead letters: original records, with headers that name their origin and error.
 
 ============================================  =====================================================
 ``serde-chain-error-kind``                    the error's class
 ``serde-chain-error-message``                 its text, shortened
-``serde-chain-error-stage``                   the stage that failed, where that is known
+``serde-chain-error-stage``                   the stage that failed, if known
 ``serde-chain-error-topic``                   the topic of the record
 ``serde-chain-error-partition``, ``-offset``  its partition and offset, as decimal digits
-``serde-chain-error-timestamp``               its time in ms since the epoch, likewise, if it had one
-``serde-chain-error-dropped``                 parts of the record that the letter lacks for its size
+``serde-chain-error-timestamp``               its timestamp in ms since the epoch, likewise, if it had one
+``serde-chain-error-dropped``                 parts of the record that are missing because of its size
 ============================================  =====================================================
 
 All values are UTF-8. They follow the record's own headers.
 
-A record of the largest size is too large with them. Then the letter loses its message, all but the record's position,
-and at last parts of the record, so that no record stops a consumer: the whole record is still at its position.
+They can make a record of the largest size too large. Then the letter loses the message, then all headers but the
+record's position, and finally parts of the record, so that no record stops a consumer. The whole record is still at its
+position.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ _NAMES: Final = ("kind", "message", "stage", "topic", "partition", "offset", "ti
 _POSITION: Final = frozenset(map(_PREFIX.__add__, ("topic", "partition", "offset", "timestamp")))
 _LONGEST_MESSAGE: Final = 1_000
 _MOST_DIGITS: Final = 18
-# By how many bytes a dead letter may exceed its record: by the longest message, the longest name of a topic, and names.
+# Bytes by which a dead letter may exceed its record: the longest message, the longest topic name, and header names.
 ROOM_BYTES: Final = 4_096
 
 _log = logging.getLogger("serde_chain")
 
 
 class Origin(NamedTuple):
-    """Where a record stands.
+    """The position of a record.
 
     Attributes:
         topic: Its topic.
         partition: Its partition.
         offset: Its offset.
-        timestamp: Its time in ms since the epoch; None if it has none.
+        timestamp: Its timestamp in ms since the epoch; None if it has none.
     """
 
     topic: str
@@ -74,7 +75,7 @@ class Letter(NamedTuple):
         key: The record's key.
         value: The record's value.
         headers: The record's own headers, and those of the error.
-        dropped: Parts of the record that it lacks.
+        dropped: Missing parts of the record.
     """
 
     key: bytes | None
@@ -84,12 +85,12 @@ class Letter(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """What the headers of a dead letter say.
+    """The parsed headers of a dead letter.
 
     Attributes:
-        origin: Where the record came from.
+        origin: The record's original position.
         headers: The record's own headers.
-        dropped: Parts of the record that the letter lacks for its size: of ``value``, ``headers`` and ``key``.
+        dropped: Parts of the record that are missing because of its size: of ``value``, ``headers`` and ``key``.
     """
 
     origin: Origin
@@ -111,8 +112,8 @@ def error_headers(error: SerializationError, origin: Origin) -> list[Header]:
     """The headers that make a dead letter of a record.
 
     Args:
-        error: Why it cannot be read.
-        origin: Where it stands.
+        error: The record's error.
+        origin: The record's position.
 
     Example:
         >>> from serde_chain import DecodeError
@@ -132,12 +133,12 @@ def error_headers(error: SerializationError, origin: Origin) -> list[Header]:
 
 
 def letters(record: Letter, error: SerializationError, origin: Origin) -> Iterator[Letter]:
-    """The dead letters of a record, to be tried one after the other while the topic refuses them for their size.
+    """The dead letters of a record, to be tried in order while the topic refuses them for their size.
 
     Args:
-        record: Key, value and headers as they came.
-        error: Why it cannot be read.
-        origin: Where it is.
+        record: Original key, value and headers.
+        error: The record's error.
+        origin: The record's position.
 
     Example:
         >>> from serde_chain import DecodeError
@@ -157,7 +158,7 @@ def letters(record: Letter, error: SerializationError, origin: Origin) -> Iterat
 
 
 def taken(letter: Letter, origin: Origin) -> None:
-    """Log a letter that its topic has taken without a part of the record."""
+    """Log a letter that its topic accepted without a part of the record."""
     if letter.dropped:
         _log.warning(
             "the dead letter of %s, partition %d, offset %d, lacks its %s: with that, it is too large for its topic",
@@ -167,13 +168,13 @@ def taken(letter: Letter, origin: Origin) -> None:
 
 
 def not_taken(error: SerializationError, topic: str, said: str, *, transient: bool) -> DeadLetterError:
-    """The error of a dead letter that its topic does not take.
+    """The error of a dead letter that its topic refuses.
 
     Args:
-        error: Why the record cannot be read.
+        error: The record's error.
         topic: The dead-letter topic.
-        said: Why it is not taken.
-        transient: Whether it may be taken later.
+        said: The reason of the refusal.
+        transient: Whether the topic may accept it later.
 
     Example:
         >>> from serde_chain import DecodeError
@@ -197,15 +198,15 @@ def not_taken(error: SerializationError, topic: str, said: str, *, transient: bo
 
 
 def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetter:
-    """Take the headers of a dead letter apart.
+    """Parse the headers of a dead letter.
 
-    The last of each name counts: a record may have been a dead letter before it was read again.
+    The last header of each name counts: a replayed record may have been a dead letter before.
 
     Args:
         headers: The headers.
 
     Raises:
-        ValueError: They do not say where the record came from.
+        ValueError: They do not name the record's position.
 
     Example:
         >>> from serde_chain import DecodeError

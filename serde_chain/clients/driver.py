@@ -65,7 +65,7 @@ class Driver:
         in_flight: Most transfers at a time.
         block_ms: Time in ms for which a record waits for room in the client.
         gate: Decides when records may be sent.
-        ledger: Notes what is on its way.
+        ledger: Lists payloads in flight.
 
     Attributes:
         reports: Of records that were not sent, by their numbers, for callers to take out. By numbers, since a
@@ -163,8 +163,8 @@ class Driver:
     # From here on, everything runs in daemon threads.
 
     def _drive(self) -> None:
-        # A thread that comes while another one drives has nothing to do. One that stops looks again, in case it was
-        # told something by a thread that saw it drive.
+        # A second driver thread has nothing to do. A thread that stops checks for work again, in case an event came
+        # from a thread that saw it running.
         while self._driving.acquire(blocking=False):
             try:
                 while self._has_work():
@@ -181,8 +181,8 @@ class Driver:
         return bool(not self.is_idle or self._garbage or self._running or not self._events.empty())
 
     def _turn(self) -> None:
-        """Do what there is to do, then wait for news."""
-        # First of all: what was put in since a refusal comes behind the record that goes again.
+        """Do all pending work, then wait for events."""
+        # First: records added since a refusal come after the record that is sent again.
         while self._settling:
             self._settled(self._settling[0])
             self._settling.popleft()
@@ -193,7 +193,7 @@ class Driver:
             self._advance(topic)
         while self._garbage and self._running < self._in_flight:
             self._run(partial(self._clean, self._garbage[0]), self._not_cleaned)
-            self._garbage.popleft()  # not before: there is no moment in which nothing seems to be left to do
+            self._garbage.popleft()  # not earlier: the driver must never look idle in between
         if not self._has_work():
             return
         try:
@@ -203,7 +203,7 @@ class Driver:
         while True:
             try:
                 event()
-            except Exception:  # noqa: BLE001  a fault of ours; the other records go on
+            except Exception:  # noqa: BLE001  our own bug; the other records continue
                 _log.exception("the sender failed")
             try:
                 event = self._events.get_nowait()
@@ -211,7 +211,7 @@ class Driver:
                 return
 
     def _take(self) -> None:
-        """Move records that were put in into their lanes."""
+        """Move records from the buffer to their lanes."""
         queue = self._buffer.queue
         while queue:
             record = queue[0]
@@ -242,7 +242,7 @@ class Driver:
         self._stuck.add(record.topic)
 
     def _transfer(self, record: Outgoing) -> None:
-        """Do a record's transfers, and go on with its chain."""
+        """Run a record's transfers, and continue its chain."""
         step = record.step
         error: BaseException | None = None
         made: list[str] = []
@@ -274,7 +274,7 @@ class Driver:
             self._advance(record.topic)
 
     def _advance(self, topic: str) -> None:
-        """Send the records at the front of a lane, up to one that has to wait."""
+        """Send the first records of a lane, up to one that must wait."""
         lane = self._lanes[topic]
         self._stuck.discard(topic)
         while lane:
@@ -303,7 +303,7 @@ class Driver:
             lane.popleft()
 
     def _send(self, record: Outgoing) -> bool:
-        """Hand a record to the client; returns False if that has no room."""
+        """Pass a record to the client; returns False if the client has no room."""
         if record.until == math.inf:
             record.until = time.monotonic() + self._block_s
         try:
@@ -330,7 +330,7 @@ class Driver:
         self._buffer.notify()
 
     def _drop(self, record: Outgoing, error: BaseException) -> None:
-        """Report that a record is not sent, and delete its payloads."""
+        """Report an unsent record, and delete its payloads."""
         self._gate.withdraw(record)
         self.failure = self.failure or error
         self._garbage.extend(record.made)
@@ -346,7 +346,7 @@ class Driver:
         self._leave(record)
 
     def _drop_all(self, last: int, error: Exception) -> None:
-        """Drop all records up to a number; a thread may have put in further ones since it asked for that."""
+        """Drop all records up to a number; later ones may have been added since the request."""
         self._take()
         for topic, lane in self._lanes.items():
             while lane and lane[0].number <= last:
@@ -360,7 +360,7 @@ class Driver:
         if topic not in self._lanes:
             return
         if again is not None:
-            # In front of all that came later, and behind what came before and has to go again as well.
+            # Before all later records, and after earlier ones that are sent again too.
             lane = self._lanes[topic]
             at = next((at for at, other in enumerate(lane) if other.number > again.number), len(lane))
             lane.insert(at, again)
@@ -372,7 +372,7 @@ class Driver:
         try:
             self._client.delete(reference)
             self._ledger.settle(reference)
-        except Exception as error:  # noqa: BLE001  the sweep, or the next process, finds what is left
+        except Exception as error:  # noqa: BLE001  the sweep or the next process finds the rest
             release(error)
             _log.warning("a payload whose record was not sent could not be deleted: %s", error)
         self._events.put(self._cleaned)

@@ -1,4 +1,4 @@
-"""What becomes of an undecodable record: ``serde.error.policy``."""
+"""The policy for undecodable records: ``serde.error.policy``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ErrorPolicy:
             config: Flat configuration.
 
         Raises:
-            ConfigError: There is no such policy, or it and the topic do not go together.
+            ConfigError: There is no such policy, or the topic does not fit it.
 
         Example:
             >>> ErrorPolicy.of({"serde.error.policy": "dead-letter", "serde.dead.letter.topic": "images-dead"})
@@ -57,10 +57,10 @@ class ErrorPolicy:
         return cls(name, topic if name == DEAD_LETTER else None)
 
     def passes_over(self, error: Exception) -> TypeGuard[SerializationError]:
-        """Whether a record with an error is passed over: only for what is wrong with the record itself.
+        """Whether a record with an error is skipped: only if the record itself is at fault.
 
         Args:
-            error: Why the record cannot be read.
+            error: The record's error.
 
         Example:
             >>> ErrorPolicy("skip").passes_over(OSError("disk full"))
@@ -69,11 +69,11 @@ class ErrorPolicy:
         return self.name != RAISE and isinstance(error, SerializationError) and error.about_record
 
     def report(self, error: SerializationError, telemetry: ClientTelemetry) -> None:
-        """Log and count a record that was passed over.
+        """Log and count a skipped record.
 
         Args:
-            error: Why it cannot be read.
-            telemetry: The reader's.
+            error: The record's error.
+            telemetry: The reader's telemetry.
         """
         where = "" if self.dead_letter_topic is None else f" It is in {self.dead_letter_topic}."
         note = telemetry.skipped if self.dead_letter_topic is None else telemetry.dead_lettered

@@ -1,6 +1,6 @@
-"""Blocking calls for a program on an event loop: in daemon threads, with the context variables of the caller.
+"""Runs blocking calls of a program with an event loop in daemon threads, with the caller's context variables.
 
-A thread that hangs in a call keeps neither the loop nor the interpreter from ending.
+A thread that hangs in a call blocks neither the loop nor the interpreter's exit.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["Call", "Calls", "OffLoop", "Pace", "Turns", "WouldBlockError", "else
 
 T = TypeVar("T")
 
-# What is larger is encoded in a thread; so is what takes longer, from the next record of its topic on.
+# Larger records are encoded in a thread; after a slow record, so are the next records of its topic.
 _LARGE_BYTES: Final = 1 << 18
 _LONG_SECONDS: Final = 0.005
-# For how long one task holds the loop. A coroutine that sleeps goes on two or three turns of the loop later, in each of
-# which a task that produces and one that reports may hold it, and wait for the lock of Python's interpreter.
+# For how long one task may hold the loop. A sleeping coroutine continues two or three turns of the loop later, in each
+# of which a producing and a reporting task may hold it, and wait for the interpreter lock.
 _HOLD_SECONDS: Final = 0.001
-# A value with more members than that, on all levels together, is large.
+# A value with more members, on all levels together, is large.
 _MEMBERS: Final = 2000
 _MEMBER_BYTES: Final = 8
-# What is left, after each record, of the time that a longer one has taken: 100 ms count for 300 records.
+# Decay per record of the longest duration: 100 ms count for 300 records.
 _MEMORY: Final = 0.99
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
 
@@ -42,7 +42,7 @@ _now = time.monotonic
 
 
 def tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
-    """Call a function on an event loop, from any thread; not at all if the loop is closed."""
+    """Call a function on an event loop, from any thread; ignored if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(callback, *args)
 
@@ -51,9 +51,9 @@ class Call(Generic[T]):
     """A blocking call, and a future of its result.
 
     Attributes:
-        future: On the loop of the coroutine that made it.
-        is_abandoned: Whether it is to end early; work that takes its time looks at it.
-        has_run: Whether it was made, whatever came of it.
+        future: On the loop of the calling coroutine.
+        is_abandoned: Whether it should end early; long work checks it.
+        has_run: Whether the call was made, regardless of its outcome.
 
     Args:
         work: The call.
@@ -70,7 +70,7 @@ class Call(Generic[T]):
         self.has_run = False
 
     def run(self) -> None:
-        """Do it, in a thread."""
+        """Make the call; in a thread."""
         try:
             result = self._context.run(self._work, *self._args)
         except BaseException as error:  # noqa: BLE001  raised where it is awaited
@@ -90,7 +90,7 @@ class Call(Generic[T]):
 
 
 async def elsewhere(work: Callable[..., T], *args: Any) -> T:
-    """Make a blocking call in a daemon thread. If the coroutine is cancelled, the call goes on.
+    """Make a blocking call in a daemon thread. If the coroutine is cancelled, the call continues.
 
     Args:
         work: The call.
@@ -105,16 +105,15 @@ async def elsewhere(work: Callable[..., T], *args: Any) -> T:
     return await call.future
 
 
-# The calls of the callback in which a coroutine runs, if it runs in one.
+# The callback in which a coroutine runs, if any.
 _callback: Final[contextvars.ContextVar[_Callback | None]] = contextvars.ContextVar("_callback", default=None)
 
 
 class Calls:
-    """Makes blocking calls one at a time, in the order in which they came. On one event loop.
+    """Makes blocking calls one at a time, in order. On one event loop.
 
-    For clients that are not safe in several threads. A call begins when the coroutine of the one before it has its
-    result, or is cancelled, and is done itself. It may run callbacks that are coroutines; what these call in turn is
-    done in the thread that waits for them.
+    For clients that are not thread-safe. A call starts when the previous one is done, and its coroutine has the result
+    or is cancelled. A call may run callbacks that are coroutines; calls by these run in the thread that waits for them.
     """
 
     def __init__(self) -> None:
@@ -124,7 +123,7 @@ class Calls:
         self._is_running = False
 
     async def make(self, call: Call[T]) -> T:
-        """Make a call; returns its result. Where it is cancelled, the next one waits until it is done."""
+        """Make a call and return its result. If it is cancelled, the next one still waits for its end."""
         callback = _callback.get()
         if callback is not None and callback.take(call):
             return await call.future
@@ -152,7 +151,7 @@ class Calls:
 
 
 def on_loop(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """A callback that runs on the present event loop, wherever it is called, and may be a coroutine function.
+    """A callback that runs on the current event loop, from any thread, and may be a coroutine function.
 
     Args:
         callback: Called on the loop.
@@ -169,7 +168,7 @@ def on_loop(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Callback:
-    """A callback on its way, and the blocking calls that it makes."""
+    """A running callback, and the blocking calls that it makes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._callback = callback
@@ -181,7 +180,7 @@ class _Callback:
         self._future.add_done_callback(self._done)
 
     def take(self, call: Call[Any]) -> bool:
-        """Make a call in the thread that waits; not for tasks that have outlived the callback."""
+        """Make a call in the waiting thread; refused for tasks that outlive the callback."""
         with self._lock:
             if not self._is_done:
                 self._calls.put(call)
@@ -231,18 +230,18 @@ class Turns:
     """The order of a topic's records, and where they are encoded: small ones on the event loop, others in a thread.
 
     Attributes:
-        count: How many are being encoded in a thread, or wait for one.
-        lock: Whose turn it is; first come, first served.
+        count: Number of records that are encoded in a thread or wait for one.
+        lock: Keeps the order; first come, first served.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.lock = asyncio.Lock()
-        # The first record may have to ask a schema registry.
+        # The first record may need a schema registry.
         self._seconds = math.inf
 
     def is_quick(self, size: int) -> bool:
-        """Whether a record of a size, in bytes, is likely to be encoded at once."""
+        """Whether a record of a size in bytes is likely to be encoded quickly."""
         return size <= _LARGE_BYTES and self._seconds < _LONG_SECONDS
 
     async def encode(self, work: Callable[[], T], size: int) -> T:
@@ -253,7 +252,7 @@ class Turns:
         return await elsewhere(self.do, work)
 
     def do(self, work: Callable[[], T]) -> T:
-        """Encode a record, and note how long that takes."""
+        """Encode a record and note the duration."""
         began = _now()
         result = work()
         seconds = _now() - began
@@ -262,15 +261,15 @@ class Turns:
 
 
 class Pace:
-    """Lets an event loop go on while one task does much on it, in calls that never wait."""
+    """Lets an event loop proceed while one task does much work on it, in calls that never wait."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def is_over(self) -> bool:
-        """Whether the loop was held long enough: the caller lets it go on, by ``asyncio.sleep(0)``.
+        """Whether the loop was held long enough, so that the caller should yield by ``asyncio.sleep(0)``.
 
-        To be called after each piece of work.
+        Called after each piece of work.
         """
         now = _now()
         if self._since is None:
@@ -282,14 +281,14 @@ class Pace:
         return is_over
 
     def _begin(self) -> None:
-        """The loop has gone on, or is about to."""
+        """The loop has proceeded, or is about to."""
         self._since = None
 
 
 def size_of(value: Any) -> int:
-    """What a value has in bytes and text, on all levels, as far as that shows.
+    """The size of a value's bytes and text on all levels, as far as it is visible.
 
-    What has very many members is large: it takes long, and so would counting them. So is a file.
+    Values with very many members are large: both encoding and counting them take long. So are files.
 
     Example:
         >>> size_of({"name": "M 51", "image": {"data": bytes(1000)}})

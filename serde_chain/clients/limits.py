@@ -1,4 +1,4 @@
-"""How large a record may be: what librdkafka still sends, and what a topic accepts (formulas: ``docs/limits.md``)."""
+"""Record sizes: the largest record that librdkafka sends, and that a topic accepts (formulas: ``docs/limits.md``)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ BATCH_OVERHEAD: Final = 61  # of a batch as the broker measures it
 _BODY_OVERHEAD: Final = 3
 _VARINT_LIMITS: Final = (63, 8191, 1048575, 134217727)
 
-# Kept free when the limit of a key is computed: its value may still become a reference with its headers.
+# Kept free in the limit of a key: its value may still become a reference with headers.
 _ROOM_FOR_VALUE: Final = 16_384
-# Bytes that a key may have without a check: see RecordLimits.always.
+# Bytes of a key that need no check: see RecordLimits.always.
 KEY_ROOM: Final = 4096
 
 
@@ -46,7 +46,7 @@ def largest_value(
         message_max_bytes: The client's ``message.max.bytes``.
         key: The encoded key.
         headers: The record's headers.
-        topic_max_bytes: The topic's ``max.message.bytes``, where it counts.
+        topic_max_bytes: The topic's ``max.message.bytes``, if it applies.
 
     Returns:
         Size in bytes, at least 0.
@@ -61,7 +61,7 @@ def largest_value(
 
 
 def largest_key(message_max_bytes: int, headers: Headers | None, topic_max_bytes: int | None = None) -> int:
-    """The largest key with which a record with an offloaded value is still accepted; in bytes, at least 0."""
+    """The largest key of an accepted record with an offloaded value; in bytes, at least 0."""
     return largest_value(message_max_bytes - _ROOM_FOR_VALUE, None, headers, _less(topic_max_bytes))
 
 
@@ -69,7 +69,7 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers | None)
     """The most bytes that a record adds to its batch."""
     body = _BODY_OVERHEAD + _with_length(key) + _with_length(value) + _varint(len(headers or ()))
     body += _headers_size(headers)
-    # Behind others, a record's offset and time are differences that take up to five and ten bytes instead of one each.
+    # After other records, offset and time are differences of up to five and ten bytes instead of one each.
     return _varint(body) + body + 13
 
 
@@ -85,7 +85,7 @@ def _headers_size(headers: Headers | None) -> int:
 
 
 def _with_length(data: bytes | str | None) -> int:
-    """Size of a string with its length as a zigzag varint in front; -1 stands for null."""
+    """Size of a string and its length as a zigzag varint; -1 for null."""
     size = len(data.encode() if isinstance(data, str) else data or b"")
     return size + _varint(size)
 
@@ -95,7 +95,7 @@ def _varint(number: int) -> int:
 
 
 def _fit(room: int) -> int:
-    """The longest string that fits with its length in front; negative if not even an empty one does."""
+    """The longest string that fits with its length; negative if not even an empty one does."""
     size = room - 1
     while size + _varint(max(size, 0)) > room:
         size -= 1
@@ -108,8 +108,8 @@ class TopicLimit(NamedTuple):
     Attributes:
         max_bytes: Its ``max.message.bytes``, the largest batch; None if the topic does not exist, or its limit is
             not reported.
-        compacted: Whether its ``cleanup.policy`` has ``compact``; None likewise.
-        denied: Whether this user may not ask.
+        compacted: Whether its ``cleanup.policy`` contains ``compact``; None likewise.
+        denied: Whether this user lacks the permission to ask.
     """
 
     max_bytes: int | None = None
@@ -124,10 +124,10 @@ class Topics(Protocol):
         """Whether :meth:`find` returns without waiting for an answer."""
 
     def find(self, topic: str) -> TopicLimit:
-        """The limit of a topic; raises TopicLimitError if it is neither reported nor known from before."""
+        """The limit of a topic; raises TopicLimitError if it is neither reported nor known."""
 
     def forget(self, topic: str) -> None:
-        """Ask again when the topic's limit is needed next."""
+        """Ask again on next use of the topic's limit."""
 
 
 class ClientLimits:
@@ -135,10 +135,10 @@ class ClientLimits:
 
     Args:
         message_max_bytes: The client's ``message.max.bytes``.
-        overhead: Bytes that the later stages add.
-        topics: The limits of topics, where they count.
+        overhead: Bytes that later stages add.
+        topics: The limits of topics, if they apply.
         is_key: Whether they are for keys.
-        setting: What the client calls its limit.
+        setting: The client's name of its limit.
     """
 
     def __init__(
@@ -168,21 +168,21 @@ class ClientLimits:
         return ClientLimits(self._max_bytes, self._overhead, None, is_key=self._is_key, setting=self._name)
 
     def ask(self, ctx: Context | None) -> Transfer[Any] | None:
-        """The question to the broker, where the topic's limit counts and is not known; None otherwise."""
+        """The question to the broker, if the topic's limit applies and is unknown; None otherwise."""
         if self._topics is None or ctx is None or self._topics.is_known(ctx.topic):
             return None
         return Question(partial(self._topics.find, ctx.topic), lambda _limit: None)
 
     def largest(self, ctx: Context | None) -> int:
-        """The largest field that client and topic accept, by the record around it, less what later stages add."""
+        """The largest field that client and topic accept in this record, less the overhead of later stages."""
         topic_max = None if self._topics is None or ctx is None else self._topics.find(ctx.topic).max_bytes
-        if self._is_key:  # whatever the headers are: equal keys are offloaded in all records or in none
+        if self._is_key:  # regardless of headers: equal keys are offloaded in all records or in none
             return largest_key(self._max_bytes, None, topic_max) - self._overhead
         headers = None if ctx is None else ctx.headers
         return largest_value(self._max_bytes, key_of(ctx), headers, topic_max) - self._overhead
 
     def denied(self, ctx: Context | None) -> str | None:
-        """The rule of hop: a user without permission to see the topic's limit does not offload."""
+        """Hop's rule: a user without permission to see the topic's limit does not offload."""
         topic = "" if ctx is None else str(ctx.topic)
         if self._topics is None or not self._topics.find(topic).denied:
             return None

@@ -1,8 +1,8 @@
-"""Records within what their topics take (PIP-36's idea, for Kafka): by default, as large as the broker allows.
+"""Keeps records within the limits of their topics (PIP-36's idea, for Kafka); by default, the broker's limit.
 
-Two problems appear when only single records are checked. librdkafka does not split batches, so that small records
-fail together where ``batch.size`` is above the topic's limit: here no more is under way than one batch may have. And a
-limit can be lowered while a producer runs: what the broker then refuses is sent again, offloaded if it must be.
+A check of single records leaves two problems. librdkafka does not split batches, so small records fail together if
+``batch.size`` is above the topic's limit: here the records in flight fit into one batch. And a limit can be lowered
+while a producer runs: refused records are sent again, offloaded if necessary.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from serde_chain.transfer import Question, Transfer, then
 
 __all__ = ["Attempt", "Negotiation"]
 
-# Sent again unchanged, and then offloaded: a limit may be lowered twice, but not forever.
+# Sent again unchanged, then offloaded: a limit may be lowered twice, but not forever.
 _MOST_ATTEMPTS: Final = 3
 
 
 class Attempt:
-    """A record that was admitted.
+    """An admitted record.
 
     Attributes:
         record: The record.
-        number: Which attempt it is, from 1.
-        size: The record's part of a batch, in bytes.
+        number: Number of the attempt, from 1.
+        size: The record's share of a batch, in bytes.
         is_under_way: Whether its size counts.
-        is_refused: Whether the client reports that it was too large, and it may go again. Set before
+        is_refused: Whether the client reported that it was too large, and it may be sent again. Set before
             :meth:`Negotiation.settle`.
         is_fitted: Whether it was made to fit since.
-        accepted: The results of the client's ``produce``; not empty once it has the record.
-        is_told: Whether the user's callback was called with it.
-        report: The client's report, of the client's own kind.
+        accepted: Results of the client's ``produce``; not empty once the client has the record.
+        is_told: Whether the user's callback was called.
+        report: The client's report, of the client's own type.
     """
 
     def __init__(self, record: Outgoing, number: int, size: int) -> None:
@@ -53,14 +53,14 @@ class Attempt:
 
 
 class Negotiation:
-    """Keeps batches below the limits of their topics, and lets refused records go again: a sender's gate.
+    """A sender's gate that keeps batches below the limits of their topics, and sends refused records again.
 
-    Records that come while nothing waits are admitted in the threads that produce them, and settled in those that poll,
-    where a signal handler may raise at any call. So what must not come apart has no call in between.
+    Records without predecessors are admitted in the producing threads and settled in the polling threads, where a
+    signal handler may raise at any call. So steps that belong together have no call between them.
 
     Args:
         topics: The limits of topics.
-        stage: The stage that offloads values, where it is the last of its chain; None otherwise.
+        stage: The stage that offloads values, if it is the last of its chain; None otherwise.
         batch_bytes: The largest batch that the client makes.
         message_max_bytes: The largest record that it sends.
     """
@@ -76,7 +76,7 @@ class Negotiation:
         self._lock = threading.Lock()
 
     def may_go_again(self, attempt: Attempt) -> bool:
-        """Whether a record that was refused for its size can be made smaller."""
+        """Whether a record refused for its size can be made smaller."""
         record = attempt.record
         return self._stage is not None and record.step is not None and attempt.number < _MOST_ATTEMPTS
 
@@ -88,17 +88,17 @@ class Negotiation:
         topic = record.topic
         under_way = self._under_way[topic]
         if last is not None and under_way:
-            return False  # those under way may be refused as well, and come before this one
+            return False  # records in flight may be refused as well, and come before this one
         if not self._topics.is_known(topic) or (last is not None and not last.is_fitted):
-            value = record.step  # which is this question by then
+            value = record.step  # replaced by this question
             return Question(partial(self._topics.find, topic), lambda _limit: self._fitted(record, value))
         return self._enter(record)
 
     def admit_now(self, record: Outgoing) -> bool:
-        """Admit a record before which none waits, in the thread that produces it.
+        """Admit a record without predecessors, in the producing thread.
 
         Returns:
-            Whether it may go to the client at once; otherwise it has to wait in its lane.
+            Whether it may go to the client at once; otherwise it must wait in its lane.
         """
         return self._topics.is_known(record.topic) and self._enter(record)
 
@@ -106,7 +106,7 @@ class Negotiation:
         topic, last = record.topic, record.state
         limit = self._topics.find(topic).max_bytes
         size = record_size(record.key, record.step, record.headers)
-        # Nothing to do where batches are smaller anyway.
+        # Nothing to do if batches are smaller anyway.
         if limit is not None and limit < self._batch_bytes:
             under_way = self._under_way[topic]
             if under_way and BATCH_OVERHEAD + under_way + size > limit:
@@ -133,14 +133,14 @@ class Negotiation:
         return topic, report.record
 
     def count_off(self, attempt: Attempt) -> None:
-        """Note that a record is no longer under way; again without effect."""
+        """Note that a record is no longer in flight; idempotent."""
         with self._lock:
             if attempt.is_under_way:
                 attempt.is_under_way = False
                 self._under_way[attempt.record.topic] -= attempt.size
 
     def _fitted(self, record: Outgoing, value: Any) -> Any:
-        """The value as the topic takes it: offloaded if it was refused and does not fit any more."""
+        """The value in a form that the topic accepts: offloaded if it was refused and no longer fits."""
         last: Attempt | None = record.state
         if last is None or self._stage is None:
             return value

@@ -1,4 +1,4 @@
-"""Records on their way to a client, and what a sender needs of a client, a ledger and a gate."""
+"""Records on their way to a client, and the interfaces of clients, ledgers and gates."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Report: TypeAlias = tuple[Any, ...]
 
 
 class Outgoing:
-    """A record on its way.
+    """A record on its way to a client.
 
     Attributes:
-        number: Its place among all records of the sender.
+        number: Its position among all records of the sender.
         topic: Topic.
         key: The encoded key.
         step: The encoded value, or a transfer that leads to it.
         partition: Partition, or -1.
         timestamp: Timestamp in ms, or 0.
-        headers: Headers; a list of the record's own, which transfers add to.
-        on_delivery: The user's callback, if there is one; until it was called, or given to the client. The last
-            record of each topic is kept, and what the callback holds is not.
+        headers: The record's own list of headers; transfers add to it.
+        on_delivery: The user's callback, if any, until it was called or passed to the client. The last record of each
+            topic is kept; objects held by its callback are not.
         size: Bytes that it holds until it is sent.
-        until: When it is too late to send it, on the monotonic clock.
+        until: Deadline for sending it, on the monotonic clock.
         made: References of payloads that belong to this record alone.
         error: Why it cannot be sent.
-        is_gone: Whether it was sent, or will not be.
-        state: Of the :class:`Gate`.
-        context: The context variables of the thread that made it: what is done for it elsewhere belongs to its trace.
+        is_gone: Whether it was sent, or never will be.
+        state: State of the :class:`Gate`.
+        context: Context variables of the producing thread, so that work in other threads belongs to its trace.
     """
 
     __slots__ = (
@@ -83,58 +83,58 @@ class Outgoing:
 
 
 class Client(Protocol):
-    """What a sender needs of a Kafka client. Called in daemon threads."""
+    """A Kafka client, as used by a sender. Called in daemon threads."""
 
     def send(self, record: Outgoing) -> None:
-        """Hand a record to the client; its ``step`` is the encoded value.
+        """Pass a record to the client; its ``step`` is the encoded value.
 
         Raises:
-            BufferError: The client has no room for now.
-            Exception: It does not take the record.
+            BufferError: The client has no room at present.
+            Exception: The client refuses the record.
         """
 
     def failed(self, record: Outgoing, error: BaseException) -> Report | None:
-        """The user's callback and its arguments, to tell that a record was not sent; None if there is no callback."""
+        """The user's callback and its arguments, to report an unsent record; None without a callback."""
 
     def delete(self, reference: str) -> None:
         """Delete a payload. Raises PayloadStoreError."""
 
 
 class Ledger(Protocol):
-    """Notes which payloads are on their way, for the next process to delete if this one is killed."""
+    """Lists payloads in flight, so that the next process can delete them if this one is killed."""
 
     def intend(self, reference: str) -> None:
-        """Note that a payload is about to be uploaded. Raises PayloadStoreError if that cannot be noted."""
+        """List a payload before its upload. Raises PayloadStoreError if that fails."""
 
     def settle(self, reference: str) -> None:
-        """Note that its record is about to be sent, or that it was deleted."""
+        """Remove a payload whose record is about to be sent, or that was deleted."""
 
 
 class Gate(Protocol):
-    """Decides when records may be sent, and which ones go again. Called by the driver alone."""
+    """Decides when records may be sent, and which are sent again. Called by the driver only."""
 
     def admit(self, record: Outgoing) -> Transfer[Any] | bool:
-        """Whether the next record of its topic may be sent now; or what has to be done first.
+        """Whether the next record of its topic may be sent now; or a transfer to run first.
 
-        A record that may not is asked for again after the next :meth:`settle` of its topic.
+        A refused record is offered again after the next :meth:`settle` of its topic.
         """
 
     def withdraw(self, record: Outgoing) -> None:
-        """Note that a record is not sent after all, admitted or not."""
+        """Note that a record is not sent, admitted or not."""
 
     def settle(self, report: Any) -> tuple[str, Outgoing | None]:
-        """Note the client's report on a record that was admitted. Called again with the same one, it changes nothing.
+        """Note the client's report on an admitted record. Idempotent.
 
         Args:
-            report: Of the gate's own kind.
+            report: A report of the gate's own type.
 
         Returns:
-            The topic, and the record if it has to be sent again.
+            The topic, and the record if it must be sent again.
         """
 
 
 def size_of(step: Any) -> int:
-    """Bytes that a step of a record holds."""
+    """Bytes held by a step of a record."""
     if isinstance(step, Transfer):
         return step.size or 0
     return 0 if step is None else len(step)

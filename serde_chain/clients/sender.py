@@ -28,16 +28,16 @@ _log = logging.getLogger("serde_chain")
 
 
 class Sender:
-    """Runs the transfers of records, and hands the records to a client in call order per topic.
+    """Runs the transfers of records, and passes the records to a client in call order per topic.
 
     Args:
         client: The client.
         in_flight: Most transfers at a time (``large.message.uploads.in.flight``).
-        buffer_bytes: Most bytes that records hold which are not sent yet (``large.message.buffer.bytes``). One record
-            may always wait, however large.
+        buffer_bytes: Most bytes held by unsent records (``large.message.buffer.bytes``). One record is always
+            accepted, regardless of size.
         block_ms: Time in ms for which a record waits for room in the client (``max.block.ms``).
         gate: Decides when records may be sent.
-        ledger: Notes what is on its way.
+        ledger: Lists payloads in flight.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class Sender:
         return last is None or last.is_gone
 
     def enter(self, record: Outgoing) -> bool:
-        """Give a record its number, for a client to which it goes straight.
+        """Number a record that bypasses the buffer.
 
         Returns:
-            Whether it may: nothing of its topic waits here, nor goes again.
+            Whether it may: no record of its topic waits here or may be sent again.
         """
         topic = record.topic
         record.number = next(self._buffer.numbers)
@@ -121,7 +121,7 @@ class Sender:
 
         Args:
             record: The record. If this raises, it may have been accepted only where a signal handler has raised.
-            while_waiting: Called now and then meanwhile.
+            while_waiting: Called repeatedly during the wait.
 
         Raises:
             BufferError: There was no room within ``max.block.ms``.
@@ -150,7 +150,7 @@ class Sender:
         self._buffer.call_on_change(callback)
 
     def wait(self, seconds: float) -> None:
-        """Wait until a record has left, a report is there or a payload was deleted, for a time."""
+        """Wait up to ``seconds`` until a record has left, a report is there or a payload was deleted."""
         turn = threading.Lock()
         turn.acquire()
         self.call_on_change(turn.release)
@@ -162,13 +162,13 @@ class Sender:
         """Call the callbacks of records that were not sent, in this thread.
 
         Returns:
-            How many were called. What one of them raises is raised here; the others are called by the next call.
+            The number of called ones. An exception of one is raised here; the next call serves the others.
         """
         count = 0
         reports = self._driver.reports
         while reports:
             for number in [*reports]:
-                # In one step of C: what was taken out is called.
+                # In one step of C: a removed callback is always called.
                 for _ in starmap(call, filter(None, map(reports.pop, (number,), (None,)))):
                     count += 1
         return count

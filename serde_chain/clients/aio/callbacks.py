@@ -14,10 +14,10 @@ _CALLBACKS: Final = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_comm
 
 
 def with_callbacks(config: Mapping[str, object]) -> dict[str, object]:
-    """A client's configuration, in which callbacks that are coroutine functions run on the present event loop.
+    """A client's configuration whose coroutine callbacks run on the current event loop.
 
     Args:
-        config: The configuration. Other callbacks stay as they are, for the thread in which the client calls them.
+        config: The configuration. Other callbacks are unchanged; the client calls them in its thread.
 
     Example:
         >>> with_callbacks({"bootstrap.servers": "localhost:9092"})

@@ -31,11 +31,10 @@ _SLICE_SECONDS: Final = 0.2
 class AsyncConsumer:
     """:class:`serde_chain.Consumer` for asyncio: the same calls, awaited, and ``async for``.
 
-    The calls block in a thread, one at a time and in the order in which they are made; the event loop goes on. Payloads
-    are fetched ahead, and records decoded there. What a call that is cancelled would have returned comes with the next
-    one: no record is passed over.
+    Calls block in a thread, one at a time and in order, while the event loop proceeds. Payloads are fetched ahead, and
+    records are decoded there. The next call returns the results of a cancelled one: no record is lost.
 
-    ``consume`` is the cheapest way to many small records; ``poll`` and ``async for`` hop to the thread for each.
+    ``consume`` is the cheapest way to read many small records; ``poll`` and ``async for`` use the thread for each one.
 
     Example:
         >>> config = {"bootstrap.servers": "localhost:9092", "group.id": "readers", "value.deserializers": "zstd, json"}
@@ -73,15 +72,15 @@ class AsyncConsumer:
         self._calls = Calls()
         self._is_in_call = False
         self._fetching: set[Call[Any]] = set()
-        # Calls that were cancelled: what they return reaches no one.
+        # Cancelled calls, whose results are undelivered.
         self._lost: deque[Call[Any]] = deque()
 
     async def _call(self, work: Callable[..., T], *args: Any) -> T:
-        """Make a call of the consumer that hands over nothing."""
+        """Make a call of the consumer that delivers no records."""
         return await self._calls.make(Call(self._settled, work, *args))
 
     def _settled(self, work: Callable[..., T], *args: Any) -> T:
-        if self._is_in_call:  # made by a callback of the present call, in its thread
+        if self._is_in_call:  # by a callback of the current call, in its thread
             return work(*args)
         self._is_in_call = True
         try:
@@ -93,7 +92,7 @@ class AsyncConsumer:
             self._is_in_call = False
 
     async def _fetch(self, work: Callable[[Call[Any]], T]) -> T:
-        """Make a call that hands records over; ``work`` looks whether it is abandoned."""
+        """Make a call that delivers records; ``work`` checks whether it is abandoned."""
         call: Call[T] = Call(lambda: self._settled(work, call))
         self._fetching.add(call)
         try:
@@ -106,7 +105,7 @@ class AsyncConsumer:
             self._fetching.discard(call)
 
     async def poll(self, timeout: float = -1) -> Message | None:
-        """Fetch one record; as :meth:`serde_chain.Consumer.poll`.
+        """Fetch one record; see :meth:`serde_chain.Consumer.poll`.
 
         Example:
             >>> async def next_value(consumer):
@@ -125,7 +124,7 @@ class AsyncConsumer:
         return await self._fetch(work)
 
     async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Fetch several records; as :meth:`serde_chain.Consumer.consume`.
+        """Fetch several records; see :meth:`serde_chain.Consumer.consume`.
 
         Example:
             >>> async def next_values(consumer):
@@ -141,12 +140,12 @@ class AsyncConsumer:
                     return messages
                 if call.is_abandoned or time.monotonic() >= until:
                     return messages
-                self._consumer.take_back()  # the next slice hands them over, with others
+                self._consumer.take_back()  # the next slice returns them, with others
 
         return await self._fetch(work)
 
     async def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
-        """Fetch several records as an Arrow table; as :meth:`serde_chain.Consumer.consume_arrow`.
+        """Fetch several records as an Arrow table; see :meth:`serde_chain.Consumer.consume_arrow`.
 
         Example:
             >>> async def next_table(consumer):
@@ -158,7 +157,7 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> Message:
-        """The next record, or message with ``error()``; there is always a next one, unless the task is cancelled."""
+        """The next record, or message with ``error()``; endless, unless the task is cancelled."""
         while (message := await self.poll()) is None:
             pass
         return message
@@ -170,9 +169,9 @@ class AsyncConsumer:
         on_revoke: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribe to topics; callbacks are called on the event loop, with this consumer and the partitions.
+        """Subscribe to topics. Callbacks run on the event loop and receive this consumer and the partitions.
 
-        They may be coroutine functions, and call this consumer.
+        They may be coroutine functions and call this consumer.
         """
         await self._call(self._consumer.subscribe, topics, *map(self._rebalance, (on_assign, on_revoke, on_lost)))
 
@@ -187,39 +186,39 @@ class AsyncConsumer:
         await self._call(self._consumer.unsubscribe)
 
     async def assign(self, partitions: list[TopicPartition]) -> None:
-        """Take partitions by hand."""
+        """Assign partitions manually."""
         await self._call(self._consumer.assign, partitions)
 
     async def unassign(self) -> None:
-        """Give all partitions back."""
+        """Unassign all partitions."""
         await self._call(self._consumer.unassign)
 
     async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Take further partitions."""
+        """Assign more partitions."""
         await self._call(self._consumer.incremental_assign, partitions)
 
     async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Give some partitions back."""
+        """Unassign some partitions."""
         await self._call(self._consumer.incremental_unassign, partitions)
 
     async def assignment(self) -> list[TopicPartition]:
-        """The partitions that this consumer has."""
+        """The assigned partitions."""
         return await self._call(self._consumer.assignment)
 
     async def seek(self, partition: TopicPartition) -> None:
-        """Go on at another offset."""
+        """Continue at another offset."""
         await self._call(self._consumer.seek, partition)
 
     async def pause(self, partitions: list[TopicPartition]) -> None:
-        """Stop handing over records of partitions."""
+        """Pause partitions."""
         await self._call(self._consumer.pause, partitions)
 
     async def resume(self, partitions: list[TopicPartition]) -> None:
-        """Go on with paused partitions."""
+        """Resume paused partitions."""
         await self._call(self._consumer.resume, partitions)
 
     async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The offsets behind the last records that were handed over."""
+        """The offsets after the last returned records."""
         return await self._call(self._consumer.position, partitions)
 
     async def commit(
@@ -228,7 +227,7 @@ class AsyncConsumer:
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """Commit the offsets of a message, the given offsets, or all that are stored."""
+        """Commit the offset of a message, the given offsets, or all stored offsets."""
         return await self._call(self._consumer.commit, message, offsets, asynchronous)
 
     async def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -266,13 +265,13 @@ class AsyncConsumer:
         return await self._call(self._consumer.memberid)
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Change the SASL credentials for connections to come."""
+        """Change the SASL credentials of future connections."""
         await self._call(self._consumer.set_sasl_credentials, username, password)
 
     async def close(self) -> None:
         """Commit if so configured, leave the group, and close the chains and their stores.
 
-        Calls that other tasks wait for end first, without a record.
+        Pending calls of other tasks end first, without a record.
         """
         for call in self._fetching:
             call.is_abandoned = True

@@ -33,7 +33,7 @@ _log = logging.getLogger("serde_chain")
 Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 Delivery: TypeAlias = "asyncio.Future[Message]"
 
-# Between two looks for room in a full client, and for reports; reports of the client itself come at once.
+# Seconds between two checks for room in a full client, and for reports; the client's own reports come at once.
 _ROOM_SECONDS: Final = 0.02
 _POLL_SECONDS: Final = 0.1
 
@@ -49,12 +49,12 @@ class _LoopProducer(Producer):
 class AsyncProducer:
     """:class:`serde_chain.Producer` for asyncio.
 
-    ``await producer.produce(...)`` hands a record over, headers included, and returns a future of the delivered
-    message: its exception says why a record was not delivered. The records of one topic leave in the order of the
-    calls. Small records are encoded on the event loop; large ones, and all that take longer than 5 ms, in threads, so
-    that the loop goes on. Where there is no room, ``produce`` waits for up to ``max.block.ms``.
+    ``await producer.produce(...)`` accepts a record with its headers, and returns a future of the delivered message;
+    its exception is the delivery error. Records of one topic leave in call order. Small records are encoded on the
+    event loop; large ones, and those that take longer than 5 ms, in threads, so that the loop proceeds. Without room,
+    ``produce`` waits for up to ``max.block.ms``.
 
-    A call that is cancelled may have handed the record over; its delivery goes on.
+    A cancelled call may have accepted the record; its delivery continues.
 
     Example:
         >>> config = {"bootstrap.servers": "localhost:9092", "value.serializers": "json, zstd"}
@@ -96,7 +96,7 @@ class AsyncProducer:
         self._is_told = False
         self._served = 0
         self._news = asyncio.Event()
-        # With which the client has ended its work, met by the thread that serves it; and whether a call has raised it.
+        # The client's fatal error, found by the serving thread; and whether a call has raised it.
         self._fatal: confluent_kafka.KafkaException | None = None
         self._has_raised_fatal = False
         self._is_closed = False
@@ -104,11 +104,11 @@ class AsyncProducer:
 
     @property
     def is_served(self) -> bool:
-        """Whether reports are of use still."""
+        """Whether reports are still needed."""
         return not (self._is_closed or self._loop.is_closed())
 
     def note_failure(self, error: Exception) -> None:
-        """Note what serving the client has raised: of a callback, or since the client has ended its work."""
+        """Handle an exception of the serving thread: of a callback, or the client's fatal error."""
         if isinstance(error, confluent_kafka.KafkaException) and error.args[0].fatal():
             self._fatal = error
         elif not self._is_closed:
@@ -121,7 +121,7 @@ class AsyncProducer:
             tell(self._loop, self._report)
 
     def _report(self) -> None:
-        """Tell futures of their deliveries; where there are many, the loop goes on in between."""
+        """Resolve the futures of deliveries; if there are many, the loop proceeds in between."""
         self._is_told = False
         self._news.set()
         while self._reports:
@@ -159,7 +159,7 @@ class AsyncProducer:
         timestamp: int = 0,
         headers: Headers | None = None,
     ) -> Delivery:
-        """Encode a record and hand it over.
+        """Encode and accept a record.
 
         Args:
             topic: Topic.
@@ -170,8 +170,8 @@ class AsyncProducer:
             headers: Headers; the caller's object is not changed.
 
         Returns:
-            A future of the delivered message, whose value is what was sent: of a large message, its reference. Its
-            exception is a ``confluent_kafka.KafkaException``, whose ``__cause__`` is the store's error if there is one.
+            A future of the delivered message, whose value is the sent one: for a large message, its reference. The
+            exception is a ``confluent_kafka.KafkaException``; its ``__cause__`` is the store's error, if any.
 
         Raises:
             SerializationError: A stage failed; nothing was sent.
@@ -195,12 +195,12 @@ class AsyncProducer:
             except (BufferError, WouldBlockError):
                 pass  # it waits in a thread below
             else:
-                # The record has its place by now: a caller that is cancelled here changes nothing.
+                # The record has its position by now: a cancellation here changes nothing.
                 if self._pace.is_over():
                     await asyncio.sleep(0)
                 return delivery
         turns.count += 1
-        # As a task of its own: where this one is cancelled, the record keeps its turn nevertheless.
+        # In a new task, so that the record keeps its turn if this one is cancelled.
         task = asyncio.create_task(self._in_turn(turns, record))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -228,12 +228,12 @@ class AsyncProducer:
             turns.count -= 1
 
     async def _produced(self) -> None:
-        """Wait for the records whose ``produce`` is under way."""
+        """Wait for pending ``produce`` calls."""
         if self._tasks:
             await asyncio.wait([*self._tasks])
 
     async def poll(self, timeout: float = 0) -> int:
-        """Wait until deliveries are done, for a number of seconds; returns how many. They are served without it too."""
+        """Wait up to ``timeout`` seconds for deliveries; returns their number. They are served without it too."""
         before = self._served
         with suppress(TimeoutError):
             async with asyncio.timeout(None if timeout < 0 else timeout):
@@ -244,7 +244,7 @@ class AsyncProducer:
         return self._served - before
 
     async def flush(self, timeout: float = -1) -> int:
-        """Wait until all records are delivered, for up to a number of seconds. Returns how many are left."""
+        """Wait up to ``timeout`` seconds until all records are delivered. Returns the number of remaining records."""
         until = math.inf if timeout < 0 else time.monotonic() + timeout
         try:
             async with asyncio.timeout(None if timeout < 0 else timeout):
@@ -257,7 +257,7 @@ class AsyncProducer:
         return len(self)
 
     async def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drop records that are queued or in flight; as :meth:`serde_chain.Producer.purge`."""
+        """Drop queued or in-flight records; see :meth:`serde_chain.Producer.purge`."""
         await elsewhere(self._producer.purge, in_queue, in_flight, blocking)
 
     async def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
@@ -273,7 +273,7 @@ class AsyncProducer:
         await elsewhere(self._producer.init_transactions, timeout)
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction. The payloads of its records belong to it."""
+        """Begin a transaction, which includes the payloads of its records."""
         await elsewhere(self._producer.begin_transaction)
 
     async def send_offsets_to_transaction(
@@ -283,11 +283,11 @@ class AsyncProducer:
         await elsewhere(self._producer.send_offsets_to_transaction, positions, group_metadata, timeout)
 
     async def commit_transaction(self, timeout: float = -1) -> None:
-        """Commit the transaction; as :meth:`serde_chain.Producer.commit_transaction`."""
+        """Commit the transaction; see :meth:`serde_chain.Producer.commit_transaction`."""
         await self._end(self._producer.commit_transaction, timeout)
 
     async def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort the transaction; as :meth:`serde_chain.Producer.abort_transaction`."""
+        """Abort the transaction; see :meth:`serde_chain.Producer.abort_transaction`."""
         await self._end(self._producer.abort_transaction, timeout)
 
     async def _end(self, end: Callable[[float], None], timeout: float) -> None:
@@ -301,11 +301,11 @@ class AsyncProducer:
         await self._report_all()
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Change the SASL credentials for connections to come."""
+        """Change the SASL credentials of future connections."""
         await elsewhere(self._producer.set_sasl_credentials, username, password)
 
     async def close(self) -> None:
-        """Send what is queued, then close the client, the chains and their stores."""
+        """Send all queued records, then close the client, the chains and their stores."""
         if self._is_closed:
             return
         await self._produced()
@@ -337,13 +337,13 @@ def _serve(owner: weakref.ref[AsyncProducer], producer: Producer) -> None:
         del there
         try:
             producer.poll(_POLL_SECONDS)
-        except Exception as error:  # noqa: BLE001  its owner knows what it means
+        except Exception as error:  # noqa: BLE001  its owner interprets it
             if (there := owner()) is not None:
                 there.note_failure(error)
                 del there
 
 
 def _log_failure(topic: str, task: asyncio.Task[None]) -> None:
-    """Tell what became of a record whose caller is gone."""
+    """Log the failure of a record whose caller is gone."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("a record of %s was not sent: %s", topic, error)

@@ -1,4 +1,4 @@
-"""A consumer around aiokafka's, whose keys and values come out of deserializer chains."""
+"""A consumer around aiokafka's, with deserializer chains for keys and values."""
 
 from __future__ import annotations
 
@@ -26,31 +26,30 @@ __all__ = ["Consumer"]
 
 
 class Consumer:
-    """aiokafka's ``AIOKafkaConsumer`` with deserializer chains, which know topic, key and headers of each record.
+    """aiokafka's ``AIOKafkaConsumer`` with deserializer chains, which get topic, key and headers of each record.
 
-    Records come as aiokafka's ``ConsumerRecord``, with key, value and headers in their final form. ``getmany`` fetches
-    the payloads of large messages in parallel (``large.message.downloads.in.flight``), order kept, and returns no more
-    of them at a time than ``large.message.downloads.max.bytes``; ``getone`` and ``async for`` fetch one at a time,
-    since aiokafka commits what it has handed over to this consumer. The event loop goes on meanwhile.
+    Records are aiokafka's ``ConsumerRecord`` with decoded key, value and headers. ``getmany`` fetches the payloads of
+    large messages in parallel (``large.message.downloads.in.flight``), keeps the order, and returns at most
+    ``large.message.downloads.max.bytes`` of payloads at a time; ``getone`` and ``async for`` fetch one at a time, since
+    aiokafka commits the records that this consumer has fetched. The event loop proceeds meanwhile.
 
-    A record that cannot be read raises a :class:`~serde_chain.errors.SerializationError`; the good records before it
-    are returned first. Where the error is about the record (``error.about_record``), the consumer moves past it, or
-    does what ``serde.error.policy`` says; otherwise it stays at it. What a call that is cancelled has fetched comes
-    with the next call.
+    A failed read raises :class:`~serde_chain.errors.SerializationError`; good records before it are returned first. If
+    the record is undecodable (``error.about_record``), the consumer advances past it, or applies
+    ``serde.error.policy``; otherwise it stays at the record. The next call returns the records of a cancelled one.
 
-    aiokafka itself commits what ``getone`` and ``getmany`` have returned, worked on or not: for at-least-once, set
-    ``enable_auto_commit=False`` and commit.
+    aiokafka itself commits the records that ``getone`` and ``getmany`` have returned, processed or not: for
+    at-least-once, set ``enable_auto_commit=False`` and commit.
 
     Args:
         consumer: aiokafka's consumer, with neither ``key_deserializer`` nor ``value_deserializer``. It is started and
             stopped with this one.
-        config: A mapping, or the path of a TOML or Java ``.properties`` file. What is not about chains, stages and
-            stores is left to aiokafka, and passed over.
+        config: A mapping, or the path of a TOML or Java ``.properties`` file. Only keys of chains, stages and stores
+            are used.
         dead_letters: aiokafka's producer for ``serde.error.policy = dead-letter``, started and stopped with this one.
             It should have ``acks="all"`` and a ``max_request_size`` of the largest record.
 
     Raises:
-        ConfigError: A chain's configuration is wrong; or dead letters are asked for, and there is no producer for them.
+        ConfigError: A chain's configuration is wrong; or dead letters are configured without a producer for them.
 
     Example:
         >>> config = {"value.deserializers": "zstd, json"}
@@ -80,7 +79,7 @@ class Consumer:
         self._telemetry = client_telemetry()
 
     async def start(self) -> None:
-        """Connect to the cluster, and join the group."""
+        """Connect to the cluster and join the group."""
         if self._dead_letters is not None:
             await self._dead_letters.producer.start()
         await self._consumer.start()
@@ -98,11 +97,11 @@ class Consumer:
 
     @property
     def skipped(self) -> int:
-        """How many records were passed over by ``serde.error.policy``, those in the dead-letter topic included."""
+        """Number of records skipped by ``serde.error.policy``, including dead-lettered ones."""
         return self._skipped
 
     async def getone(self, *partitions: TopicPartition) -> Record:
-        """The next record; as aiokafka's ``getone``.
+        """The next record; see aiokafka's ``getone``.
 
         Raises:
             SerializationError: It cannot be read.
@@ -115,17 +114,17 @@ class Consumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """The next records; as aiokafka's ``getmany``.
+        """The next records; see aiokafka's ``getmany``.
 
         Raises:
-            SerializationError: None of them can be returned, since the first of a partition cannot be read.
-            DeadLetterError: Likewise, and the dead-letter topic does not take it.
+            SerializationError: No record can be returned, since the first of a partition cannot be read.
+            DeadLetterError: Likewise, and the dead-letter topic refuses it.
         """
         fetched = await self._consumer.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
         return await self._decoded(fetched)
 
     async def _decoded(self, fetched: Mapping[TopicPartition, list[Record]]) -> dict[TopicPartition, list[Record]]:
-        """Decode records; those that are not returned are fetched again by the next call."""
+        """Decode records; the next call fetches the others again."""
         positions = {place: records[0].offset for place, records in fetched.items() if records}
         try:
             outcomes = await self._batches.outcomes([record for records in fetched.values() for record in records])
@@ -134,7 +133,7 @@ class Consumer:
             for place, records in fetched.items():
                 for record in records:
                     outcome = outcomes.get(id(record))
-                    if outcome is None:  # more than is fetched at a time
+                    if outcome is None:  # beyond the bound of one call
                         break
                     if isinstance(outcome, Exception):
                         outcome = await self._passed_over(record, outcome)
@@ -153,11 +152,11 @@ class Consumer:
         finally:
             for place, position in positions.items():
                 if position != fetched[place][-1].offset + 1:
-                    with suppress(IllegalStateError):  # the partition was revoked meanwhile
+                    with suppress(IllegalStateError):  # the partition was revoked
                         self._consumer.seek(place, position)
 
     async def _passed_over(self, record: Record, error: Exception) -> Exception | None:
-        """Pass a record over that cannot be read, if that is the policy; otherwise return what is to be raised."""
+        """Skip an undecodable record if that is the policy; otherwise return the error to raise."""
         if not isinstance(error, SerializationError):
             return error
         self._telemetry.failed(record.topic, error)
@@ -184,19 +183,19 @@ class Consumer:
         self._consumer.unsubscribe()
 
     def subscription(self) -> Any:
-        """The topics that are subscribed."""
+        """The subscribed topics."""
         return self._consumer.subscription()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Take partitions by hand."""
+        """Assign partitions manually."""
         self._consumer.assign(partitions)
 
     def assignment(self) -> Any:
-        """The partitions that this consumer has."""
+        """The assigned partitions."""
         return self._consumer.assignment()
 
     async def commit(self, offsets: Any = None) -> None:
-        """Commit the given offsets, or those of all that was returned."""
+        """Commit the given offsets, or those of all returned records."""
         await self._consumer.commit(offsets)
 
     async def committed(self, partition: TopicPartition) -> int | None:
@@ -210,23 +209,23 @@ class Consumer:
         return offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at another offset."""
+        """Continue at another offset."""
         self._consumer.seek(partition, offset)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> Any:
-        """Go on at the first offset."""
+        """Continue at the first offset."""
         return await self._consumer.seek_to_beginning(*partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> Any:
-        """Go on behind the last offset."""
+        """Continue after the last offset."""
         return await self._consumer.seek_to_end(*partitions)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> Any:
-        """Go on at the committed offset."""
+        """Continue at the committed offset."""
         return await self._consumer.seek_to_committed(*partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Fetch nothing more from partitions."""
+        """Pause partitions."""
         self._consumer.pause(*partitions)
 
     def paused(self) -> Any:
@@ -234,14 +233,14 @@ class Consumer:
         return self._consumer.paused()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with paused partitions."""
+        """Resume paused partitions."""
         self._consumer.resume(*partitions)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Record:
-        """The next record; there are no more once the consumer is stopped."""
+        """The next record; the iteration ends when the consumer stops."""
         try:
             return await self.getone()
         except ConsumerStoppedError:

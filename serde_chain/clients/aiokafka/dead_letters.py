@@ -1,4 +1,4 @@
-"""Puts records that cannot be read into a dead-letter topic, by aiokafka's producer."""
+"""Writes undecodable records to a dead-letter topic, by aiokafka's producer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LONGEST_S: Final = 30.0
 
 
 class DeadLetters:
-    """A dead-letter topic, and the producer for it.
+    """A dead-letter topic and its producer.
 
     Attributes:
         producer: As given.
         topic: As given.
 
     Args:
-        consumer: aiokafka's consumer: asked whether the topic is there, since a producer might create it.
+        consumer: aiokafka's consumer; checks that the topic exists, since a producer might create it.
         producer: aiokafka's producer.
         topic: The topic.
 
@@ -46,16 +46,16 @@ class DeadLetters:
         self._is_there = False
 
     async def put(self, record: Any, error: SerializationError) -> None:
-        """Put a record into the topic; returns when the broker has it.
+        """Write a record to the topic, and wait for the broker's acknowledgement.
 
-        Those of one partition go into one partition, in order.
+        Records of one partition go to one partition, in order.
 
         Args:
-            record: aiokafka's record as it came.
-            error: Why it cannot be read.
+            record: The original record of aiokafka.
+            error: Its error.
 
         Raises:
-            DeadLetterError: The topic is not there, or refuses it, or did not answer in time.
+            DeadLetterError: The topic does not exist or refuses it, or the broker did not answer in time.
         """
         try:
             async with asyncio.timeout(_LONGEST_S):

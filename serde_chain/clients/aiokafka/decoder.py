@@ -1,4 +1,4 @@
-"""aiokafka's records, decoded by deserializer chains while the event loop goes on."""
+"""Decodes aiokafka's records by deserializer chains, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ Record: TypeAlias = "ConsumerRecord[Any, Any]"
 
 _log = logging.getLogger("serde_chain")
 
-# So many small records are decoded on the event loop at a time.
+# Most small records decoded on the event loop at a time.
 _FEW: Final = 20
 _LARGE_BYTES: Final = 1 << 16
 
 
 class RecordDecoder:
-    """Decodes records that others have fetched with aiokafka, such as FastStream's broker.
+    """Decodes records that other code has fetched with aiokafka, such as FastStream's broker.
 
     Args:
-        config: A mapping, or the path of a TOML or Java ``.properties`` file; what is not about chains, stages and
-            stores is passed over.
+        config: A mapping, or the path of a TOML or Java ``.properties`` file; only keys of chains, stages and stores
+            are used.
 
     Raises:
         ConfigError: A chain's configuration is wrong.
@@ -59,15 +59,15 @@ class RecordDecoder:
         self._setup = setup = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
         policy = ERROR_POLICY.read(setup.config)
         if policy != RAISE:
-            told = "%s = %s has no effect on single records: those that cannot be read are raised"
+            told = "%s = %s has no effect on single records: errors are raised"
             _log.warning(told, ERROR_POLICY.name, policy)
         self._batches = Batches(setup)
 
     async def decode(self, record: Record) -> Record:
-        """A record with key, value and headers in their final form.
+        """Decode key, value and headers of a record.
 
         Args:
-            record: The record as it came; not changed.
+            record: The original record; not changed.
 
         Raises:
             SerializationError: It cannot be read.
@@ -83,7 +83,7 @@ class RecordDecoder:
 
 
 class Batches:
-    """Decodes batches of records; their payloads are fetched in parallel, within the bounds of the stages.
+    """Decodes batches of records; payloads are fetched in parallel, within the bounds of the stages.
 
     Args:
         setup: The chains.
@@ -93,7 +93,7 @@ class Batches:
         self._decoder = Decoder(setup.key, setup.value)
         self._markers = marker_headers(setup.key, setup.value)
         self._prefetch = prefetch_for(setup.key, setup.value)
-        # One for each batch: several may be under way, on more than one loop.
+        # One per batch: several may be running, on more than one loop.
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         if self._prefetch is not None:
             self._prefetch.told = self._tell
@@ -101,22 +101,21 @@ class Batches:
         self._pace = Pace()
 
     async def outcomes(self, records: list[Record]) -> dict[int, Record | Exception]:
-        """Decode records, each into another one or an error.
+        """Decode records, each into a new record or an error.
 
         Args:
-            records: The records, in the order in which they are needed.
+            records: The records, in the order of need.
 
         Returns:
-            By the identity of each record. The payloads that are fetched for one call have no more bytes together than
-            the stages allow, save that the first always is: the records from the first one on that goes beyond, and
-            has a payload to fetch, are left out.
+            Outcomes by the identity of each record. The payloads of one call are within the stages' limit of bytes,
+            though the first is always fetched: records from the first one with a payload beyond that are omitted.
         """
         apart: list[Record] = []
         others: list[Record] = []
         for record in records:
             (apart if self._is_apart(record) else others).append(record)
         fetched: list[Any] = []
-        if apart:  # small records alone, the usual case, need no thread
+        if apart:  # small records, the usual case, need no thread
             begun = await elsewhere(lambda: [self._try(record, partial(self._begin, record)) for record in apart])
             fetched = self._within_bounds(begun)
         decode = partial(self._turns.do, lambda: [self._try(record, partial(self._begin, record)) for record in others])
@@ -127,20 +126,20 @@ class Batches:
         }
         if self._pace.is_over():
             await asyncio.sleep(0)
-        # Small records have no payloads; their schema may have to be asked for.
+        # Small records have no payloads, but their schema may be unknown.
         asking = [(record, outcomes[id(record)]) for record in others if isinstance(outcomes[id(record)], Transfer)]
         for record, step in (*asking, *zip(apart, fetched, strict=False)):
             outcomes[id(record)] = await self._end(record, step)
         return outcomes
 
     def _is_apart(self, record: Record) -> bool:
-        """Whether a record is decoded in a thread: it is large, or may have a payload to fetch."""
+        """Whether a record is decoded in a thread: it is large or may have a payload to fetch."""
         size = len(record.value or b"") + len(record.key or b"")
         markers = self._markers
         return size > _LARGE_BYTES or markers is None or any(name in markers for name, _ in record.headers)
 
     def _within_bounds(self, begun: list[Any]) -> list[Any]:
-        """Begin to fetch the payloads for which there is room."""
+        """Start fetching the payloads for which there is room."""
         prefetch = self._prefetch
         if prefetch is None:
             return begun
@@ -156,7 +155,7 @@ class Batches:
         return kept
 
     async def _end(self, record: Record, step: Any) -> Record | Exception:
-        """Wait for a record's payloads, if it has any, and decode it."""
+        """Wait for a record's payloads, if any, and decode it."""
         if self._prefetch is None and isinstance(step, Transfer):
             step = await elsewhere(self._try, record, partial(finish, step))
         while isinstance(step, (Ahead, Transfer)):
@@ -180,7 +179,7 @@ class Batches:
         with self._news() as news:
             while not ahead.is_done:
                 news.clear()
-                self._fetching.hurry(ahead)  # whatever its real size: the ones before it are decoded
+                self._fetching.hurry(ahead)  # regardless of its size: the previous ones are decoded
                 if not ahead.is_done:
                     await news.wait()
 
@@ -194,7 +193,7 @@ class Batches:
             self._waiting.discard(waiting)
 
     def _tell(self) -> None:
-        """Tell all who wait that a payload has come; called in another thread."""
+        """Notify all waiters of a payload; called in another thread."""
         for loop, news in self._waiting.copy():
             tell(loop, news.set)
 
@@ -207,13 +206,13 @@ class Batches:
 
     def _at(self, record: Record, error: Exception) -> Exception:
         if isinstance(error, SerializationError):
-            # Records that refer to the same payload share its error.
+            # Records with the same payload share its error.
             error.record = record
             error.topic, error.partition, error.offset = record.topic, record.partition, record.offset
         return error
 
     def _begin(self, record: Record) -> Any:
-        """Decode a record, up to its first payload to fetch."""
+        """Decode a record, up to its first I/O."""
         place = (record.partition, record.timestamp, record.offset)
         encoded = codec.Record(record.topic, record.value, record.key, record.headers, *place)
         return then(self._decoder.decode(encoded), partial(_decoded, record))

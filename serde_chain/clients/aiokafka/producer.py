@@ -1,4 +1,4 @@
-"""A producer around aiokafka's, whose keys and values go through serializer chains."""
+"""A producer around aiokafka's, with serializer chains for keys and values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Delivery: TypeAlias = "asyncio.Future[RecordMetadata]"
 _MAX_REQUEST: Final = Option("max.request.size", integer(1), 1_048_576, doc="aiokafka's max_request_size")
 _CLEANING_SECONDS: Final = 5.0
 _NEWS_SECONDS: Final = 1.0
-# After these errors a record is in no log: the broker has refused it.
+# After these errors a record is in no log: the broker refused it.
 _NEVER_WRITTEN: Final = (
     errors.MessageSizeTooLargeError,
     errors.RecordListTooLargeError,
@@ -52,17 +52,17 @@ _NEVER_WRITTEN: Final = (
 
 
 class Producer:
-    """aiokafka's ``AIOKafkaProducer`` with serializer chains, which know topic, key and headers of each record.
+    """aiokafka's ``AIOKafkaProducer`` with serializer chains, which get topic, key and headers of each record.
 
-    Payloads that are too large for a record are uploaded while the event loop goes on; the records of one topic leave
-    in the order of the calls. ``large.message.threshold.bytes = auto`` does not ask the broker for the topic's limit
-    here: ``max.request.size`` counts, which is to be aiokafka's ``max_request_size``.
+    Payloads that are too large for a record are uploaded without blocking the event loop; records of one topic leave in
+    call order. Here, ``large.message.threshold.bytes = auto`` does not ask the broker for the topic's limit:
+    ``max.request.size`` applies, and must equal aiokafka's ``max_request_size``.
 
     Args:
         producer: aiokafka's producer, with neither ``key_serializer`` nor ``value_serializer``. It is started and
             stopped with this one.
-        config: A mapping, or the path of a TOML or Java ``.properties`` file. What is not about chains, stages and
-            stores is left to aiokafka, and passed over.
+        config: A mapping, or the path of a TOML or Java ``.properties`` file. Only keys of chains, stages and stores
+            are used.
 
     Raises:
         ConfigError: A chain's configuration is wrong.
@@ -102,7 +102,7 @@ class Producer:
         self._pace = Pace()
         self._is_stopped = False
         self._is_committing = False
-        # The end of a transaction, while the client is about it.
+        # A running commit or abort of the client.
         self._ending: asyncio.Future[None] | None = None
 
     @property
@@ -111,13 +111,13 @@ class Producer:
         return self._producer.client
 
     async def start(self) -> None:
-        """Connect to the cluster, and delete what a killed process has uploaded and not sent."""
+        """Connect to the cluster, and delete unsent payloads of a killed process."""
         await self._producer.start()
         if self._journal is not None and self._journal.left:
             self._sender.discard(self._journal.left)
 
     async def stop(self) -> None:
-        """Send what is queued, then disconnect and close the chains and their stores."""
+        """Send all queued records, then disconnect and close the chains and their stores."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -143,7 +143,7 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes]] | None = None,
     ) -> Delivery:
-        """Encode a record and hand it over; as aiokafka's ``send``.
+        """Encode and send a record; see aiokafka's ``send``.
 
         Args:
             topic: Topic.
@@ -154,12 +154,11 @@ class Producer:
             headers: Headers; the caller's object is not changed.
 
         Returns:
-            A future of the record's metadata. A payload that cannot be uploaded is its exception.
+            A future of the record's metadata; its exception may be a failed upload.
 
         Raises:
             SerializationError: A stage failed; nothing was sent.
-            BufferError: Payloads that are being uploaded have filled ``large.message.buffer.bytes`` for
-                ``max.block.ms``.
+            BufferError: Uploads filled ``large.message.buffer.bytes`` for ``max.block.ms``.
             aiokafka.errors.KafkaError: As in aiokafka.
 
         Example:
@@ -193,7 +192,7 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes]] | None = None,
     ) -> RecordMetadata:
-        """Send a record, and wait until it is delivered; as :meth:`send`."""
+        """Send a record and wait for its delivery; see :meth:`send`."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
     def _encode(self, delivery: Delivery, record: Record) -> Outgoing:
@@ -212,7 +211,7 @@ class Producer:
             await self._news(lambda: self._sender.has_room(record.size))
 
     async def _news(self, is_there: Callable[[], bool] | None = None) -> None:
-        """Wait until a record has left, or a payload was deleted; for a second at most."""
+        """Wait up to a second until a record has left or a payload was deleted."""
         event = asyncio.Event()
         self._sender.call_on_change(partial(tell, self._loop, event.set))
         if is_there is not None and is_there():
@@ -224,7 +223,7 @@ class Producer:
             self._sender.wake()
 
     async def hand_over(self, record: Outgoing) -> None:
-        """Hand an encoded record to aiokafka; for the sender."""
+        """Pass an encoded record to aiokafka; for the sender."""
         sent = await self._producer.send(
             record.topic,
             value=_as_bytes(record.step),
@@ -256,9 +255,9 @@ class Producer:
         return await self._producer.partitions_for(topic)
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction. The payloads of its records belong to it.
+        """Begin a transaction, which includes the payloads of its records.
 
-        Where the caller was cancelled while the one before was committed or aborted, this waits for its end.
+        If the previous commit or abort was cancelled, this waits for its end.
         """
         await self._ended()
         await self._producer.begin_transaction()
@@ -269,7 +268,7 @@ class Producer:
         """Commit the transaction, once all uploads are done.
 
         Raises:
-            SerializationError: A payload could not be uploaded: the transaction has to be aborted.
+            SerializationError: An upload failed: the transaction must be aborted.
         """
         await self._uploaded()
         if self._sender.failure is not None:
@@ -280,10 +279,10 @@ class Producer:
         self._sender.end(delete=False)
 
     async def abort_transaction(self) -> None:
-        """Abort the transaction, and delete the payloads that were uploaded for it.
+        """Abort the transaction and delete its payloads.
 
         Raises:
-            aiokafka.errors.IllegalOperation: It is being committed, or aborted, by a call that was cancelled.
+            aiokafka.errors.IllegalOperation: A cancelled call is still committing or aborting it.
         """
         if self._ending is not None:
             raise errors.IllegalOperation("the transaction is about to end: begin_transaction waits until it has")
@@ -292,13 +291,13 @@ class Producer:
         try:
             await self._end(self._producer.abort_transaction())
         except errors.ProducerFenced:
-            # The broker has aborted it for the producer that came after this one, unless it was committed before.
+            # The broker has aborted it for the next producer, unless it was committed before.
             self._sender.end(delete=not self._is_committing)
             raise
         self._sender.end(delete=True)
 
     async def _end(self, ending: Coroutine[Any, Any, None]) -> None:
-        """End the client's transaction; it goes on where the caller is cancelled."""
+        """End the client's transaction; continues if the caller is cancelled."""
         self._ending = task = asyncio.ensure_future(ending)
         try:
             await asyncio.shield(task)
@@ -307,7 +306,7 @@ class Producer:
                 self._ending = None
 
     async def _ended(self) -> None:
-        """Wait for the end of a transaction whose caller was cancelled; one that was not committed is aborted."""
+        """Wait for the end of a transaction whose caller was cancelled; abort it if the commit failed."""
         if self._ending is None:
             return
         await asyncio.wait([self._ending])
@@ -319,17 +318,17 @@ class Producer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """A transaction around a ``with`` block: committed at its end, aborted where it raises.
+        """A transaction around a ``with`` block: committed at its end, aborted if the block raises.
 
-        Where it is cancelled while it is committed, by a time limit for example, the commit goes on: its outcome is
-        unknown, and its payloads stay. The next transaction begins when it has ended.
+        If the commit is cancelled, by a timeout for example, it continues: its outcome is unknown, and its payloads
+        stay. The next transaction begins after its end.
         """
         await self.begin_transaction()
         try:
             yield
             await self.commit_transaction()
         except errors.ProducerFenced:
-            raise  # there is nothing to abort any more
+            raise  # nothing is left to abort
         except BaseException:
             is_over = self._producer._txn_manager.is_fatal_error()  # noqa: SLF001, as aiokafka's own transaction()
             if self._ending is None and not is_over:
@@ -351,7 +350,7 @@ class Producer:
 
 
 class _Client:
-    """aiokafka's producer, as a sender sees it (:class:`~serde_chain.clients.outgoing.Client`).
+    """aiokafka's producer as a sender's client (:class:`~serde_chain.clients.outgoing.Client`).
 
     Args:
         producer: The producer around it.
@@ -365,12 +364,12 @@ class _Client:
         self._stages = stages
 
     def send(self, record: Outgoing) -> None:
-        """Wait until aiokafka has the record."""
+        """Pass the record to aiokafka, and wait until it has it."""
         handing = self._producer.hand_over(record)
         record.context.run(asyncio.run_coroutine_threadsafe, handing, self._loop).result()
 
     def failed(self, record: Outgoing, error: BaseException) -> None:
-        """Tell the record's future."""
+        """Resolve the record's future."""
         if record.on_delivery is not None:
             tell(self._loop, record.on_delivery, error, None)
 
@@ -389,5 +388,5 @@ def _resolve(delivery: Delivery, error: BaseException | None, metadata: RecordMe
 
 
 def _as_bytes(data: Any) -> Any:
-    """What aiokafka takes."""
+    """Bytes for aiokafka."""
     return data if data is None or isinstance(data, bytes) else data.encode() if isinstance(data, str) else bytes(data)

@@ -1,4 +1,4 @@
-"""Reads partitions by position, with a deadline on every wait: for commands and jobs, which join no group."""
+"""Reads partitions by position, with a deadline on every wait; for commands and jobs, which join no group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("serde_chain")
 
 TIMEOUT_S: Final = 60.0
 
-# Keys of one kind of client only, which are set here.
+# Keys of one kind of client, which are set here.
 _OWN: Final = (
     "group.",
     "enable.auto",
@@ -35,46 +35,46 @@ _OWN: Final = (
 
 
 def client_settings(config: Config | str | Path) -> dict[str, Any]:
-    """The part of a configuration that a client of our own needs: where the broker is, and how to log in."""
+    """The settings that our own clients need: the broker's address and the login."""
     loaded = configuration.client_config(configuration.load(config))
     return {key: value for key, value in loaded.items() if not key.startswith(_OWN)}
 
 
-# The group's coordinator or a partition's leader moves, or was asked for the first time.
+# The group's coordinator or a partition's leader is moving, or is not loaded yet.
 _SOON: Final = frozenset({
     "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
     "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE",
 })  # fmt: skip
 _SOON_S: Final = 0.1
-# librdkafka lets no Ctrl-C through while it waits.
+# librdkafka blocks Ctrl-C while it waits.
 _TICK_S: Final = 0.5
 
 
 def make_client(kind: Any, config: Config | str | Path, own: dict[str, Any]) -> Any:
-    """Make a consumer or producer with settings of our own above those of the user.
+    """Make a consumer or producer whose own settings override those of the user.
 
     Raises:
-        ConfigError: librdkafka refuses them, or there is a mistake elsewhere in the configuration.
+        ConfigError: librdkafka refuses them, or the configuration is wrong elsewhere.
     """
-    settings = client_settings(config)  # its mistakes are not the client's
+    settings = client_settings(config)  # its errors are not the client's
     try:
-        # Its errors are raised, and which of the user's keys are of another kind of client is no news.
+        # Its errors are raised, and keys of another kind of client are expected.
         return kind({"log_level": 0, **settings, **own})
     except Exception as error:  # KafkaException, TypeError or ValueError
         raise ConfigError(f"the Kafka client refuses its configuration: {error}") from error
 
 
 def log_error(error: Any) -> None:
-    """Log what librdkafka reports between calls; without this callback, any call would raise fatal errors."""
+    """Log librdkafka's reports between calls; without this callback, any call would raise fatal errors."""
     _log.debug("librdkafka: %s", error.str())
 
 
-# Which librdkafka does not call retriable.
+# Retriable, although librdkafka does not say so.
 _LATER: Final = frozenset({"_TIMED_OUT", "_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
 
 
 def is_transient(error: Any) -> bool:
-    """Whether what failed with an error of Kafka's may work later.
+    """Whether a call that failed with a Kafka error may work later.
 
     Args:
         error: A ``confluent_kafka.KafkaError``.
@@ -83,7 +83,7 @@ def is_transient(error: Any) -> bool:
 
 
 class PartitionReader:
-    """Reads committed records of topics; it is of a group only where the group's positions are asked for."""
+    """Reads committed records of topics; uses its group only for the group's positions."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class PartitionReader:
         Args:
             config: Client configuration.
             group: Consumer group, by which positions are kept.
-            failure: What to raise where a topic cannot be read; its context has topic, partition and offset.
+            failure: The error for an unreadable topic; its context has topic, partition and offset.
             timeout_s: The longest wait for the broker, in seconds.
-            **settings: More of librdkafka's.
+            **settings: More settings of librdkafka.
 
         Raises:
             ConfigError: librdkafka refuses the configuration.
@@ -117,7 +117,7 @@ class PartitionReader:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
-            # A question about another place waits until the broker has answered the last one.
+            # A request for another position waits for the broker's response to the last fetch.
             "fetch.wait.max.ms": 50,
             "error_cb": self._note_error,
         }
@@ -129,7 +129,7 @@ class PartitionReader:
         """The number of a topic's partitions.
 
         Raises:
-            ContextualError: The topic is not there, or the broker does not answer.
+            ContextualError: The topic does not exist, or the broker does not answer.
         """
         metadata = self._ask(topic, self._consumer.list_topics, topic, timeout=self.timeout_s).topics[topic]
         if metadata.error is not None:
@@ -143,14 +143,14 @@ class PartitionReader:
 
     @property
     def client(self) -> Any:
-        """The consumer itself, for what asks it about the cluster."""
+        """The consumer itself, for questions about the cluster."""
         return self._consumer
 
     def is_there(self, topic: str) -> bool:
-        """Whether there is such a topic.
+        """Whether a topic exists.
 
         Raises:
-            ContextualError: The broker does not answer, or does not say.
+            ContextualError: The broker does not answer, or refuses to tell.
         """
         error = self._ask(topic, self._consumer.list_topics, topic, timeout=self.timeout_s).topics[topic].error
         if error is not None and error.code() != self.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -158,7 +158,7 @@ class PartitionReader:
         return error is None
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset of a partition, and the one behind its last committed record.
+        """The first offset of a partition, and the one after its last committed record.
 
         Raises:
             ContextualError: The broker does not answer.
@@ -166,7 +166,7 @@ class PartitionReader:
         return self.all_bounds(topic, (partition,))[partition]
 
     def all_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """The same of some partitions, by a single question: one after the other, many take long.
+        """The same for several partitions by a single request, since many requests take long.
 
         Raises:
             ContextualError: The broker does not answer.
@@ -185,7 +185,7 @@ class PartitionReader:
         return list(self._ask(topic, self._consumer.committed, places, timeout=self.timeout_s))
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Commit the group's position in a partition, with metadata; returns when the broker has it.
+        """Commit the group's position in a partition, with metadata; waits for the broker.
 
         Raises:
             ContextualError: The broker does not answer.
@@ -199,7 +199,7 @@ class PartitionReader:
 
     def assign(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Go to an offset in each of some partitions, for :meth:`take`."""
-        # Before, not after: librdkafka would drop what has come by then, and if both cross, all that comes.
+        # Before, not after: librdkafka would drop fetched records, and if both cross, all later ones.
         if self._paused:
             self._consumer.resume(self._paused)
             self._paused = []
@@ -207,7 +207,7 @@ class PartitionReader:
         self._consumer.assign(places)
 
     def at_time(self, topic: str, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
-        """The first offset of each partition whose record has a time or a later one; the end where there is none.
+        """The first offset of each partition with a record of this time or later; the end if there is none.
 
         Args:
             topic: The topic.
@@ -222,7 +222,7 @@ class PartitionReader:
         return {**offsets, **self._offsets_at(topic, dict.fromkeys(behind, self.kafka.OFFSET_END))}
 
     def _offsets_at(self, topic: str, times: Mapping[int, int]) -> dict[int, int]:
-        """The offsets of times, by partition: a time in ms, or what stands for a partition's beginning and its end."""
+        """The offsets of times by partition: a time in ms, or the constants for the beginning and the end."""
         if not times:
             return {}
         places = [self.kafka.TopicPartition(topic, partition, time) for partition, time in times.items()]
@@ -237,20 +237,20 @@ class PartitionReader:
         return {place.partition: int(place.offset) for place in self._ask(topic, ask, timeout=self.timeout_s)}
 
     def pause(self, topic: str, partition: int) -> None:
-        """Fetch no more of an assigned partition, until the next :meth:`assign`."""
+        """Pause an assigned partition until the next :meth:`assign`."""
         place = self.kafka.TopicPartition(topic, partition)
         self._consumer.pause([place])
         self._paused.append(place)
 
     def take(self, count: int, wait_s: float) -> tuple[list[Any], dict[int, int]]:
-        """The next records of the assigned partitions, as many as come in time.
+        """The next records of the assigned partitions that arrive in time.
 
         Args:
             count: The most records.
             wait_s: The longest wait, in seconds.
 
         Returns:
-            The records, and the partitions that have ended for now, with the offsets at which they did.
+            The records, and the partitions that have reached their current end, with the end offsets.
 
         Raises:
             ContextualError: A partition cannot be read.
@@ -263,7 +263,7 @@ class PartitionReader:
         return records, ended
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Any]:
-        """The records of a partition from one offset to another, which is not read.
+        """The records of a partition from one offset up to another, exclusive.
 
         Raises:
             ContextualError: A record did not come in time, or the partition cannot be read.
@@ -277,7 +277,7 @@ class PartitionReader:
             if message is None:
                 continue
             if message.error() is not None:
-                # What the broker had at hand may end before what it has told of.
+                # The broker may report an end before the offset that it has named.
                 if self._is_end(message) and message.offset() >= end:
                     return
                 continue
@@ -294,10 +294,10 @@ class PartitionReader:
         )
 
     def _is_end(self, message: Any) -> bool:
-        """Whether a message marks the present end of its partition."""
+        """Whether a message marks the current end of its partition."""
         error = message.error()
         if error is None or error.code() == self.kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return False  # who may read the topic need not be allowed a group that is not joined
+            return False  # readers of the topic need no permission for a group that they do not join
         if error.code() == self.kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001, its documented name
             return True
         raise self._failure(
@@ -318,11 +318,11 @@ class PartitionReader:
 
     def _note_error(self, error: Any) -> None:
         log_error(error)
-        if not (self._last_error and error.name() == "_ALL_BROKERS_DOWN"):  # which says less than what is known
+        if not (self._last_error and error.name() == "_ALL_BROKERS_DOWN"):  # less specific than the known error
             self._last_error = error.str()
 
     def _problem(self, what: str, error: Any) -> str:
-        """The text of an error, with the client's reports between calls: a time-out does not know its reason."""
+        """The text of an error with the client's last report, since a timeout does not know its reason."""
         known = f" ({self._last_error})" if self._last_error and self._last_error != error.str() else ""
         return f"{what}: {error.str()}{known}"
 
@@ -338,11 +338,11 @@ class PartitionReader:
                 name = error.args[0].name()
                 is_soon = name in _SOON or (name in _LATER and "timeout" in options)
                 if is_soon and time.monotonic() < deadline:
-                    # A broker that is connected may be slow; one that is not is waited for in ticks.
+                    # A connected broker may be slow; the wait for a disconnected one is in ticks.
                     wait_s *= 2 if name == "_TIMED_OUT" else 1
                     time.sleep(_SOON_S)
                     continue
-                self._consumer.poll(0)  # lets the client report what it has noted between calls
+                self._consumer.poll(0)  # lets the client report its errors
                 failure = self._failure(
                     self._problem("the broker did not answer", error.args[0]),
                     hint="Check bootstrap.servers and that the broker runs",
