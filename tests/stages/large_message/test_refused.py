@@ -2,14 +2,17 @@
 
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from payload_stores import PayloadAccessDeniedError, PayloadStore, open_store
+from payload_stores import PayloadAccessDeniedError, PayloadStore, PayloadStoreError, open_store
+from payload_stores.memory import MemoryStore
 from payload_stores.s3 import S3Store
 from payload_stores.testing import FaultyStore
 from serde_chain import DeserializerChain, RecordContext, SerializationError
@@ -163,3 +166,49 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     # As where the umask of all writers is wrong.
     assert read_by_another(tmp_path, refused) == ["world PayloadAccessDeniedError"]
     below.chmod(0o755)
+
+
+class Careless(MemoryStore):
+    """A store of somebody else's, which raises its library's exceptions."""
+
+    failure: Any = None
+
+    def download(self, reference: str) -> bytes:
+        if not isinstance(self.failure, Exception):
+            result: bytes = self.failure
+            return result
+        raise self.failure
+
+
+@pytest.mark.parametrize(
+    ("failure", "transient"),
+    [
+        (sqlite3.OperationalError("database is locked"), False),
+        (KeyError("payload"), False),
+        (None, False),
+        ("text", False),
+        (ConnectionResetError("reset by peer"), True),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("how", ["record", "batch"])
+def test_an_exception_of_a_stores_library_says_nothing_about_the_record(
+    failure: Any, transient: bool, how: str
+) -> None:
+    store = Careless()
+    store.configure({})
+    reference = store.publish("topic", b"payload")
+    headers: list[Any] = [("large-message", b"true")]
+    store.failure = failure
+    chain = DeserializerChain.from_config(
+        {"value.deserializers": "large-message", "large.message.payload.store.class": store}
+    )
+    read = {
+        "record": lambda: chain(reference.encode(), RecordContext("topic", "value", headers)),
+        "batch": lambda: chain.to_arrow([reference.encode()], [headers], topic="topic"),
+    }
+    with pytest.raises(SerializationError, match="the store failed: ") as caught:
+        read[how]()
+    assert isinstance(caught.value, PayloadStoreError)
+    assert (caught.value.about_record, caught.value.transient) == (False, transient)
+    assert caught.value.context["reference"] == reference

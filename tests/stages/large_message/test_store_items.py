@@ -153,7 +153,7 @@ def test_a_class_is_named_in_any_way(target: object) -> None:
         ({"s3.secret.key": "hush"}, 'names no class.*Write {"class": "s3", …}'),
         ({"class": "s4", "s3.secret.key": "hush"}, "no payload store 's4'"),
         ({"class": {"a": "hush"}}, "a dict is not a payload store"),
-        ({"class": MemoryStore(), "local.path": "hush"}, "MemoryStore is made already, so it takes no options"),
+        ({"class": MemoryStore(), "local.path": "hush"}, "MemoryStore is an instance; options not allowed"),
         ({"class": "s3", "s3.bucket": "b", "s3.request.timeout.ms": "x"}, "s3.request.timeout.ms = 'x': expected"),
     ],
 )
