@@ -92,7 +92,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     board = session.config.stash[shared_servers.BOARD]
     board.prepare(sorted(needed & shared_servers.SHARED.keys()))
     # Before pytest-xdist's own hook, after which the units are asked for.
-    board.note_units({item.nodeid: scheduling.unit(item) for item in session.items})
+    board.note_units(scheduling.units(session.items))
 
 
 def _cost(item: pytest.Item) -> int:
