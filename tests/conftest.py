@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
-from tests import scheduling, shared_servers
+from tests import botocore_models, scheduling, shared_servers
 from tests.environments import Environment, build_wheel, install_wheel, make_environment
 from tests.hypothesis_profiles import load_profile
 from tests.spark.sessions import session_of_tests
@@ -92,7 +92,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     board = session.config.stash[shared_servers.BOARD]
     board.prepare(sorted(needed & shared_servers.SHARED.keys()))
     # Before pytest-xdist's own hook, after which the units are asked for.
-    board.note_units({item.nodeid: scheduling.unit(item) for item in session.items})
+    board.note_units(scheduling.units(session.items))
 
 
 def _cost(item: pytest.Item) -> int:
@@ -120,6 +120,7 @@ def registry(pytestconfig: pytest.Config) -> SchemaRegistry:
 
 @pytest.fixture(scope="session")
 def s3_server(pytestconfig: pytest.Config) -> S3Server:
+    botocore_models.keep()
     running: S3Server = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "s3_server")
     return running
 

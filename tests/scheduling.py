@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pytest
     from xdist.remote import Producer
 
-SPARK, HOP = "spark", "hop"
+SPARK, JOBS, HOP = "spark", "spark jobs", "hop"
+# `make test` has some 300 tests with a Spark session, which two workers would not run sooner.
+_MANY = 400
 
 
 def unit(item: pytest.Item) -> str:
@@ -27,7 +29,16 @@ def unit(item: pytest.Item) -> str:
     return HOP if path.startswith("tests/hop/") else path
 
 
-class UnitScheduling(LoadScopeScheduling):
+def units(items: Sequence[pytest.Item]) -> dict[str, str]:
+    """The unit of each test of a run, by its node id. Many tests of Spark are two units."""
+    found = {item.nodeid: unit(item) for item in items}
+    spark = [name for name, group in found.items() if group == SPARK]
+    if len(spark) > _MANY:
+        found.update({name: JOBS for name in spark if name.startswith("tests/spark/jobs/")})
+    return found
+
+
+class UnitScheduling(LoadScopeScheduling):  # type: ignore[misc]  # without type information
     """Gives units to workers in the order in which they were collected."""
 
     def __init__(self, config: pytest.Config, log: Producer, units: Mapping[str, str]) -> None:

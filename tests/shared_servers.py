@@ -7,6 +7,7 @@ that know its address but cannot stop it: a test that kills a server starts one 
 
 from __future__ import annotations
 
+import secrets
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -98,19 +99,19 @@ class _Shared:
         raise RuntimeError(message)
 
 
-class _SharedBroker(_Shared, KafkaBroker):  # type: ignore[misc]  # narrower on purpose: these calls are refused
+class _SharedBroker(_Shared, KafkaBroker):
     pass
 
 
-class _SharedRegistry(_Shared, SchemaRegistry):  # type: ignore[misc]
+class _SharedRegistry(_Shared, SchemaRegistry):
     pass
 
 
-class _SharedOffloadServer(_Shared, OffloadServer):  # type: ignore[misc]
+class _SharedOffloadServer(_Shared, OffloadServer):
     pass
 
 
-class _SharedS3(_Shared, S3Server):  # type: ignore[misc]
+class _SharedS3(_Shared, S3Server):
     _address: str
 
     @property
@@ -158,7 +159,7 @@ def attach(board: Board, name: str) -> Any:
         name: The name of the server's fixture.
     """
     _, kind = SHARED[name]
-    server = kind.__new__(kind)
+    server: Any = object.__new__(kind)
     vars(server).update(board.attributes(name), _process=None)
     return server
 
@@ -173,9 +174,10 @@ def serve(owner: Owner) -> tuple[str, bytes]:
         pass
 
     Manager.register("board", lambda: owner, exposed=_CALLS)
-    server = Manager().get_server()
+    key = secrets.token_bytes(32)
+    server = Manager(authkey=key).get_server()
     threading.Thread(target=server.serve_forever, name="shared servers", daemon=True).start()
-    return str(server.address), bytes(server.authkey)
+    return str(server.address), key
 
 
 class _Asking(BaseManager):

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from tests import http_servers
+from tests import botocore_models, http_servers
 
 Answer = http_servers.Answer
 Serve = Callable[[Answer], AbstractContextManager[str]]
@@ -14,4 +14,5 @@ Serve = Callable[[Answer], AbstractContextManager[str]]
 @pytest.fixture
 def serve() -> Serve:
     """Start an HTTP server that answers every request with a function, for the time of a ``with`` block."""
+    botocore_models.keep()
     return http_servers.serve

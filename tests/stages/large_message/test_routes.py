@@ -29,6 +29,7 @@ CHAINS = {"value.serializers": "bytes, large-message", "value.deserializers": "l
 
 @pytest.fixture(autouse=True)
 def _empty() -> Iterator[None]:
+    MemoryStore.clear()
     yield
     MemoryStore.clear()
 
