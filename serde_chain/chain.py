@@ -429,7 +429,7 @@ class SerializerChain(_Chain, Serializer[Any]):
         for stage, label in zip(self._stages, self._labels, strict=True):
             if isinstance(stage, Serializer) and (varies := stage.varies) is not None:
                 raise ConfigError(
-                    f"{label} is not for keys as it is: it may write different bytes for equal keys, which would go to "
+                    f"{label} is not for keys: it may write different bytes for equal keys, which would go to "
                     "different partitions, and be different keys to compaction",
                     hint=varies,
                 )

@@ -5,8 +5,8 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
     ContextualError
     ├── ConfigError (ValueError)             the configuration is wrong; raised before any record is touched
     ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
-    ├── ReplayError                          dead letters cannot be put back (serde-chain replay)
-    ├── JobError                             a job on topics and stores cannot go on (serde_chain.spark.jobs)
+    ├── ReplayError                          dead letters cannot be returned (serde-chain replay)
+    ├── JobError                             a job on topics and stores cannot continue (serde_chain.spark.jobs)
     ├── StampError                           a topic cannot be relayed, checked or searched (serde_chain.stamp)
     └── SerializationError                   a record cannot be written or read (Kafka's SerializationException)
         ├── EncodeError                      the object does not fit the stage or its schema

@@ -66,7 +66,7 @@ def _check_before(stages: Sequence[object], labels: Sequence[str], at: int) -> N
             raise ConfigError(
                 f"{label} cannot come before {labels[at]}",
                 hint="Deserializers are listed in the order in which they are applied to what came from the broker, so "
-                "the stage that fetches payloads comes first, save for those that declare unwraps_placeholders",
+                "the stage that fetches payloads comes first, after any that declare unwraps_placeholders",
             )
 
 

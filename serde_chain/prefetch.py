@@ -84,7 +84,7 @@ class Prefetch:
     waits for a transfer that hangs.
 
     Args:
-        call: Runs a transfer: calls its ``run``, or its ``work`` for a reader with a deadline of its own.
+        call: Runs a transfer: calls its ``run``, or its ``work`` for a reader with its own deadline.
         in_flight: Most transfers at a time.
         max_bytes: Most bytes in flight or held, though one result is always accepted. None if the reader holds all
             results to the end anyway.

@@ -180,10 +180,10 @@ class _OpenTelemetry:
             explicit_bucket_boundaries_advisory=_BYTES,
         )
         self.active = meter.create_up_down_counter(
-            "serde_chain.payload.active", unit="{payload}", description="Payloads on their way"
+            "serde_chain.payload.active", unit="{payload}", description="Uploads and downloads in flight"
         )
         self.cache = meter.create_counter(
-            "serde_chain.cache.requests", unit="{payload}", description="Payloads that were asked of a cache"
+            "serde_chain.cache.requests", unit="{payload}", description="Payloads requested from a cache"
         )
         self.client: ClientTelemetry = _Counters(meter)
 
@@ -267,8 +267,8 @@ class _Counters(ClientTelemetry):
         self._consumed = counter("messaging.client.consumed.messages", "Records handed to the program")
         self._retries = counter("serde_chain.record.retries", "Records that are sent or read again")
         self._failures = counter("serde_chain.record.failures", "Records that could not be sent or read")
-        self._skipped = counter("serde_chain.record.skipped", "Records that were passed over")
-        self._dead_letters = counter("serde_chain.record.dead_letters", "Records that went to the dead letter topic")
+        self._skipped = counter("serde_chain.record.skipped", "Skipped records")
+        self._dead_letters = counter("serde_chain.record.dead_letters", "Records in the dead-letter topic")
 
     def sent(self, topic: str, count: int = 1) -> None:
         self._sent.add(count, {**_of(topic), "messaging.operation.name": "send"})

@@ -72,17 +72,17 @@ class Rewind:
         self._thread.shutdown(cancel_futures=True)
 
     def go_back(self) -> None:
-        """Let each partition go on behind the last of its records that came, if a call was interrupted.
+        """After an interrupted call, continue each partition after its last fetched record.
 
         Raises:
-            confluent_kafka.KafkaException: The broker does not answer; the next call tries again.
+            confluent_kafka.KafkaException: The broker does not answer; the next call retries.
         """
         window = self._window
         if not window.torn:
             return
         assigned = self._client.assignment()
         ends = window.ends()
-        # The callback of a rebalance may have been interrupted, too.
+        # A rebalance callback may have been interrupted, too.
         if gone := ends.keys() - {(each.topic, each.partition) for each in assigned}:
             window.drop(gone)
             self.forget(gone)
@@ -92,9 +92,9 @@ class Rewind:
             if end is None and position.offset >= 0:
                 end = self._start(position)
             elif end is None and self._tells_ends and self._starts.get(place) != OFFSET_END:
-                # The end may be another one by now: its event is not worth the records before it.
+                # The end may have moved: its event is not worth the records before it.
                 end = self._starts.get(place)
-            # What has gone back has no position until a record comes. It would begin to fetch anew.
+            # A rewound partition has no position until a record comes. Another seek would restart the fetch.
             is_there = end == position.offset or (position.offset < 0 and end == self._sought.get(place))
             if end is not None and (not is_there or self._tells_ends):
                 self._seek(TopicPartition(*place, end))

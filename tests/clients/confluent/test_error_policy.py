@@ -82,7 +82,7 @@ def test_skip(
         consumer.subscribe([topic])
         assert everything(consumer, how) == GOOD
         assert consumer.skipped == 4
-    logged = [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()]
+    logged = [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()]
     assert len(logged) == 4
     assert "offset=1" in logged[0]
     assert f"topic={topic}" in logged[0]
