@@ -46,7 +46,7 @@ _OF_RECORD: Final = ("decoded", "saved", "saved bytes", "images")
 # The first version's spelling still works in scripts.
 @click.option("--config", "named_file", type=FILE, hidden=True)
 @click.option("--topic", "named_topic", hidden=True)
-@click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first one]")
+@click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first existing one]")
 @selecting
 @click.option("--count", type=click.IntRange(1), help="Number of records.  [default: 1; those of --offsets or --last]")
 @click.option("--decode", is_flag=True, help="Show the decoded value, which downloads its payload.")

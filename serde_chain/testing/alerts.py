@@ -1,7 +1,7 @@
 """Alert-like records of a sky survey: nested Avro with light curves and image cut-outs, from 1 KB to 20 MB.
 
-For the demo, the example in docs/alerts.md, and tests. Everything follows from a seed. Each alert is of a supernova
-beside its galaxy; pixels are noise for the most part, as real ones are, so compression does not shrink them away.
+For the demo, the example in docs/alerts.md, and tests. A seed determines everything. Each alert shows a supernova
+beside its galaxy; like real ones, its pixels are mostly noise, which compression cannot shrink much.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ _BYTES_PER_DETECTION: Final = 17
 _AB_ZERO_POINT: Final = 31.4  # magnitude of 1 nJy
 _SKY_NJY: Final = 1500.0
 _DETECTED: Final = 5  # standard deviations
-# By band: brightness at the peak, and days in which it falls by a factor of e.
+# By band: peak brightness, and the days after which it has fallen by a factor of e.
 _BANDS: Final = {"u": (0.5, 12.0), "g": (1.0, 18.0), "r": (0.9, 28.0), "i": (0.7, 38.0), "z": (0.6, 45.0)}
 _RISE_DAYS: Final = 3.0
 
 
 def alert(number: int, size: int) -> dict[str, Any]:
-    """Make one alert.
+    """Create one alert.
 
     Args:
-        number: Which one; the same number and size make the same alert.
-        size: About how many bytes it takes in Avro.
+        number: Its number; the same number and size give the same alert.
+        size: Approximate size in Avro, in bytes.
 
     Returns:
         A record of :data:`ALERT_SCHEMA`.
@@ -125,11 +125,11 @@ def demo_sizes(count: int, seed: int = 1159) -> Iterator[int]:
     """Sizes in bytes of a stream of alerts: most small, some far above a broker's limit of a megabyte.
 
     Args:
-        count: How many; from 100 on, one in a hundred has more than 8 MB, and the largest has 20 MB.
-        seed: Which stream.
+        count: Number of alerts; of at least 100, one in a hundred exceeds 8 MB, and the largest has 20 MB.
+        seed: The stream's seed.
 
     Yields:
-        Sizes from 1,000 to 20,000,000. 300 of them sum up to some 160 MB.
+        Sizes from 1,000 to 20,000,000. 300 of them add up to about 160 MB.
     """
     source = random.Random(seed)  # noqa: S311, reproducible test data
     for number in range(count):
@@ -142,7 +142,7 @@ def demo_sizes(count: int, seed: int = 1159) -> Iterator[int]:
 
 
 def _light_curve(source: random.Random, count: int, until: float) -> list[dict[str, Any]]:
-    """Measure a supernova once a night, in one band or another; the last time at ``until``, an MJD."""
+    """Measure a supernova once a night, in varying bands; the last time at ``until``, an MJD."""
     peak = 10 ** ((_AB_ZERO_POINT - source.uniform(17, 20)) / 2.5)
     begin = until - count * source.uniform(0.15, 0.6)
     measured = []
@@ -158,7 +158,7 @@ def _light_curve(source: random.Random, count: int, until: float) -> list[dict[s
 
 
 def _brightness(days: float, band: str) -> float:
-    """How bright a supernova is, days after its explosion, as in Bazin et al. (2009, A&A 499, 653)."""
+    """The brightness of a supernova, days after its explosion, as in Bazin et al. (2009, A&A 499, 653)."""
     peak, fall_days = _BANDS[band]
     return peak * math.exp(-max(days, 0) / fall_days) / (1 + math.exp(-days / _RISE_DAYS))
 
@@ -170,11 +170,11 @@ def _magnitude(measured: dict[str, Any]) -> float | None:
 
 
 def _cutouts(number: int, size: int, brightness: float) -> list[dict[str, Any]]:
-    """Make the images: supernova and galaxy, the galaxy alone, and the first less the second.
+    """Create the images: supernova and galaxy, the galaxy alone, and the difference.
 
     Args:
-        number: Which alert.
-        size: About how many bytes each image has.
+        number: The alert's number.
+        size: Approximate size of each image in bytes.
         brightness: The supernova's, in standard deviations of the sky.
     """
     import numpy as np
@@ -184,14 +184,14 @@ def _cutouts(number: int, size: int, brightness: float) -> list[dict[str, Any]]:
     noise = np.random.default_rng(number).standard_normal((2, height, width), np.float32)
 
     def spot(peak: float, x: float, y: float, width_x: float, width_y: float) -> Any:
-        """A Gaussian; places and widths are shares of the image's."""
+        """A Gaussian; positions and widths are fractions of the image's size."""
         across = np.exp(-(((np.arange(width) / width - x) / width_x) ** 2) / 2)
         down = np.exp(-(((np.arange(height) / height - y) / width_y) ** 2) / 2)
         return np.outer(peak * down, across).astype(np.float32)
 
     galaxy = spot(20, 0.42, 0.55, 0.12, 0.07)
-    template = galaxy + 0.4 * noise[0]  # many exposures, so there is less noise
-    # Measured over some pixels, it stands out less in a single one.
+    template = galaxy + 0.4 * noise[0]  # a stack of many exposures has less noise
+    # The brightness is measured over several pixels, so a single pixel stands out less.
     science = galaxy + spot(brightness / 3, 0.5, 0.5, 0.025, 0.025) + noise[1]
     return [
         {"width": width, "height": height, "format": "FLOAT32", "pixels": pixels.astype("<f4").tobytes()}
@@ -200,6 +200,6 @@ def _cutouts(number: int, size: int, brightness: float) -> list[dict[str, Any]]:
 
 
 def _single(number: float) -> float:
-    """Rounded to what a 32-bit float keeps, so that a record equals itself after a round trip."""
+    """A number rounded to a 32-bit float, so that a record equals itself after a round trip."""
     rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
     return rounded

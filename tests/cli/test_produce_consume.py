@@ -266,7 +266,7 @@ def test_records_of_no_chain_are_told_and_passed_over(broker: KafkaBroker, avro:
     *errors, last = done.stderr.splitlines()
     assert len(errors) == 4
     assert all(error.startswith("Error: ") and f"topic={topic}" in error and "offset=" in error for error in errors)
-    assert last == "Error: 4 of 6 records cannot be read"
+    assert last == "Error: 4 of 6 records are undecodable"
     records = consumed(avro, topic, code=1)
     assert ["error" in record for record in records] == [False, True, True, True, True, False]
 

@@ -256,7 +256,7 @@ def test_columns_are_checked_on_the_driver(
         "serde_retries": {"retries": True},
     }
     for name, arguments in added.items():
-        with pytest.raises(ConfigError, match=f"{name} already"):
+        with pytest.raises(ConfigError, match=f"already has a column {name}"):
             raw.withColumn(name, functions.lit("")).transform(decode(config, **arguments))
     with pytest.raises(ConfigError, match="requires the record's headers"):
         deserialize("value", None, config)

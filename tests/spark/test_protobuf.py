@@ -110,7 +110,7 @@ def test_what_is_neither_whole_nor_a_name_does_not_fit(
     spark: SparkSession, config: Config, name: str, text: str, type_: str
 ) -> None:
     value = functions.struct(functions.lit(text).cast(type_).alias(name))
-    with pytest.raises(Exception, match=r"does not fit events\.Event"):
+    with pytest.raises(Exception, match=r"does not match events\.Event"):
         spark.range(1).select(value.alias("value")).transform(encode(config, topic="copies")).collect()
 
 

@@ -260,7 +260,7 @@ def test_a_value_that_does_not_fit_ends_the_query(spark: SparkSession, config: C
 @pytest.mark.parametrize("engine", ["arrow", "native", "auto"])
 def test_a_column_that_never_fits_is_refused_on_the_driver(spark: SparkSession, config: Config, engine: str) -> None:
     encoding = encode(config, topic="alerts", engine=engine)
-    with pytest.raises(ConfigError, match=r"the column value cannot be written: value is string, .* wants Alert"):
+    with pytest.raises(ConfigError, match=r"the column value cannot be written: value is string, .* requires Alert"):
         spark.createDataFrame([("text",)], "value string").transform(encoding)
     records = frame(spark).withColumn("value", functions.col("value").withField("id", lit("one")))
     with pytest.raises(ConfigError, match=r"value\.id is string, but the schema requires int"):
@@ -294,7 +294,7 @@ def test_a_column_that_only_python_writes_is_told_once(
     wider = frame(spark).withColumn("value", functions.col("value").withField("id", lit(1).cast("bigint")))
     wider.transform(encode(config, topic="alerts"))
     [told] = [record.message for record in caplog.records if record.name == "serde_chain"]
-    assert told.startswith("to_avro cannot write the column value, Python does: the column is struct<id:bigint")
+    assert told.startswith("to_avro cannot write the column value, so Python does: the column is struct<id:bigint")
     caplog.clear()
     frame(spark).transform(encode(config, topic="alerts"))
     wider.transform(encode(config, topic="alerts", engine="arrow"))

@@ -97,7 +97,7 @@ def _xerial(data: memoryview, limit: int) -> bytes:
         # A block begins with its decompressed size.
         total += varint.read(block, 0, 5)[0]
         if total > limit:
-            raise _too_large(limit)
+            raise ValueError(f"it decompresses to more than {limit} bytes")
         try:
             pieces.append(bytes(library.snappy.decompress_raw(block)))
         except library.DecompressionError as error:
@@ -105,10 +105,6 @@ def _xerial(data: memoryview, limit: int) -> bytes:
         at += 4 + size
     _check_padding(data[at:])
     return b"".join(pieces)
-
-
-def _too_large(limit: int) -> ValueError:
-    return ValueError(f"it decompresses to more than {limit} bytes")
 
 
 def _check_padding(rest: memoryview) -> None:

@@ -135,13 +135,13 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         name = FORMAT.name
         if self._is_key:
             raise ConfigError(
-                f"{name} stores whole records, which only values can be",
+                f"{name} stores whole records, so it is for values only",
                 hint=f'Give the key chain another: {{"class": "large-message", "{name}": "kip1159"}}',
                 key=name,
             )
         if not isinstance(self._store, SupportsRecords):
             raise ConfigError(
-                f"{name} requires a store of whole records, which {self._store.scheme} is not",
+                f"{name} requires a store that keeps whole records; {self._store.scheme} does not",
                 hint=f"Set {STORE.name} = hop",
                 key=name,
             )

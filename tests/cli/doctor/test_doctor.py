@@ -397,7 +397,7 @@ def odd(folder: Path, **facts: Any) -> dict[str, object]:
     [
         ({"publish", "download", "delete", "expiration", "count_leftovers"}, "publish to", "permit writing"),
         ({"download", "expiration", "delete"}, "download from", "permit reading"),
-        ({"delete"}, "delete from", "permit deleting"),
+        ({"delete"}, "delete from", "permit deletion"),
     ],
 )
 def test_credentials_that_a_store_refuses_are_told_once(

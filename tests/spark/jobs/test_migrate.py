@@ -252,7 +252,7 @@ def test_what_cannot_be_migrated(
     send(source, payload(0))
     with pytest.raises(ConfigError, match="into itself"):
         migrate(spark, config, target, source, source, checkpoint=checkpoint)
-    with pytest.raises(ConfigError, match="no stage of the target makes references"):
+    with pytest.raises(ConfigError, match="no stage of the target creates references"):
         migrate(spark, config, {**target, "value.serializers": "bytes"}, source, copy, checkpoint=checkpoint)
     auto = {"value.deserializers": "auto", "serde.chain.allow": "bytes, large-message"}
     with pytest.raises(ConfigError, match="auto cannot be migrated"):

@@ -322,7 +322,7 @@ def test_where_the_jar_is_missing(
 
 
 def test_engines() -> None:
-    with pytest.raises(ConfigError, match=r"no engine 'nativ'.*Did you mean native"):
+    with pytest.raises(ConfigError, match=r"unknown engine 'nativ'.*Did you mean native"):
         decode({"value.deserializer": "string"}, engine="nativ")
 
 
