@@ -362,7 +362,8 @@ def test_a_look_joins_no_group_and_commits_nothing(broker: KafkaBroker, plain: P
         run("inspect", plain, counted, "--decode")
         [place] = consumer.committed([TopicPartition(counted, 0)], timeout=30)
         assert place.offset == 7
-    groups = AdminClient(broker.client_config()).list_consumer_groups().result()
+    admin = AdminClient(broker.client_config())  # held until the answer is there
+    groups = admin.list_consumer_groups().result(30)
     assert "serde-chain" not in {group.group_id for group in groups.valid}
 
 
