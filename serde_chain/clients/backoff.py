@@ -6,11 +6,11 @@ that it stays in its group.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Collection
 from typing import Any, Final
 
+from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import Place, Window
 
 __all__ = ["Backoff"]
@@ -62,7 +62,7 @@ class Backoff:
         Returns:
             Whether that time has come.
         """
-        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        until = deadline(timeout)
         while True:
             self.hold()
             left = min(self._next, until) - time.monotonic()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from serde_chain.clients.timeouts import deadline
 from serde_chain.prefetch import Ahead
 
 __all__ = ["Place", "UnderWay", "Window", "in_use", "place"]
@@ -93,7 +94,7 @@ class Window:
 
     def _fetch(self, call: Callable[[float], Iterable[Any]], most: int, timeout: float) -> None:
         """Add what a call of the client returns, of up to ``most`` messages."""
-        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        until = deadline(timeout)
         count = len(self.messages)
         while True:
             is_wary = self.is_wary()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from confluent_kafka import TopicPartition
 from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.confluent.consumer import Consumer, Message
 from serde_chain.clients.event_loop import Call, Calls, on_loop
+from serde_chain.clients.timeouts import deadline
 from serde_chain.config import load
 
 __all__ = ["AsyncConsumer"]
@@ -112,7 +112,7 @@ class AsyncConsumer:
             ...     message = await consumer.poll(1)
             ...     return None if message is None else message.value()
         """
-        until = _end_of(timeout)
+        until = deadline(timeout)
 
         def work(call: Call[Any]) -> Message | None:
             while True:
@@ -130,7 +130,7 @@ class AsyncConsumer:
             >>> async def next_values(consumer):
             ...     return [message.value() for message in await consumer.consume(500, 1)]
         """
-        until = _end_of(timeout)
+        until = deadline(timeout)
 
         def work(call: Call[Any]) -> list[Message]:
             while True:
@@ -284,7 +284,3 @@ class AsyncConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _end_of(timeout: float) -> float:
-    return math.inf if timeout < 0 else time.monotonic() + timeout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 import weakref
 from collections import defaultdict, deque
@@ -23,6 +22,7 @@ from serde_chain.clients.client_chains import MAX_BLOCK
 from serde_chain.clients.confluent.outbox import NotSentError
 from serde_chain.clients.confluent.producer import Producer
 from serde_chain.clients.event_loop import OffLoop, Pace, Turns, WouldBlockError, elsewhere, size_of, tell
+from serde_chain.clients.timeouts import deadline
 from serde_chain.config import load
 from serde_chain.record import Headers
 
@@ -245,7 +245,7 @@ class AsyncProducer:
 
     async def flush(self, timeout: float = -1) -> int:
         """Wait up to ``timeout`` seconds until all records are delivered. Returns the number of remaining records."""
-        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        until = deadline(timeout)
         try:
             async with asyncio.timeout(None if timeout < 0 else timeout):
                 await self._produced()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ import confluent_kafka
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.kafka.chunks import Record
 from payload_stores.kafka.writer import Writer
+from serde_chain.clients.timeouts import deadline
 
 __all__ = ["PayloadWriter"]
 
@@ -61,7 +61,7 @@ class PayloadWriter(Writer):
         ``abort_transaction`` waits until all records are reported, and serves no reports: "the event queue must be
         polled". A purge would leave gaps in the sequence, after which the producer starts over.
         """
-        until = math.inf if seconds < 0 else time.monotonic() + seconds
+        until = deadline(seconds)
         while len(self._producer) and time.monotonic() < until:
             self._producer.poll(_POLL_SECONDS)
 

@@ -6,7 +6,6 @@ The mirror of :mod:`serde_chain.clients.confluent.plain_produce`.
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from serde_chain.base import untouched
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.backoff import Backoff
 from serde_chain.clients.confluent.messages import DecodedMessage
+from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import Window, in_use
 from serde_chain.signals import let_through
 
@@ -243,7 +243,7 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
                 if decode_one is None or decode_one(message):
                     window.given = handed = (message,)
                     return message
-                found = take_front(_until(began, timeout))
+                found = take_front(deadline(timeout, began))
             else:
                 found = take(timeout)
             if found is None:
@@ -254,11 +254,6 @@ def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of
             window.is_in_use = False
 
     return poll
-
-
-def _until(began: float | None, timeout: float) -> float:
-    """When a call ends; without a recorded start, it began just now."""
-    return math.inf if timeout < 0 else timeout + (time.monotonic() if began is None else began)
 
 
 def _record_of(given: Sequence[Any]) -> Sequence[Any]:

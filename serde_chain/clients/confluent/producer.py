@@ -34,6 +34,7 @@ from serde_chain.clients.limits import MESSAGE_MAX, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
+from serde_chain.clients.timeouts import deadline
 from serde_chain.codec import Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
@@ -340,7 +341,7 @@ class Producer:
 
     def _poll_and_send(self, timeout: float) -> int:
         """Serve callbacks while records wait in the sender."""
-        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        until = deadline(timeout)
         while True:
             left = max(0.0, until - time.monotonic())
             served = self._sender.serve()
@@ -354,7 +355,7 @@ class Producer:
 
     def flush(self, timeout: float = -1) -> int:
         """Wait up to ``timeout`` seconds until all records are delivered. Returns the number of remaining records."""
-        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        until = deadline(timeout)
         while True:
             left = max(0.0, until - time.monotonic())
             try:

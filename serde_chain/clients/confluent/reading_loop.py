@@ -20,6 +20,7 @@ from payload_stores.message_headers import headers_of
 from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken
+from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import place
 from serde_chain.clients.window_reader import WindowReader, marker_headers, prefetch_for
 from serde_chain.codec import Decoder
@@ -118,7 +119,7 @@ class ReadingLoop:
 
     def take(self, timeout: float) -> Taken | None:
         """One record, within a timeout in seconds; negative waits forever."""
-        until = _until(timeout)
+        until = deadline(timeout)
         return self.take_front(until) if self._fetch(self._poll, timeout) else None
 
     def take_front(self, until: float) -> Taken | None:
@@ -156,7 +157,7 @@ class ReadingLoop:
             Records of the window, including skipped ones, and the decoded messages of the others; None if none are
             ready in time.
         """
-        until = _until(timeout)
+        until = deadline(timeout)
         self.is_cut = False
         if not self.fetch_several(num_messages, timeout):
             return None
@@ -343,7 +344,7 @@ class ReadingLoop:
 
     def _consume(self, num_messages: int, timeout: float, *, ahead: bool = True) -> None:
         ahead = ahead and self.reader.fetches_ahead and self._backoff.record is None
-        until = _until(timeout)
+        until = deadline(timeout)
         while (missing := num_messages - self._window.count()) > 0:
             left = until - time.monotonic()
             step = min(left, _SLICE) if ahead else left
@@ -496,11 +497,6 @@ def _is_end(message: Message) -> bool:
     """Whether a message only marks the current end of a partition."""
     error = message.error()
     return error is not None and error.code() == confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001, its documented name
-
-
-def _until(timeout: float) -> float:
-    """The end of a wait; a negative timeout never ends."""
-    return math.inf if timeout < 0 else time.monotonic() + timeout
 
 
 def _marks(markers: frozenset[str] | None) -> Callable[[Message], bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, Protocol, Self
@@ -13,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from serde_chain.clients.confluent.outbox import NotSentError, Outbox, purged
 from serde_chain.clients.confluent.transaction_outcome import was_aborted
 from serde_chain.clients.sender import Sender
+from serde_chain.clients.timeouts import deadline, seconds_left
 
 __all__ = ["NO_PAYLOADS", "Fatal", "TransactionPayloads", "Transactions", "reraise"]
 
@@ -142,7 +142,7 @@ class Transactions:
 
     def commit(self, timeout: float) -> None:
         """Commit it. See ``Producer.commit_transaction``."""
-        until = _deadline(timeout)
+        until = deadline(timeout)
         if not self._send_all(until):
             reason = f"records of the transaction were not uploaded within {timeout:g} s"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, False, True))  # noqa: SLF001
@@ -150,13 +150,13 @@ class Transactions:
         if failure is not None and not self._is_fenced():
             raise KafkaException(NotSentError.of(failure, txn_requires_abort=True)) from failure
         with Fatal():
-            self._producer.flush(_left(until))
+            self._producer.flush(seconds_left(until))
         if (unknown := self._outbox.failure) is not None:
             raise KafkaException(unknown)
         self._sender.commit()
         self._may_be_committed = True
         try:
-            self._producer.commit_transaction(_left(until))
+            self._producer.commit_transaction(seconds_left(until))
         except KafkaException as error:
             # If an abort is required, the broker has refused the commit. Otherwise it may have committed.
             self._may_be_committed = not error.args[0].txn_requires_abort()
@@ -172,13 +172,13 @@ class Transactions:
 
     def abort(self, timeout: float) -> None:
         """Abort it. See ``Producer.abort_transaction``."""
-        until = _deadline(timeout)
+        until = deadline(timeout)
         self._sender.purge(purged())
         self._payloads.end()
         self._send_all(until)
         self._settle_payloads(until)
         try:
-            self._producer.abort_transaction(_left(until))
+            self._producer.abort_transaction(seconds_left(until))
         except KafkaException as error:
             # A fenced producer cannot abort and need not: the fencing producer has aborted.
             if error.args[0].fatal():
@@ -195,7 +195,7 @@ class Transactions:
             with Fatal():
                 self._wait(until - time.monotonic())
         with Fatal():
-            self._payloads.settle(_left(until))
+            self._payloads.settle(seconds_left(until))
 
     def _is_fenced(self) -> bool:
         """Whether the client has a fatal error, which the commit will raise."""
@@ -214,11 +214,3 @@ class Transactions:
             with Fatal():  # the client's own commit or abort raises it too
                 self._wait(left)
         return True
-
-
-def _deadline(timeout: float) -> float:
-    return math.inf if timeout < 0 else time.monotonic() + timeout
-
-
-def _left(until: float) -> float:
-    return -1 if until == math.inf else max(0.0, until - time.monotonic())

@@ -9,6 +9,7 @@ from confluent_kafka import TopicPartition
 
 from serde_chain import Consumer, EncodeError, Producer, SerializationError
 from serde_chain.base import PlainDeserializer
+from serde_chain.clients import timeouts
 from serde_chain.clients.confluent import reading_loop
 from serde_chain.testing.services import KafkaBroker
 
@@ -210,7 +211,8 @@ def test_slow_records_do_not_keep_the_consumer_from_polling(
     assert producer.flush(30) == 0
     consumer = new_consumer({"value.deserializer": Slow, "max.poll.interval.ms": 6000, "session.timeout.ms": 6000})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    monkeypatch.setattr(reading_loop, "time", SimpleNamespace(monotonic=lambda: Slow.now))
+    for module in (reading_loop, timeouts):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: Slow.now))
     texts: list[Any] = []
     while len(texts) < 20:
         began = Slow.now

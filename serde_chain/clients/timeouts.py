@@ -1,0 +1,35 @@
+"""Timeouts of clients: seconds, of which a negative number means forever."""
+
+from __future__ import annotations
+
+import math
+import time
+
+__all__ = ["deadline", "seconds_left"]
+
+
+def deadline(timeout: float, began: float | None = None) -> float:
+    """The time at which a call ends.
+
+    Args:
+        timeout: Its timeout in s; negative for none.
+        began: When it began, by ``time.monotonic()``; None for now.
+
+    Returns:
+        Seconds of ``time.monotonic()``; infinity without a timeout.
+
+    Example:
+        >>> deadline(5, began=100), deadline(-1)
+        (105, inf)
+    """
+    return math.inf if timeout < 0 else timeout + (time.monotonic() if began is None else began)
+
+
+def seconds_left(until: float) -> float:
+    """The timeout for a client's call that ends at a deadline: in s, at least 0, and -1 for none.
+
+    Example:
+        >>> seconds_left(deadline(-1))
+        -1
+    """
+    return -1 if until == math.inf else max(0.0, until - time.monotonic())
