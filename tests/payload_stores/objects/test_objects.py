@@ -90,7 +90,7 @@ class TestObjectsStore(PayloadStoreTests):
         ({"objects.url": "s3://b/?versionId=1"}, r"objects\.url has", None),
         (
             {"objects.url": "s3://b", "objects.regoin": "x"},
-            r"objects\.regoin is no option",
+            r"objects\.regoin is not an option",
             r"Did you mean objects\.region",
         ),
         (
@@ -113,7 +113,7 @@ class TestObjectsStore(PayloadStoreTests):
         ({"objects.url": "s3://b", "objects.retry.attempts": 0}, r"objects\.retry\.attempts", None),
         (
             {"objects.url": "gs://b", "objects.service_account_key": '{"private_key": "hush-hush"}'},
-            "does not take",
+            "refuses these settings",
             None,
         ),
         ({"objects.url": "s3://b", "objects.credential.provider.class": "no.such.Class"}, "cannot be imported", None),
