@@ -109,7 +109,7 @@ class Roots:
         for root in (self.own,) if own_only else (self.own, *self._trusted):
             if root.covers(location):
                 return root, location.segments[len(root.segments) :]
-        raise self._store.untrusted(reference, f"it lies outside {self.url(('',))}")
+        raise self._store.untrusted(reference, f"it is outside {self.url(('',))}")
 
     def owns(self, reference: str) -> bool:
         """Whether a reference is below one of the prefixes. See :meth:`PayloadStore.owns`."""
@@ -296,5 +296,5 @@ def parse_prefix(store: PayloadStore, prefix: str, key: str | None = None) -> Lo
         location = parse(store, prefix.rstrip("/") + "/-")
     except UntrustedReferenceError as error:
         key = key or store.TRUSTED.name
-        raise ConfigError(f"{key} has {prefix!r}, which cannot be a prefix of references", key=key) from error
+        raise ConfigError(f"{key} has {prefix!r}, which is not a valid reference prefix", key=key) from error
     return Location(location.scheme, location.host, location.segments[:-1])

@@ -50,7 +50,7 @@ _KINDS: Final[_Kinds] = {
     ),
     HTTPStatus.FORBIDDEN: (
         PayloadAccessDeniedError,
-        "this user may not do that on the offload server",
+        "this user lacks the permission on the offload server",
         "The user needs the same permission for the topic as on the broker",
     ),
     HTTPStatus.NOT_FOUND: (PayloadNotFoundError, "the offload server has no such record", None),
@@ -200,7 +200,7 @@ class HopClient:
             if status == HTTPStatus.OK and record_document.holds(response.iter_raw(), record):
                 return
         raise PayloadStoreError(
-            "the record's id is taken on the offload server, and its record is another one, or cannot be seen "
+            "the record's id is taken on the offload server by another record, or one that this user cannot see "
             f"(HTTP 422, then {status})",
             hint="Ids that are made of the content need READ on the topic; random ids cannot be taken by others",
             store="hop",

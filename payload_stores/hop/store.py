@@ -92,7 +92,7 @@ class HopStore(PayloadStore):
     REQUEST_MS: ClassVar[Option[int]] = Option(
         "hop.request.timeout.ms", integer(1), 8_000, doc="for the server to answer, or to go on with its answer"
     )
-    ATTEMPTS: ClassVar[Option[int]] = Option("hop.retry.attempts", integer(1), 3, doc="attempts per request, in all")
+    ATTEMPTS: ClassVar[Option[int]] = Option("hop.retry.attempts", integer(1), 3, doc="total attempts per request")
     AUTOMATIC_OFFLOAD: ClassVar[Option[bool | None]] = Option(
         "automatic_offload",
         boolean,

@@ -190,7 +190,7 @@ class Broker:
             place = kafka.TopicPartition(name, partition, kafka.OFFSET_BEGINNING)
             watermarks = consumer.get_watermark_offsets(place, timeout=self.timeout_s)
             if watermarks is None:
-                raise unavailable(f"Kafka did not tell the end of the topic {name} in time", **where)
+                raise unavailable(f"Kafka did not return the end of the topic {name} in time", **where)
             low, high = watermarks
             if low == high:
                 return

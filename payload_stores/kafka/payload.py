@@ -94,7 +94,7 @@ class Payload:
                 self._size = chunk.size
                 self._check_size(chunk.size)
                 return chunk
-        raise self._gone("its last chunk is not there any more")
+        raise self._gone("its last chunk is missing")
 
     def fill(self, whole: Chunk, view: memoryview, start: int) -> None:
         """Read a part of it.
@@ -141,7 +141,7 @@ class Payload:
                         self.measure()
                     continue
                 if is_first and (offset != self._place.first or chunk.index):
-                    raise self._gone("its first chunk is not there any more")
+                    raise self._gone("its first chunk is missing")
                 self._publication = chunk.publication
                 if chunk.index < index:
                     continue
@@ -153,7 +153,7 @@ class Payload:
                 if chunk.is_last:
                     return
                 index += 1
-        raise self._gone(f"its chunk {index} is not there any more")
+        raise self._gone(f"its chunk {index} is missing")
 
     def _messages(self, offset: int) -> Generator[tuple[int, Chunk | None, bytes | None]]:
         place = self._place
@@ -195,4 +195,4 @@ class Payload:
         )
 
     def _damaged(self, why: str) -> PayloadStoreError:
-        return PayloadIntegrityError(f"the payload is not whole: {why}", store=STORE, reference=self._reference)
+        return PayloadIntegrityError(f"the payload is damaged: {why}", store=STORE, reference=self._reference)

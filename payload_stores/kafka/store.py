@@ -334,7 +334,7 @@ class KafkaStore(PayloadStore):
             # librdkafka waits silently for a deleted topic.
             if self._broker.is_missing(target.name):
                 self._topics.forget()
-                error.hint = f"The payload topic {target.name} was deleted; the next payload makes it again"
+                error.hint = f"The payload topic {target.name} was deleted; the next payload recreates it"
             raise
         except BaseException:
             self._topics.forget()  # its limit may have changed, or the topic may be gone
@@ -403,7 +403,7 @@ class KafkaStore(PayloadStore):
     def _check_own(self, cluster: str) -> None:
         if self._cluster not in {"", cluster}:
             raise PayloadStoreError(
-                f"the cluster has the id {cluster}, and not {self._cluster}",
+                f"the cluster has the id {cluster}, not {self._cluster}",
                 hint=f"Check bootstrap.servers and {self.CLUSTER.name}",
                 store=self.scheme,
             )

@@ -150,7 +150,7 @@ class PayloadTopics:
             # A new topic is not known to all brokers at once.
             while not (described := self._broker.topic(name, topic=topic)).partitions:
                 if time.monotonic() >= until:
-                    raise unavailable(f"the payload topic {name} was created, and is not there yet", topic=topic)
+                    raise unavailable(f"the payload topic {name} was created, but is not visible yet", topic=topic)
                 time.sleep(_RETRY_S)
         if is_first:
             self._wait_for_leaders(topic, name, described.partitions, until)
@@ -183,9 +183,9 @@ class PayloadTopics:
             left = []
             for place, future in answers.items():
                 try:
-                    self._result(future, f"tell the end of the topic {name}", topic)
+                    self._result(future, f"read the end of the topic {name}", topic)
                 except kafka.KafkaException as error:
-                    failure = translated(error.args[0], f"tell the end of the topic {name}", topic=topic)
+                    failure = translated(error.args[0], f"read the end of the topic {name}", topic=topic)
                     if not failure.transient or time.monotonic() >= until:
                         raise failure from None
                     left.append(place)

@@ -73,7 +73,7 @@ class Writer:
         while running:
             offsets.append(self.wait(running.popleft(), topic))
         if -1 in offsets or any(after <= before for before, after in pairwise(offsets)):
-            raise unavailable(f"Kafka has written to {topic}, and not told where", topic=topic)
+            raise unavailable(f"Kafka has written to {topic}, without reporting the offset", topic=topic)
         return tuple(offsets)
 
     def admission(self) -> AbstractContextManager[object]:

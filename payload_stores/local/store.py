@@ -61,7 +61,7 @@ _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 # Errors for names that no payload can have.
 _NO_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ})
 _NOT_THERE: Final = (
-    "Mount its file system, or correct local.path; a store has a folder .payload-store, which its first payload makes"
+    "Mount its file system, or correct local.path; a store has a folder .payload-store, which its first payload creates"
 )
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
@@ -241,7 +241,7 @@ class LocalStore(references.RootedStore):
             folders.check_can_be_made(self.path)
         except OSError as error:
             raise PayloadAccessDeniedError(
-                f"no folder can be made at {self.path}: {error.strerror}",
+                f"no folder can be created at {self.path}: {error.strerror}",
                 hint="Check local.path, and the permissions of this user",
                 store=self.scheme,
                 topic=topic,
@@ -290,8 +290,8 @@ class LocalStore(references.RootedStore):
             above = next(folder for folder in self.path.parents if folder.exists())
             if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
                 raise ConfigError(
-                    f"{self.PATH.name} = {str(self.path)!r} is not there, and cannot be made in {above}",
-                    hint="Make the folder, mount its file system, or correct the path",
+                    f"{self.PATH.name} = {str(self.path)!r} does not exist, and cannot be created in {above}",
+                    hint="Create the folder, mount its file system, or correct the path",
                     key=self.PATH.name,
                 ) from None
             _tell_missing(self.path)

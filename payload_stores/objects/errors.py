@@ -57,7 +57,7 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
         PayloadAccessDeniedError,
         "Set the clock of this machine: signatures are valid for 15 minutes",
     ),
-    (_ODD_NAME, UntrustedReferenceError, "No payload can lie there; if it was to be published, shorten objects.url"),
+    (_ODD_NAME, UntrustedReferenceError, "No payload can have this name; to publish it, shorten objects.url"),
     (_TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower objects.part.bytes"),
     (
         # Two writers of one name; Azure drops the parts of one when the other finishes.

@@ -205,12 +205,12 @@ class Clients:
             if f"key: '{name}'" in said or f"key: {name}." in said:
                 near = nearest(f"objects.{name}", self._known)
                 return ConfigError(
-                    f"objects.{name} is no option of obstore's {self._provider.store}",
+                    f"objects.{name} is not an option of obstore's {self._provider.store}",
                     hint=f"Did you mean {near}?" if near else None,
                     key=f"objects.{name}",
                 )
         return ConfigError(
-            f"obstore does not take these settings: {message}",
+            f"obstore refuses these settings: {message}",
             hint="Set objects.account_name to the storage account" if "Account must be specified" in said else None,
             key="objects.url",
         )

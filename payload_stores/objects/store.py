@@ -96,9 +96,7 @@ class ObjectsStore(BucketStore):
     PART: ClassVar[Option[int]] = Option(
         "objects.part.bytes", integer(5 << 20, 4_000 << 20), PART_BYTES, doc="payloads above it are uploaded in parts"
     )
-    ATTEMPTS: ClassVar[Option[int]] = Option(
-        "objects.retry.attempts", integer(1), 3, doc="attempts per request, in all"
-    )
+    ATTEMPTS: ClassVar[Option[int]] = Option("objects.retry.attempts", integer(1), 3, doc="total attempts per request")
     CONNECT_MS: ClassVar[Option[int]] = Option("objects.connection.timeout.ms", integer(1), 5_000, doc="to connect")
     REQUEST_MS: ClassVar[Option[int]] = Option(
         "objects.request.timeout.ms", integer(1), 18_000, doc="for a whole request of up to objects.part.bytes"
@@ -345,7 +343,7 @@ class ObjectsStore(BucketStore):
         if self.scheme not in PROVIDERS:
             near = _ALIASES.get(self.scheme) or nearest(self.scheme, PROVIDERS)
             raise ConfigError(
-                f"{key} begins with none of {', '.join(f'{scheme}://' for scheme in PROVIDERS)}",
+                f"{key} does not begin with any of {', '.join(f'{scheme}://' for scheme in PROVIDERS)}",
                 hint=f"Did you mean {near}://?" if near else "For a folder on this machine there is the store local",
                 key=key,
             )
@@ -364,7 +362,7 @@ class ObjectsStore(BucketStore):
             return provider
         made = import_object(provider, "credential provider")
         if not callable(made):
-            raise ConfigError(f"{provider} is no class", key=self.PROVIDER.name)
+            raise ConfigError(f"{provider} is not a class", key=self.PROVIDER.name)
         try:
             return made()
         except Exception as error:  # a third-party class may raise anything

@@ -190,7 +190,7 @@ class OffloadApp:
         await self._permit(scope, WRITE, topic)
         length = content_length(scope)
         if (length or 0) > self._limits.max_bytes:
-            raise TooLargeError(f"the body has more than the {self._limits.max_bytes} bytes that are taken")
+            raise TooLargeError(f"the body has more than the {self._limits.max_bytes} bytes allowed")
         entry = await self._transfers.upload(topic, receive, length, _sender(scope))
         _log.info("%s uploaded %s to %s: %d bytes", scope[USER], entry.id, topic, entry.size)
         headers = [(b"content-length", b"0"), (b"location", f"/msg/{entry.id}".encode())]

@@ -126,7 +126,7 @@ class Pace:
             piece = message.get("body", b"")
             self.moved(len(piece))
             if self._moved > self._limits.max_bytes:
-                raise TooLargeError(f"the body has more than the {self._limits.max_bytes} bytes that are taken")
+                raise TooLargeError(f"the body has more than the {self._limits.max_bytes} bytes allowed")
             if piece:
                 yield piece
             if not message.get("more_body", False):

@@ -329,4 +329,4 @@ class _Held:
 
 
 def _duplicate(message_id: UUID) -> RefusedError:
-    return RefusedError(f"there is a message {message_id} already", status=422)
+    return RefusedError(f"message {message_id} already exists", status=422)

@@ -142,9 +142,9 @@ class UploadParser:
             name = yield from self._name()
             # Only after reading a field: the first bytes of any non-BSON data look like a length too.
             if self._total > self._max:
-                raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} that are taken")
+                raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} allowed")
             if name in self._found:
-                self._wrong(f"{name} stands twice")
+                self._wrong(f"{name} occurs twice")
             if name == "message":
                 yield from self._message(kind)
             elif name == "key":
@@ -224,7 +224,7 @@ class UploadParser:
         return bytes(taken)
 
     def _wrong(self, what: str) -> NoReturn:
-        raise MalformedUploadError(f"not an upload as the offload API takes it: {what}")
+        raise MalformedUploadError(f"not an upload of the offload API: {what}")
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -137,7 +137,7 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
         "Set the clock of this machine: signatures are valid for 15 minutes",
     ),
     (ELSEWHERE, PayloadStoreError, "The bucket is in another region than requests are made for; set s3.region"),
-    (ODD_KEY, UntrustedReferenceError, "No payload can lie there; if it was to be published, shorten s3.prefix"),
+    (ODD_KEY, UntrustedReferenceError, "No payload can have this name; to publish it, shorten s3.prefix"),
     (TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
     (EXISTS, PayloadIntegrityError, "The object was replaced while it was read"),
     (THROTTLED | CONFLICT | DAMAGED, PayloadStoreUnavailableError, None),

@@ -103,7 +103,7 @@ class S3Store(BucketStore):
     PATH_STYLE: ClassVar[Option[bool | None]] = Option(
         "s3.path.style.access", boolean, None, doc="bucket in the path, not the host; default if s3.endpoint.url is set"
     )
-    ATTEMPTS: ClassVar[Option[int]] = Option("s3.retry.attempts", integer(1), 3, doc="attempts per request, in all")
+    ATTEMPTS: ClassVar[Option[int]] = Option("s3.retry.attempts", integer(1), 3, doc="total attempts per request")
     CONNECT_MS: ClassVar[Option[int]] = Option("s3.connection.timeout.ms", integer(1), 5_000, doc="to connect")
     REQUEST_MS: ClassVar[Option[int]] = Option(
         "s3.request.timeout.ms", integer(1), 9_000, doc="for the server to answer, or to go on with its answer"
@@ -202,7 +202,7 @@ class S3Store(BucketStore):
         """
         if not 1 <= seconds <= _MAX_LINK_SECONDS:
             raise PayloadStoreError(
-                f"S3 takes links that are valid for 1 to {_MAX_LINK_SECONDS} seconds, not {seconds}",
+                f"S3 links are valid for 1 to {_MAX_LINK_SECONDS} seconds, not {seconds}",
                 store=self.scheme,
                 reference=reference,
             )

@@ -233,7 +233,7 @@ class FaultyStore(Middleware):
         if wait:
             released.wait(wait)
         if "transient" in kinds:
-            raise self._away("it was away")
+            raise self._away("the store is down")
         if "permanent" in kinds:
             raise PayloadStoreError("a fault was injected: the store refuses", store=self.scheme)
         return kinds

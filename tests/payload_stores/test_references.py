@@ -87,7 +87,7 @@ def test_roots_tell_the_path_below_them() -> None:
     assert roots.locate("s3://b/pre/t/a%20b") == (Location("s3", "b", ("pre",)), ("t", "a b"))
     assert roots.locate("s3://old/x/t/1") == (Location("s3", "old", ("x",)), ("t", "1"))
     assert roots.url(("t", "a b")) == "s3://b/pre/t/a%20b"
-    with pytest.raises(UntrustedReferenceError, match="it lies outside s3://b/pre/"):
+    with pytest.raises(UntrustedReferenceError, match="it is outside s3://b/pre/"):
         roots.locate("s3://old/x/t/1", own_only=True)
     store.close()
 
@@ -99,7 +99,7 @@ def test_roots_tell_the_path_below_them() -> None:
 def test_a_trusted_prefix_that_is_none_is_refused(name: str, prefix: str, tmp_path: Path) -> None:
     scheme = {"s3": "s3", "local": "file"}[name]
     config = {"s3.bucket": "b", "s3.region": "eu-west-1", "local.path": str(tmp_path)}
-    with pytest.raises(ConfigError, match="cannot be a prefix of references") as caught:
+    with pytest.raises(ConfigError, match="is not a valid reference prefix") as caught:
         open_store(name, {**config, "large.message.trusted.references": prefix.format(scheme=scheme)})
     assert caught.value.key == "large.message.trusted.references"
 

@@ -85,7 +85,7 @@ class OptionalTests(StoreTests):
 
     def test_info(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsInfo):
-            pytest.skip("the store says nothing of one payload alone")
+            pytest.skip("the store cannot look at one payload alone")
         reference = store.publish(self.topic, b"payload")
         info = store.info(reference)
         assert (info.reference, info.size) == (reference, 7)

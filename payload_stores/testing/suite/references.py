@@ -54,7 +54,7 @@ class ReferenceTests(StoreTests):
 
     def test_a_reference_tells_its_topic(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsTopics):
-            pytest.skip("the store's references do not tell a topic (SupportsTopics)")
+            pytest.skip("the store's references do not contain a topic (SupportsTopics)")
         for context in (_CONTENT, PublishContext("keyed", key=b"key"), PublishContext(payload_id="values/id")):
             assert store.topic_of(store.publish(self.topic, b"data", context)) == self.topic
         with pytest.raises(UntrustedReferenceError):

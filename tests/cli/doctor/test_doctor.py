@@ -173,7 +173,7 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
     ),
     "a folder that cannot be made": (
         {"large.message.payload.store.class": "local", "local.path": "/proc/payloads", "value.deserializers": None},
-        {}, "store", Level.ERROR, "no folder can be made at /proc/payloads",
+        {}, "store", Level.ERROR, "no folder can be created at /proc/payloads",
     ),
     "a store of one process": (
         {"large.message.payload.store.class": "memory", "value.deserializers": None},

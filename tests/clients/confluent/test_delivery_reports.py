@@ -136,7 +136,7 @@ def test_a_payload_is_not_referred_to_where_a_chunk_is_not_there(broker: KafkaBr
     client = broker.client_config()
     with refusing(str(client["bootstrap.servers"]), payloads) as servers:
         store = open_store("kafka", {**client, "bootstrap.servers": servers, "kafka.payload.topic": payloads})
-        with pytest.raises(PayloadStoreUnavailableError, match="not told where"):
+        with pytest.raises(PayloadStoreUnavailableError, match="without reporting the offset"):
             store.publish(topic, payload)
         assert store.download(store.publish(topic, payload)) == payload
         store.close()

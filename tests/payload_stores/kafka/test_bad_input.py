@@ -222,7 +222,7 @@ def test_a_wide_range_is_not_read_for_ever(
     records = chunks("t/1", bytes(4_500))
     offsets = write(broker, payloads, [*records[:-1], *[(b"x", bytes(900_000), [])] * 20])
     small = new_store(**{"kafka.payload.topic": payloads, "large.message.max.payload.bytes": 5_000_000})
-    with pytest.raises(PayloadNotFoundError, match="its last chunk is not there"):
+    with pytest.raises(PayloadNotFoundError, match="its last chunk is missing"):
         small.download(reference(offsets[0], offsets[-1]))
 
 

@@ -173,7 +173,7 @@ def test_what_the_first_publish_would_make_is_told(share: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no such file system")
 def test_a_folder_that_cannot_be_made_is_told_before() -> None:
     store = opened(Path("/proc/payloads"))
-    with pytest.raises(PayloadAccessDeniedError, match="no folder can be made at /proc/payloads"):
+    with pytest.raises(PayloadAccessDeniedError, match="no folder can be created at /proc/payloads"):
         store.unprepared("images")
 
 
@@ -206,7 +206,7 @@ def test_a_path_that_may_not_be_made_is_told_when_the_client_is_made(
     share: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root, who may write everywhere
-    with pytest.raises(ConfigError, match="cannot be made"):
+    with pytest.raises(ConfigError, match="cannot be created"):
         opened(share / "payloads")
 
 

@@ -82,9 +82,9 @@ class TestObjectsStore(PayloadStoreTests):
     ("config", "message", "hint"),
     [
         ({}, r"objects\.url is required", None),
-        ({"objects.url": "bucket/folder"}, r"begins with none of s3://, gs://, az://", "the store local"),
-        ({"objects.url": "gcs://b/"}, r"begins with none of", "Did you mean gs://"),
-        ({"objects.url": "abfss://c@a.dfs.core.windows.net/"}, r"begins with none of", "Did you mean az://"),
+        ({"objects.url": "bucket/folder"}, r"does not begin with any of s3://, gs://, az://", "the store local"),
+        ({"objects.url": "gcs://b/"}, r"does not begin with any of", "Did you mean gs://"),
+        ({"objects.url": "abfss://c@a.dfs.core.windows.net/"}, r"does not begin with any of", "Did you mean az://"),
         ({"objects.url": "az://container@account/"}, r"names no bucket or container", r"objects\.account_name"),
         ({"objects.url": "az://container/"}, r"Account must be specified", r"Set objects\.account_name"),
         ({"objects.url": "s3:///folder"}, r"names no bucket", None),
@@ -92,7 +92,7 @@ class TestObjectsStore(PayloadStoreTests):
         ({"objects.url": "s3://b/?versionId=1"}, r"objects\.url has", None),
         (
             {"objects.url": "s3://b", "objects.regoin": "x"},
-            r"objects\.regoin is no option",
+            r"objects\.regoin is not an option",
             r"Did you mean objects\.region",
         ),
         (
@@ -101,7 +101,11 @@ class TestObjectsStore(PayloadStoreTests):
             r"Did you mean objects\.allow_h",
         ),
         ({"objects.url": "s3://b", "objects.part.byte": "9"}, r"objects\.part\.byte is no", r"objects\.part\.bytes"),
-        ({"objects.url": "gs://b", "objects.regoin": "x"}, r"objects\.regoin is no option of obstore's GCSStore", None),
+        (
+            {"objects.url": "gs://b", "objects.regoin": "x"},
+            r"objects\.regoin is not an option of obstore's GCSStore",
+            None,
+        ),
         ({"objects.url": "s3://b", "objects.bucket": "c"}, r"is a part of objects\.url", None),
         ({"objects.url": "s3://b", "objects.timeout": "30s"}, r"is set by objects\.request\.timeout\.ms", None),
         ({"objects.url": "s3://b", "objects.allow_http": "perhaps"}, r"objects\.allow_http: .*boolean", None),
@@ -111,7 +115,7 @@ class TestObjectsStore(PayloadStoreTests):
         ({"objects.url": "s3://b", "objects.retry.attempts": 0}, r"objects\.retry\.attempts", None),
         (
             {"objects.url": "gs://b", "objects.service_account_key": '{"private_key": "hush-hush"}'},
-            "does not take",
+            "refuses these settings",
             None,
         ),
         ({"objects.url": "s3://b", "objects.credential.provider.class": "no.such.Class"}, "cannot be imported", None),
