@@ -6,9 +6,10 @@ The same rules apply to stages and stores. Only the requested object is imported
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -19,7 +20,7 @@ from payload_stores.options import Option, nearest
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["Catalogue", "Item", "import_object", "require"]
+__all__ = ["Catalogue", "Item", "configure", "declared", "import_object", "make", "require"]
 
 _NEAR_ALIAS: Final = 0.9
 _NAMESPACES: Final = frozenset({"google"})
@@ -87,8 +88,9 @@ class Catalogue:
         return [*self.builtins, *(point.name for point in _entry_points(self.group, tuple(sys.path)))]
 
     def _unknown(self, name: str) -> ConfigError:
-        near = nearest(name, self.names())
-        known = f"Known are {', '.join(sorted(self.names()))}, and dotted paths"
+        names = sorted(set(self.names()))
+        near = nearest(name, names) or nearest(name.lower(), names)
+        known = f"Known are {', '.join(names)}, and dotted paths"
         return ConfigError(f"there is no {self.kind} {name!r}", hint=f"Did you mean {near}? {known}" if near else known)
 
 
@@ -159,6 +161,81 @@ class Item:
                 raise ConfigError(
                     f"{self.label} has no option {key!r}", hint=f"Did you mean {near}?" if near else None, key=key
                 )
+
+
+def declared(options: object, label: str) -> tuple[Option[Any], ...]:
+    """The options that a plug-in declares.
+
+    Args:
+        options: Its attribute ``options``.
+        label: The name of the plug-in, for messages.
+
+    Raises:
+        ConfigError: Not a tuple of options.
+    """
+    if isinstance(options, (tuple, list)) and all(isinstance(option, Option) for option in options):
+        return tuple(options)
+    raise ConfigError(
+        f"{label}.options is not a tuple of options (payload_stores.options.Option)",
+        hint="A tuple of one option has a comma: options = (OPTION,)",
+    )
+
+
+def make(cls: Callable[..., Any], label: str, arguments: Mapping[str, object], *, hint: str) -> Any:
+    """Create a plug-in.
+
+    Args:
+        cls: Its class.
+        label: The name of the plug-in, for messages.
+        arguments: Keyword arguments.
+        hint: Advice if the class does not accept these arguments.
+
+    Raises:
+        ConfigError: The class lacks a required method, or does not accept the arguments.
+    """
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+        raise ConfigError(f"{label} does not implement {missing}", hint="Define it in the class")
+    try:
+        return cls(**arguments)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as error:
+        how = "with these" if arguments else "without"
+        raise ConfigError(f"{label} cannot be made {how} arguments: {error}", hint=hint) from error
+
+
+def configure(plugin: Any, label: str, *arguments: object, signature: str) -> None:
+    """Call a plug-in's ``configure``.
+
+    Args:
+        plugin: The plug-in.
+        label: Its name, for messages.
+        *arguments: The arguments.
+        signature: The expected signature, for messages.
+
+    Raises:
+        ConfigError: As the method; or it does not accept the arguments.
+    """
+    try:
+        plugin.configure(*arguments)
+    except TypeError as error:
+        if _accepts(plugin.configure, arguments):
+            raise
+        raise ConfigError(
+            f"{label}.configure does not accept its arguments: {error}", hint=f"Define {signature}"
+        ) from error
+
+
+def _accepts(function: Callable[..., object], arguments: tuple[object, ...]) -> bool:
+    """Whether a function accepts the number of arguments; true if it has no signature to compare with."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 @cache

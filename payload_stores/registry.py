@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -9,10 +10,11 @@ from typing import Any, Final
 from payload_stores.base import PayloadStore
 from payload_stores.errors import ConfigError
 from payload_stores.options import Option
-from payload_stores.plugins import Catalogue, Item
+from payload_stores.plugins import Catalogue, Item, configure, declared, make
 
 __all__ = ["STORES", "StoreItem", "open_store", "store_class", "store_options"]
 
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")  # RFC 3986, in the canonical lower case
 _KIP: Final = "org.apache.kafka.common.serialization.largemessage."
 
 STORES: Final = Catalogue(
@@ -68,10 +70,10 @@ def store_options(spec: object) -> tuple[Option[Any], ...]:
         spec: Anything :func:`open_store` accepts. Options in a mapping are no longer required in the configuration.
 
     Raises:
-        ConfigError: Not a payload store, or a mapping with an unknown option.
+        ConfigError: Not a payload store, options that are no tuple of options, or a mapping with an unknown option.
     """
     item = StoreItem.of(spec)
-    options = (*_store_or_class(item).options, *PayloadStore.options)
+    options = (*declared(_store_or_class(item).options, item.label), *PayloadStore.options)
     item.check(options)
     return tuple(replace(option, required=False) if option.name in item.options else option for option in options)
 
@@ -90,8 +92,8 @@ def open_store(
         A configured store; the caller closes it.
 
     Raises:
-        ConfigError: The name is unknown, a required key is missing, a value is wrong, or a mapping contains a key that
-            is not an option of the store.
+        ConfigError: The name is unknown, a required key is missing, a value is wrong, a mapping contains a key that
+            is not an option of the store, or the class does not follow the contract of stores.
         MissingDependencyError: The store's extra is not installed.
 
     Example:
@@ -104,8 +106,17 @@ def open_store(
     if isinstance(store, PayloadStore):
         return store
     item.check(store_options(store))
-    opened = store()
-    opened.configure({**config, **item.options})
+    opened: PayloadStore = make(
+        store, item.label, {}, hint="Pass an instance, or a class that reads its settings in configure(config)"
+    )
+    configure(opened, item.label, {**config, **item.options}, signature="configure(self, config)")
+    scheme = getattr(opened, "scheme", None)
+    if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme):
+        opened.close()
+        raise ConfigError(
+            f"{item.label}.scheme is {scheme!r}, which no reference can begin with",
+            hint="A scheme has lower-case letters, digits, '+', '-' and '.', and begins with a letter (RFC 3986)",
+        )
     return opened
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from payload_stores.plugins import Catalogue, Item
+from payload_stores.plugins import Catalogue, Item, configure, declared, make
 from serde_chain import bakdata_config
 from serde_chain.base import Deserializer, Serializer, Stage, SupportsBuild, SupportsConfigure
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
@@ -226,8 +226,11 @@ def stage_type(item: StageItem, side: Side) -> object:
 
 
 def _wrong_side(item: StageItem, side: Side) -> ConfigError:
+    is_path = isinstance(item.target, str) and item.target not in side.other_catalogue.aliases
     return ConfigError(
-        f"{item.label} is a {side.other.__name__.lower()}, but a {side.word} is needed here", key=item.key
+        f"{item.label} is a {side.other.__name__.lower()}, but a {side.word} is needed here",
+        hint="A name for both directions is that of a StagePair(serializer, deserializer)" if is_path else None,
+        key=item.key,
     )
 
 
@@ -248,19 +251,14 @@ def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, s
     merged = item.settings(config, is_key=is_key)
     if isinstance(stage, type):
         if issubclass(stage, Stage):
-            item.check(stage.options_for(merged))
+            item.check(declared(stage.options_for(merged), item.label))
         # Classes without `configure` take their options as arguments, as Confluent's serializers do.
         arguments = {} if issubclass(stage, SupportsConfigure) else item.options
-        try:
-            stage = stage(**arguments)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{item.label} cannot be made with{' these' if arguments else 'out'} arguments: {error}",
-                hint="Pass an instance, or a class that takes its settings in configure(config, is_key)",
-            ) from error
+        hint = "Pass an instance, or a class that takes its settings in configure(config, is_key)"
+        stage = make(stage, item.label, arguments, hint=hint)
         if isinstance(stage, SupportsConfigure):
             with item.named_as_written(config, is_key=is_key):
-                stage.configure(merged, is_key)
+                configure(stage, item.label, merged, is_key, signature="configure(self, config, is_key)")
     elif item.options:
         raise ConfigError(f"{item.label} is an instance; options not allowed", hint="Pass its class instead")
     if not callable(stage):

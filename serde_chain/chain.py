@@ -350,7 +350,10 @@ class _Chain(Stage):
         stage = self._stages[at] if at < len(self._stages) else None
         takes_bytes = isinstance(stage, Serializer) and stage.takes is Data.BYTES
         if takes_bytes and data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
-            return f"It takes bytes, not {type(data).__name__}: begin the chain with a stage for objects, such as json"
+            kind = type(data).__name__
+            if at > 0:
+                return f"It takes bytes, but the stage before it, {self._labels[at - 1]}, returned {kind}"
+            return f"It takes bytes, not {kind}: begin the chain with a stage for objects, such as json"
         return None
 
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:

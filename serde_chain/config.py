@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from payload_stores.options import Option, boolean, choice, nearest, text
-from payload_stores.plugins import import_object, require
+from payload_stores.plugins import declared, import_object, require
 from serde_chain import bakdata_config
 from serde_chain.base import Stage
 from serde_chain.catalogue import (
@@ -153,7 +153,7 @@ def resolve(source: Config | Resolved | str | Path) -> Resolved:
             for item in listed:
                 kind = stage_type(item, side)
                 if isinstance(kind, type) and issubclass(kind, Stage):
-                    options += kind.options_for(item.settings(settings, is_key=is_key))
+                    options += declared(kind.options_for(item.settings(settings, is_key=is_key)), item.label)
     return Resolved(settings, items, options)
 
 

@@ -28,6 +28,7 @@ def check(stages: Sequence[object], labels: Sequence[str], side: Side) -> None:
     Raises:
         ConfigError: Two stages do not fit.
     """
+    _check_kinds(stages, labels)
     _check_neighbours(stages, labels)
     for at, stage in enumerate(stages):
         if is_stage(stage) and stage.moves_payloads:
@@ -35,6 +36,15 @@ def check(stages: Sequence[object], labels: Sequence[str], side: Side) -> None:
                 _check_after(stages, labels, at)
             else:
                 _check_before(stages, labels, at)
+
+
+def _check_kinds(stages: Sequence[object], labels: Sequence[str]) -> None:
+    """Refuse declarations of another type, such as the text ``bytes``."""
+    for stage, label in zip(stages, labels, strict=True):
+        for name in ("takes", "gives") if is_stage(stage) else ():
+            kind = getattr(stage, name)
+            if kind is not None and not isinstance(kind, Data):
+                raise ConfigError(f"{label} declares {name} = {kind!r}", hint="Declare Data.BYTES or Data.OBJECT")
 
 
 def _check_neighbours(stages: Sequence[object], labels: Sequence[str]) -> None:
@@ -46,7 +56,8 @@ def _check_neighbours(stages: Sequence[object], labels: Sequence[str]) -> None:
             raise ConfigError(
                 f"{labels[at + 1]} cannot come after {labels[at]}: it takes {_plural(takes)}, "
                 f"and {labels[at]} gives {_plural(gives)}",
-                hint="Serializers go from object to bytes, deserializers from bytes to object",
+                hint="Serializers go from object to bytes, deserializers from bytes to object; a stage for other data "
+                "declares takes and gives in its class",
             )
 
 

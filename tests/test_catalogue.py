@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from payload_stores.options import Option, text
 from serde_chain import (
     ConfigError,
     Data,
@@ -46,6 +47,32 @@ class NeedsArguments(Serializer[Any]):
 
     def __call__(self, data: Any, ctx: Any = None, /) -> Any:
         return data
+
+
+class WithoutCall(Serializer[Any]):
+    takes = Data.BYTES
+
+
+class OneArgument(Upper):
+    def configure(self, config: Mapping[str, object]) -> None:  # type: ignore[override]
+        raise AssertionError
+
+
+class WrongInside(Upper):
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        raise TypeError("of the stage itself")
+
+
+class NoTuple(Upper):
+    options = Option("upper.suffix", text, "")  # type: ignore[assignment]
+
+
+class NoOptions(Upper):
+    options = ("upper.suffix",)  # type: ignore[assignment]
+
+
+class TextKinds(Upper):
+    takes = "bytes"  # type: ignore[assignment]
 
 
 def serialize(*items: object, **config: object) -> bytes:
@@ -111,11 +138,37 @@ def test_options_of_one_stage_come_first() -> None:
         (KAFKA + "StringDeserializer", r"StringDeserializer is a deserializer, but a serializer is needed"),
         ("serde_chain.stages.json.stage.JsonDeserializer", r"is a deserializer, but a serializer is needed"),
         ("", r"there is no stage ''"),
+        ("ZSTD", r"there is no stage 'ZSTD'.*Did you mean zstd\?"),
+        (WithoutCall, r"^WithoutCall does not implement __call__\. Define it in the class"),
+        (OneArgument, r"OneArgument\.configure does not accept .*Define configure\(self, config, is_key\)"),
+        (NoTuple, r"NoTuple\.options is not a tuple of options .*has a comma"),
+        (NoOptions, r"NoOptions\.options is not a tuple of options"),
+        (TextKinds, r"TextKinds .*declares takes = 'bytes'.*Declare Data\.BYTES"),
     ],
 )
 def test_what_is_no_stage_is_refused(item: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         serialize(item)
+
+
+def test_an_error_of_the_stages_own_configure_is_raised_unchanged() -> None:
+    with pytest.raises(TypeError, match="of the stage itself"):
+        serialize(WrongInside)
+
+
+def test_a_path_to_a_class_of_the_other_direction_gets_a_hint() -> None:
+    with pytest.raises(ConfigError, match=r"is a deserializer.*StagePair\(serializer, deserializer\)"):
+        serialize("serde_chain.stages.json.stage.JsonDeserializer")
+
+
+def test_a_stage_from_bytes_to_bytes_declares_it() -> None:
+    with pytest.raises(ConfigError, match=r"it takes objects.*declares takes and gives in its class"):
+        serialize("json", type("Silent", (Upper,), {"takes": Data.OBJECT}))
+
+
+def test_a_serializer_that_returns_something_else_is_named() -> None:
+    with pytest.raises(EncodeError, match=r"the stage before it, <lambda> \(1 of 2\), returned str"):
+        serialize(lambda data, _ctx: data.decode(), "zstd")
 
 
 def test_a_serializer_is_no_deserializer() -> None:
@@ -199,8 +252,9 @@ def test_shadowing_a_built_in_stage_is_refused() -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_registered_names_are_suggested() -> None:
-    with pytest.raises(ConfigError, match=r"Did you mean reverse\?"):
+    with pytest.raises(ConfigError, match=r"Did you mean reverse\?") as caught:
         SerializerChain.from_config({"value.serializer": "revers"})
+    assert str(caught.value).count("json,") == 1  # also registered
 
 
 def test_two_packages_with_the_same_name_are_refused(installed: Path) -> None:

@@ -51,7 +51,7 @@ class Mirror(Middleware):
 
     Args:
         primary: The store whose references are written. Its references must contain topic and id (``local``, ``s3``,
-            ``objects``).
+            ``objects``), so that it has ``topic_of`` and ``reference``.
         secondary: The other store; same requirement.
         patience_ms: How long a read waits for the primary if the secondary may have the payload, in ms.
 
@@ -78,7 +78,8 @@ class Mirror(Middleware):
             if not isinstance(store, SupportsTopics) or store.reference("topic", "id") is None:
                 raise ConfigError(
                     f"the store {store.scheme} cannot be mirrored: its references do not contain topic and id",
-                    hint="Mirror local, s3 or objects",
+                    hint="Mirror local, s3, objects, or a store with topic_of and reference, "
+                    "such as a payload_stores.references.RootedStore",
                 )
         super().__init__(primary)
         self._primary_in_time = Deadline(primary, patience_ms, setting=PayloadStore.TIMEOUT.name)

@@ -6,16 +6,17 @@ import io
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, BinaryIO, Final, Literal, TypeVar
+from typing import Any, BinaryIO, Final, Literal, TypeVar, get_args
 
 from payload_stores.base import PayloadInfo, PayloadStore, PublishContext, StoredRecord
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.middleware import Middleware
+from payload_stores.options import nearest
 
 __all__ = ["FaultyStore", "Toxic"]
 
@@ -25,6 +26,7 @@ Kind = Literal["latency", "transient", "permanent", "cut", "corrupt", "hang", "e
 # Operations that return payloads, which can be damaged.
 _READS: Final = frozenset({"download", "download_record", "read_range", "open"})
 _CUTS: Final = _READS | {"publish", "publish_stream", "publish_record", "list"}
+_OPERATIONS: Final = _CUTS | {"delete", "info", "expiration", "set_expiration", "unprepared"}
 _AFTER_SUCCESS: Final = frozenset({"publish", "publish_stream", "publish_record", "delete"})
 
 
@@ -50,6 +52,9 @@ class Toxic:
         probability: The probability for each such call.
         seconds: Duration of ``latency`` and ``hang``.
 
+    Raises:
+        ValueError: The kind or an operation does not exist, or the probability is not between 0 and 1.
+
     Example:
         >>> from payload_stores import open_store
         >>> store = FaultyStore(open_store("memory", {}))
@@ -64,6 +69,17 @@ class Toxic:
     probability: float = 1.0
     seconds: float = 3600.0
 
+    def __post_init__(self) -> None:
+        """Refuse faults that would never occur."""
+        _check("kind of fault", self.kind, get_args(Kind))
+        operations: object = self.operations
+        if isinstance(operations, str):
+            raise ValueError(f"operations is a tuple of names, not {operations!r}")
+        for operation in self.operations:
+            _check("operation", operation, _OPERATIONS)
+        if not 0 <= self.probability <= 1:
+            raise ValueError(f"a probability is between 0 and 1, not {self.probability}")
+
     def befalls(self, operation: str, path: str) -> bool:
         """Whether it may affect a call; kinds that change an answer affect only calls with an answer.
 
@@ -76,6 +92,14 @@ class Toxic:
             (not self.operations or operation in self.operations)
             and (can_have is None or operation in can_have)
             and fnmatchcase(path, self.path)
+        )
+
+
+def _check(what: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        near = nearest(name, known)
+        raise ValueError(
+            f"there is no {what} {name!r}; " + (f"did you mean {near}?" if near else ", ".join(sorted(known)))
         )
 
 

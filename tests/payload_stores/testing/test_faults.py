@@ -141,3 +141,18 @@ def test_the_same_seed_has_the_same_faults() -> None:
 
     assert faults(1) == faults(1) != faults(2)
     assert 20 < sum(faults(3)) < 50
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"kind": "transcient"}, "no kind of fault 'transcient'; did you mean transient"),
+        ({"kind": "cut", "operations": ("publsh",)}, "no operation 'publsh'; did you mean publish"),
+        ({"kind": "cut", "operations": ("x",)}, "no operation 'x'; delete, download, "),
+        ({"kind": "cut", "operations": "publish"}, "operations is a tuple of names, not 'publish'"),
+        ({"kind": "cut", "probability": 10}, "between 0 and 1, not 10"),
+    ],
+)
+def test_a_fault_that_would_never_occur_is_refused(fault: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Toxic(**fault)

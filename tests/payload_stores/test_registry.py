@@ -1,0 +1,87 @@
+"""Opening a store: classes that do not follow the contract of stores."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from payload_stores import ConfigError, PayloadStore, open_store
+from payload_stores.memory import MemoryStore
+from payload_stores.options import Option, text
+from payload_stores.registry import store_options
+
+
+class NeedsArguments(MemoryStore):
+    def __init__(self, room: str) -> None:
+        raise AssertionError(room)
+
+
+class OnlyPublishes(PayloadStore):
+    scheme = "shelf"
+
+    def publish(self, topic: str, data: Any, context: Any = None) -> str:
+        raise NotImplementedError
+
+
+class StageSignature(MemoryStore):
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:  # type: ignore[override]
+        raise AssertionError
+
+
+class NoTuple(MemoryStore):
+    options = Option("shelf.room", text, "")  # type: ignore[assignment]
+
+
+class NoOptions(MemoryStore):
+    options = ("shelf.room",)  # type: ignore[assignment]
+
+
+class SchemeLater(MemoryStore):
+    scheme = "My_Store"
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        super().configure(config)
+        self.scheme = "my-store+2.0"
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [
+        (NeedsArguments, r"NeedsArguments cannot be made without arguments: .*'room'.*configure\(config\)"),
+        (OnlyPublishes, r"^OnlyPublishes does not implement download\. Define it in the class"),
+        (StageSignature, r"StageSignature\.configure does not accept .*Define configure\(self, config\)"),
+        (NoTuple, r"NoTuple\.options is not a tuple of options .*has a comma"),
+        (NoOptions, r"NoOptions\.options is not a tuple of options"),
+    ],
+)
+def test_a_class_that_does_not_follow_the_contract_is_refused(cls: type[PayloadStore], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_store(cls, {})
+
+
+def test_options_are_checked_without_opening() -> None:
+    with pytest.raises(ConfigError, match=r"NoTuple\.options is not a tuple"):
+        store_options(NoTuple)
+
+
+@pytest.mark.parametrize("scheme", ["my_store", "MyStore", "1st", "", None, "shelf:", "a b"])
+def test_a_scheme_that_no_reference_can_have_is_refused(scheme: Any) -> None:
+    cls = type("Shelf", (MemoryStore,), {"scheme": scheme})
+    with pytest.raises(ConfigError, match=r"Shelf\.scheme is .*lower-case letters.*\(RFC 3986\)"):
+        open_store(cls, {})
+
+
+def test_a_store_without_a_scheme_is_refused() -> None:
+    class Shelf(PayloadStore):
+        def publish(self, topic: str, data: Any, context: Any = None) -> str:
+            raise NotImplementedError
+
+        def download(self, reference: str) -> bytes:
+            raise NotImplementedError
+
+    with pytest.raises(ConfigError, match=r"Shelf\.scheme is None"):
+        open_store(Shelf, {})
+
+
+def test_configure_may_set_the_scheme() -> None:
+    assert open_store(SchemeLater, {}).scheme == "my-store+2.0"
