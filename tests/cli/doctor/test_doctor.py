@@ -247,10 +247,10 @@ def test_dead_letters_need_room(cluster: Make, new_topic: NewTopic) -> None:
 @pytest.mark.parametrize(
     ("policy", "age_days", "level", "text", "change"),
     [
-        ({"retention.ms": str(10 * DAY_MS)}, 3, Level.ERROR, "3 days, and the topic keeps records for 10", "12 days"),
+        ({"retention.ms": str(10 * DAY_MS)}, 3, Level.ERROR, "3 days, but the topic keeps records for 10", "12 days"),
         ({"retention.ms": str(10 * DAY_MS)}, 11, Level.WARNING, "after 11 days, shortly after", "12 days"),
         ({"retention.ms": "-1"}, 30, Level.ERROR, "keeps records indefinitely", "serde-chain sweep"),
-        ({"cleanup.policy": "compact"}, 30, Level.ERROR, "for ever (it is compacted)", "serde-chain sweep"),
+        ({"cleanup.policy": "compact"}, 30, Level.ERROR, "indefinitely (it is compacted)", "serde-chain sweep"),
         ({"cleanup.policy": "compact,delete"}, 30, Level.OK, "payloads live for 30 days", None),
         ({"retention.ms": str(10 * DAY_MS)}, 12, Level.OK, "payloads live for 12 days", None),
     ],
@@ -481,7 +481,7 @@ def test_keys_are_read_where_a_topic_ends_with_tombstones(cluster: Make) -> None
     assert level is Level.ERROR
     assert "long (1 of 1)" in message
     sound = replace(looked, config={**looked.config, "key.deserializer": "string"})
-    assert records_check(sound.examined()) == (Level.OK, "the newest record of 1 partition can be read")
+    assert records_check(sound.examined()) == (Level.OK, "the newest record of 1 partition is readable")
 
 
 @pytest.mark.full
