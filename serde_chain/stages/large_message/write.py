@@ -20,6 +20,7 @@ from payload_stores.base import (
     SupportsStreaming,
     SupportsTransactions,
 )
+from payload_stores.errors import PayloadStoreError
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
 from serde_chain.base import Buffer, Data, RecordLimits, Serializer, is_stream
 from serde_chain.errors import ConfigError, EncodeError, MessageTooLargeError
@@ -374,7 +375,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             url = order.observe(store.publish_record, order.topic, record, context)
         else:
             url = order.observe(store.publish, order.topic, data, context)
-        return Reference(url, len(data), digest, compression=self._compression)
+        return Reference(_checked(url, store), len(data), digest, compression=self._compression)
 
     def _publish_stream(
         self, store: PayloadStore, source: Source, order: _Order, payload_id: str | None
@@ -391,7 +392,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             reading.expected = digest
             reader = cast("BinaryIO", reading)  # stores only read it
             url = order.observe(cast("SupportsStreaming", store).publish_stream, order.topic, reader, context)
-        return Reference(url, reading.size, reading.digest)
+        return Reference(_checked(url, store), reading.size, reading.digest)
 
     def _context(self, data: Buffer, order: _Order, digest: str | None, payload_id: str | None) -> PublishContext:
         """The store's facts about a payload."""
@@ -460,6 +461,15 @@ def _warn_of_journal(scheme: str) -> None:
 def _joins_transactions(store: PayloadStore) -> TypeGuard[SupportsTransactions]:
     """Whether a store can write in a client's transactions."""
     return isinstance(store, SupportsTransactions) and store.joins_transactions
+
+
+def _checked(url: object, store: PayloadStore) -> str:
+    """What a store returned for a payload, if it is a reference."""
+    if not isinstance(url, str):
+        raise PayloadStoreError(
+            f"the store returned {type(url).__name__} for a payload, not a reference", store=store.scheme
+        )
+    return url
 
 
 def _makes_unique_ids(store: PayloadStore) -> bool:

@@ -423,6 +423,16 @@ def test_a_store_of_ones_own_makes_its_own_ids() -> None:
     assert isinstance(open_store(Dated, {}), Dated)
 
 
+def test_a_store_that_returns_no_reference_is_named() -> None:
+    class Forgetful(MemoryStore):
+        def publish(self, topic: str, data: Any, context: PublishContext | None = None) -> Any:
+            super().publish(topic, data, context)
+
+    write, _ = chains(Forgetful)
+    with pytest.raises(PayloadStoreError, match=r"the store returned NoneType for a payload, not a reference"):
+        write(PAYLOAD, RecordContext("alerts", "value", []))
+
+
 def test_the_same_topic_rules_as_kafkas(store: FaultyStore) -> None:
     write, _ = chains(store)
     with pytest.raises(PayloadStoreError, match=r"'\.\.' is not a Kafka topic name"):
