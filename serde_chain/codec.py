@@ -13,9 +13,8 @@ between is implemented here, once: the order of key and value, the context for s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -24,7 +23,7 @@ from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
-from serde_chain.transfer import Transfer, answer, finish, then
+from serde_chain.transfer import Transfer, answered, then
 
 __all__ = ["Decoded", "Decoder", "Encoded", "Encoder", "Record", "RecordCodec", "frozen"]
 
@@ -102,21 +101,21 @@ class Encoder:
     Args:
         key: The chain of keys; None leaves keys as they are, text as UTF-8.
         value: The chain of values; None leaves values as they are.
-        run: Runs the transfers of a client's call, such as a registry lookup; None runs them on the spot.
+        blocks: Whether :meth:`encode_in_call` may run a chain's transfers at once, where none is of a payload; faster.
     """
 
     def __init__(
         self,
         key: SerializerChain | None,
         value: SerializerChain | None,
-        run: Callable[[Transfer[Any]], Any] | None = None,
+        *,
+        blocks: bool = True,
     ) -> None:
         # A call uses the fast path of plain stages; `begin` stops at transfers.
         self._key, self._value = (
-            chain.begin if chain is not None and (chain.moves_payloads or run is not None) else chain
+            chain.begin if chain is not None and (chain.moves_payloads or not blocks) else chain
             for chain in (key, value)
         )
-        self._run: Callable[[Transfer[Any]], Any] = methodcaller("run") if run is None else run
 
     def encode(self, record: Record) -> Any:
         """Encode a record, up to its first transfer.
@@ -141,23 +140,24 @@ class Encoder:
             return _awaited(self._with_key(record, headers, record.key))
         return then(self._key_step(record, headers), lambda key: _awaited(self._with_key(record, headers, key)))
 
-    def encode_key_now(self, record: Record) -> Encoded:
-        """Like :meth:`encode`, but run the key's transfers now; the value may still be the transfer of a payload.
+    def encode_in_call(self, record: Record) -> Any:
+        """Like :meth:`encode`, but a payload's transfer stays: the client uploads it after its call has returned.
 
-        For clients that raise configuration errors at once, and report failed uploads with the record's key and
-        headers.
+        Everything else belongs in the call, which raises its errors: transfers of the key, and registry lookups.
 
         Args:
             record: The record.
 
+        Returns:
+            :class:`Encoded`, whose value may be a payload's transfer, or a transfer that leads to it.
+
         Raises:
-            SerializationError: A stage failed, or a transfer of the key.
+            SerializationError: A stage failed.
         """
         headers = _own(record.headers)
-        key = record.key if self._key is None else finish(self._key_step(record, headers), self._run)
-        encoded = self._with_key(record, headers, key)
-        step = encoded.value
-        return encoded._replace(value=answer(step, self._run)) if isinstance(step, Transfer) else encoded
+        if self._key is None:
+            return _answered(self._with_key(record, headers, record.key))
+        return then(self._key_step(record, headers), lambda key: _answered(self._with_key(record, headers, key)))
 
     def _key_step(self, record: Record, headers: list[Any]) -> Any:
         topic, _, key, _, partition, timestamp, _ = record
@@ -297,3 +297,11 @@ def _awaited(encoded: Encoded) -> Any:
     """An encoded record, or a transfer that leads to it."""
     key, value, headers = encoded
     return then(value, lambda data: Encoded(key, data, headers)) if isinstance(value, Transfer) else encoded
+
+
+def _answered(encoded: Encoded) -> Any:
+    """An encoded record after all transfers but a payload's."""
+    key, value, headers = encoded
+    if not isinstance(value, Transfer):
+        return encoded
+    return answered(value, lambda data: Encoded(key, data, headers))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Question", "Transfer", "answer", "finish", "then"]
+__all__ = ["Question", "Transfer", "answered", "finish", "then"]
 
 T = TypeVar("T")
 
@@ -179,40 +179,48 @@ class _Then(Transfer[Any]):
         return then(step, self._go_on, self._failed)
 
 
-def _run(transfer: Transfer[Any]) -> Any:
-    return transfer.run()
-
-
-def finish(step: Any, run: Callable[[Transfer[Any]], Any] = _run) -> Any:
+def finish(step: Any) -> Any:
     """Run transfers immediately until the data is there.
 
     Args:
         step: Result of a ``begin`` or a ``resume``.
-        run: Runs a transfer and returns its result.
 
     Example:
         >>> finish(b"data")
         b'data'
     """
     while isinstance(step, Transfer):
-        step = step.resume(run(step))
+        step = step.resume(step.run())
     return step
 
 
-def answer(step: Any, run: Callable[[Transfer[Any]], Any] = _run) -> Any:
-    """Run the transfers that belong in a producer's call; the first other one is left to the caller.
+def answered(step: Any, go_on: Callable[[Any], Any]) -> Any:
+    """Go on once the transfers that belong in a producer's call are done, such as registry lookups.
 
     Args:
         step: Result of a ``begin`` or a ``resume``.
-        run: As for :func:`finish`.
+        go_on: Called with the data, or with the first transfer that the caller does not wait for: a payload's.
 
     Returns:
-        The data, or a transfer.
+        The result of ``go_on``, or a transfer that leads to it.
 
     Example:
-        >>> answer(b"data")
-        b'data'
+        >>> answered(b"data", bytes.upper)
+        b'DATA'
     """
-    while isinstance(step, Transfer) and step.within_call:
-        step = step.resume(run(step))
-    return step
+    return _Answered(step, go_on) if isinstance(step, Transfer) and step.within_call else go_on(step)
+
+
+class _Answered(Transfer[Any]):
+    """A transfer of a producer's call, and the step after the last of them."""
+
+    def __init__(self, transfer: Transfer[Any], go_on: Callable[[Any], Any]) -> None:
+        self._transfer = transfer
+        self._go_on = go_on
+        self.size, self.key, self.within_call = transfer.size, transfer.key, True
+
+    def run(self) -> Any:
+        return self._transfer.run()
+
+    def resume(self, result: Any, /) -> Any:
+        return answered(self._transfer.resume(result), self._go_on)

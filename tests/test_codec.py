@@ -82,7 +82,7 @@ def test_payloads_of_key_and_value_are_transfers_one_after_the_other() -> None:
 
 def test_a_client_may_have_the_key_before_the_upload_of_the_value() -> None:
     with SerializerChain.from_config(OFFLOADING) as value:
-        encoded = Encoder(None, value).encode_key_now(Record("t", bytes(100), "M 51", {"a": b"1"}))
+        encoded = Encoder(None, value).encode_in_call(Record("t", bytes(100), "M 51", {"a": b"1"}))
         assert (encoded.key, encoded.headers) == (b"M 51", [("a", b"1")])
         assert isinstance(encoded.value, Transfer)
         assert finish(encoded.value).startswith(b"memory:")
@@ -103,7 +103,7 @@ def test_stages_get_the_record_around_their_data() -> None:
 def test_buffers_that_may_change_are_copied(kind: Any) -> None:
     value, key = kind(b"x" * 100), kind(b"key")
     with SerializerChain.from_config(OFFLOADING) as chain:
-        encoded = Encoder(None, chain).encode_key_now(Record("t", value, key))
+        encoded = Encoder(None, chain).encode_in_call(Record("t", value, key))
         value[:1], key[:1] = b"y", b"y"
         reference = bytes(finish(encoded.value)).decode()
         assert encoded.key == b"key"

@@ -19,9 +19,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from payload_stores.daemon_threads import run_elsewhere
 from serde_chain.base import is_stream
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Transfer, finish
 
-__all__ = ["Call", "Calls", "OffLoop", "Pace", "Turns", "WouldBlockError", "elsewhere", "on_loop", "size_of", "tell"]
+__all__ = ["Call", "Calls", "Pace", "Turns", "elsewhere", "on_loop", "size_of", "tell"]
 
 T = TypeVar("T")
 
@@ -202,30 +202,6 @@ class _Callback:
         self._calls.put(None)
 
 
-class WouldBlockError(Exception):
-    """Encoding a record requires I/O, and the caller is on the event loop: it encodes the record again in a thread."""
-
-
-class OffLoop:
-    """Runs the transfers of an :class:`~serde_chain.codec.Encoder`, but not in the thread of the event loop.
-
-    Made in that thread.
-    """
-
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
-
-    def __call__(self, transfer: Transfer[T]) -> T:
-        """Run a transfer.
-
-        Raises:
-            WouldBlockError: This is the thread of the event loop.
-        """
-        if threading.get_ident() == self._thread:
-            raise WouldBlockError
-        return transfer.run()
-
-
 class Turns:
     """The order of a topic's records, and where they are encoded: small ones on the event loop, others in a thread.
 
@@ -244,12 +220,15 @@ class Turns:
         """Whether a record of a size in bytes is likely to be encoded quickly."""
         return size <= _LARGE_BYTES and self._seconds < _LONG_SECONDS
 
-    async def encode(self, work: Callable[[], T], size: int) -> T:
-        """Encode a record of a size, in bytes, on the event loop if that takes no I/O and no time, or in a thread."""
-        if self.is_quick(size):
-            with suppress(WouldBlockError):
-                return self.do(work)
-        return await elsewhere(self.do, work)
+    async def encode(self, work: Callable[[], Any], size: int) -> Any:
+        """Encode a record of a size, in bytes: quick work on the event loop, all other and all I/O in a thread.
+
+        Args:
+            work: Encodes the record, up to its first transfer.
+            size: Size of the record.
+        """
+        step = self.do(work) if self.is_quick(size) else await elsewhere(self.do, work)
+        return await elsewhere(finish, step) if isinstance(step, Transfer) else step
 
     def do(self, work: Callable[[], T]) -> T:
         """Encode a record and note the duration."""

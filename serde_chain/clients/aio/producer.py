@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 import weakref
 from collections import defaultdict, deque
@@ -21,10 +22,11 @@ from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.client_chains import MAX_BLOCK
 from serde_chain.clients.confluent.outbox import NotSentError
 from serde_chain.clients.confluent.producer import Producer
-from serde_chain.clients.event_loop import OffLoop, Pace, Turns, WouldBlockError, elsewhere, size_of, tell
+from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
 from serde_chain.clients.timeouts import deadline
 from serde_chain.config import load
 from serde_chain.record import Headers
+from serde_chain.transfer import Transfer, finish
 
 __all__ = ["AsyncProducer"]
 
@@ -38,12 +40,31 @@ _ROOM_SECONDS: Final = 0.02
 _POLL_SECONDS: Final = 0.1
 
 
+class _WouldBlockError(Exception):
+    """Encoding a record requires I/O, and the call is on the event loop.
+
+    Attributes:
+        step: The transfer that leads to the record's hand-over; for a thread.
+    """
+
+    def __init__(self, step: Transfer[Any]) -> None:
+        super().__init__("encoding requires I/O")
+        self.step = step
+
+
 class _LoopProducer(Producer):
-    """A producer whose ``produce`` raises WouldBlockError on the event loop, in place of waiting for I/O there."""
+    """A producer whose ``produce`` raises _WouldBlockError on the event loop, in place of waiting for I/O there."""
+
+    _blocks = False
 
     def __init__(self, config: Mapping[str, object], *, automatic_offload: bool | None) -> None:
-        self._run = OffLoop()
+        self._loop_thread = threading.get_ident()
         super().__init__(config, automatic_offload=automatic_offload)
+
+    def _finish_call(self, step: Transfer[Any]) -> None:
+        if threading.get_ident() == self._loop_thread:
+            raise _WouldBlockError(step)
+        super()._finish_call(step)
 
 
 class AsyncProducer:
@@ -183,7 +204,7 @@ class AsyncProducer:
             ...     return await producer.produce("images", {"name": "M 51"}, key=b"M 51")
         """
         delivery: Delivery = self._loop.create_future()
-        record = partial(
+        record: Callable[[], None] = partial(
             self._producer.produce,
             *(topic, value, key, partition, partial(self._delivered, delivery), None, timestamp, headers),
         )
@@ -192,8 +213,10 @@ class AsyncProducer:
         if not turns.count and turns.is_quick(size) and self._producer.has_room(size):
             try:
                 turns.do(record)
-            except (BufferError, WouldBlockError):
+            except BufferError:
                 pass  # it waits in a thread below
+            except _WouldBlockError as error:
+                record = partial(finish, error.step)
             else:
                 # The record has its position by now: a cancellation here changes nothing.
                 if self._pace.is_over():

@@ -21,13 +21,13 @@ from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
-from serde_chain.clients.event_loop import OffLoop, Pace, Turns, elsewhere, size_of, tell
+from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
 from serde_chain.clients.limits import ClientLimits
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
-from serde_chain.codec import Encoder, Record, frozen
+from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import Config
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Transfer, then
 
 __all__ = ["Producer"]
 
@@ -89,7 +89,7 @@ class Producer:
         except BaseException:
             setup.close()
             raise
-        self._encoder = Encoder(self._setup.key, self._setup.value, OffLoop())
+        self._encoder = Encoder(self._setup.key, self._setup.value, blocks=False)
         in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
             _Client(self, self._loop, setup.offloading),
@@ -195,11 +195,16 @@ class Producer:
         """Send a record and wait for its delivery; see :meth:`send`."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
-    def _encode(self, delivery: Delivery, record: Record) -> Outgoing:
-        key, value, headers = self._encoder.encode_key_now(record)
-        at = -1 if record.partition is None else record.partition
-        on_delivery = partial(_resolve, delivery)
-        return Outgoing(record.topic, key, value, at, record.timestamp or 0, headers, on_delivery)
+    def _encode(self, delivery: Delivery, record: Record) -> Any:
+        """The encoded record, or a transfer that leads to it."""
+
+        def outgoing(encoded: Encoded) -> Outgoing:
+            key, value, headers = encoded
+            at = -1 if record.partition is None else record.partition
+            on_delivery = partial(_resolve, delivery)
+            return Outgoing(record.topic, key, value, at, record.timestamp or 0, headers, on_delivery)
+
+        return then(self._encoder.encode_in_call(record), outgoing)
 
     async def _put(self, record: Outgoing) -> None:
         until = time.monotonic() + self._setup.limit_ms / 1000

@@ -8,7 +8,8 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -35,12 +36,12 @@ from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.timeouts import deadline
-from serde_chain.codec import Encoder, Record, frozen
+from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, Header, Headers
 from serde_chain.signals import let_through
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Transfer, finish, then
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,8 +91,8 @@ class Producer:
         ...     producer.flush(30)
     """
 
-    # How a call runs the transfers of a record's encoding, such as a registry lookup; None runs them on the spot.
-    _run: Callable[[Transfer[Any]], Any] | None = None
+    # Whether a call waits for registry lookups and the like, where its thread is.
+    _blocks = True
     # Of the process that made it; set last.
     _pid: int | None = None
 
@@ -136,7 +137,7 @@ class Producer:
         self._setup = setup
         self._is_closed = False
         self._key, self._value = setup.key, setup.value
-        self._encoder = Encoder(setup.key, setup.value, self._run)
+        self._encoder = Encoder(setup.key, setup.value, blocks=self._blocks)
         self._topics = topics  # if a stage negotiates
         negotiation = None if topics is None else _negotiation(setup, topics)
         own = setup.client.get("on_delivery")
@@ -235,13 +236,27 @@ class Producer:
         given = _copy(headers)
         check_arguments(topic, key if self._key is None else None, partition, timestamp, given)
         at = None if partition < 0 else partition
-        key, value, encoded = self._encoder.encode_key_now(Record(topic, value, key, given, at, timestamp or None))
+        step = self._encoder.encode_in_call(Record(topic, value, key, given, at, timestamp or None))
+        if isinstance(step, Transfer):
+            self._finish_call(then(step, partial(self._hand_over, topic, partition, callback, timestamp)))
+        else:
+            self._hand_over(topic, partition, callback, timestamp, step)
+
+    def _finish_call(self, step: Transfer[Any]) -> None:
+        """Run the transfers of a call, such as a registry lookup; the last one hands the record over."""
+        finish(step)
+
+    def _hand_over(
+        self, topic: str, partition: int, callback: OnDelivery | None, timestamp: int, record: Encoded
+    ) -> None:
+        """Hand an encoded record to the client, or to the sender if its payload or an earlier record is waiting."""
+        key, value, encoded = record
         if self._topics is not None or isinstance(value, Transfer) or not self._sender.is_clear(topic):
-            record = Outgoing(topic, key, value, partition, timestamp, encoded, callback)
-            if not isinstance(value, Transfer) and self._sender.enter(record) and self._outbox.send_now(record):
+            outgoing = Outgoing(topic, key, value, partition, timestamp, encoded, callback)
+            if not isinstance(value, Transfer) and self._sender.enter(outgoing) and self._outbox.send_now(outgoing):
                 return
             is_served = self._topics is not None or self._payloads is not NO_PAYLOADS
-            self._sender.put(record, while_waiting=self._serve if is_served else None)
+            self._sender.put(outgoing, while_waiting=self._serve if is_served else None)
             return
         # Positional: keywords would cost as much as the chain of a small record.
         self._send(topic, value, key, partition, callback, None, timestamp, encoded or None)
