@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from serde_chain.base import SupportsPlainCalls, SupportsTransfers, untouched
+from serde_chain.base import SupportsPlainCalls, SupportsTransfers, is_same_work, untouched
 from serde_chain.record import Context
 
 __all__ = ["composed", "plain_call", "stage_call"]
@@ -14,7 +14,7 @@ __all__ = ["composed", "plain_call", "stage_call"]
 
 def stage_call(stage: Any) -> Callable[[Any, Context | None], Any]:
     """The function of a stage that the loop calls."""
-    if isinstance(stage, SupportsTransfers) and _is_same_work(stage, "begin"):
+    if isinstance(stage, SupportsTransfers) and is_same_work(stage, "begin"):
         return stage.begin
     # Bound methods: calling an object would look its __call__ up for every record.
     call: Callable[[Any, Context | None], Any] = stage if inspect.isroutine(stage) else stage.__call__
@@ -23,17 +23,7 @@ def stage_call(stage: Any) -> Callable[[Any, Context | None], Any]:
 
 def plain_call(stage: object) -> Callable[[Any], Any] | None:
     """A stage's plain function; None if it needs the context."""
-    return stage.plain if isinstance(stage, SupportsPlainCalls) and _is_same_work(stage, "plain") else None
-
-
-def _is_same_work(stage: object, name: str) -> bool:
-    """Whether a member is equivalent to a call: not if a subclass overrides ``__call__`` or ``begin``."""
-    for cls in type(stage).__mro__:
-        if name in vars(cls) or name in inspect.get_annotations(cls):
-            return True
-        if not vars(cls).keys().isdisjoint({"__call__", "begin"}):
-            return False
-    return True
+    return stage.plain if isinstance(stage, SupportsPlainCalls) and is_same_work(stage, "plain") else None
 
 
 def composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:

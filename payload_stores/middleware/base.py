@@ -80,7 +80,7 @@ class Middleware(PayloadStore):
 
     def supports(self, capability: type) -> bool:
         """Whether the inner store implements a capability."""
-        return self.store.supports(capability) if capability in CAPABILITIES else super().supports(capability)
+        return isinstance(self.store, capability) if capability in CAPABILITIES else super().supports(capability)
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation of the inner store.

@@ -88,7 +88,7 @@ class Mirror(Middleware):
         """Whether both stores implement one of the mirrored capabilities; preparation is always supported."""
         if capability is SupportsPreparation:
             return True
-        return capability in _OF_BOTH and all(store.supports(capability) for store in (self.store, self.secondary))
+        return capability in _OF_BOTH and all(isinstance(store, capability) for store in (self.store, self.secondary))
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Publish to both. See :meth:`PayloadStore.publish`."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from serde_chain.arrow.batch import Batch, BatchForm, SupportsBatchForm, wrong_rows
 from serde_chain.arrow.columns import binary_column
-from serde_chain.base import Data, Stage, SupportsArrowType
+from serde_chain.base import Data, Stage, SupportsArrowType, is_same_work
 from serde_chain.errors import DecodeError, SerializationError
 
 __all__ = ["declared_type", "find_form", "run"]
@@ -20,7 +20,10 @@ __all__ = ["declared_type", "find_form", "run"]
 
 def find_form(stage: object) -> BatchForm | None:
     """The batch form that a stage offers, or None."""
-    return stage.batch_form() if isinstance(stage, SupportsBatchForm) else None
+    # A subclass that overrides the work on a record has no batch form of its own for it.
+    if isinstance(stage, SupportsBatchForm) and is_same_work(stage, "batch_form"):
+        return stage.batch_form()
+    return None
 
 
 def declared_type(stage: object) -> Any | None:

@@ -27,7 +27,7 @@ from serde_chain.base.foreign import (
     SupportsConfigure,
 )
 from serde_chain.base.offload import RecordLimits, SupportsOffload
-from serde_chain.base.plain import PlainDeserializer, PlainSerializer, SupportsPlainCalls, untouched
+from serde_chain.base.plain import PlainDeserializer, PlainSerializer, SupportsPlainCalls, is_same_work, untouched
 from serde_chain.base.references import SupportsFetch, SupportsReferences
 from serde_chain.base.stage import Data, Deserializer, Serializer, Stage, StagePair, is_stage
 from serde_chain.base.streams import SupportsRead, is_stream
@@ -56,6 +56,7 @@ __all__ = [
     "SupportsRead",
     "SupportsReferences",
     "SupportsTransfers",
+    "is_same_work",
     "is_stage",
     "is_stream",
     "untouched",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -9,7 +10,7 @@ from payload_stores.buffers import Buffer
 from serde_chain.base.stage import Deserializer, Serializer
 from serde_chain.record import Context
 
-__all__ = ["PlainDeserializer", "PlainSerializer", "SupportsPlainCalls", "untouched"]
+__all__ = ["PlainDeserializer", "PlainSerializer", "SupportsPlainCalls", "is_same_work", "untouched"]
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -23,7 +24,7 @@ class SupportsPlainCalls(Protocol):
     calling the stage calls the function too.
 
     A class declares ``plain`` in its body. A subclass that overrides ``__call__`` or ``begin`` but not ``plain`` is
-    called instead. The same holds for ``begin`` of :class:`SupportsTransfers` and ``__call__``.
+    called instead. The same holds for ``begin`` of :class:`SupportsTransfers`, and for batch forms.
 
     Attributes:
         plain: ``data -> data``, made by ``configure`` over local names; None if the stage, as configured, needs the
@@ -58,3 +59,13 @@ class PlainDeserializer(Deserializer[Out]):
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:
         """Deserialize one key or value; see :class:`Deserializer`."""
         return None if data is None else self.plain(data)
+
+
+def is_same_work(stage: object, name: str) -> bool:
+    """Whether a member is equivalent to a call: not if a subclass overrides ``__call__`` or ``begin``."""
+    for cls in type(stage).__mro__:
+        if name in vars(cls) or name in inspect.get_annotations(cls):
+            return True
+        if not vars(cls).keys().isdisjoint({"__call__", "begin"}):
+            return False
+    return True

@@ -14,6 +14,7 @@ from serde_chain.arrow.batch import Untouched
 from serde_chain.arrow.loop import declared_type
 from serde_chain.base import Data
 from serde_chain.errors import DecodeError, PayloadIntegrityError, PayloadNotFoundError
+from serde_chain.stages.avro.stage import AvroDeserializer
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "string"}]}'
 RECORDS = [{"n": n, "s": f"text {n}"} for n in range(2000)]
@@ -206,3 +207,26 @@ def test_large_messages(tmp_path: Path) -> None:
     assert list(result.errors) == [3]
     assert result.values.to_pylist() == [*payloads[:3], None, payloads[4]]
     assert hashlib.sha256(payloads[1] or b"").hexdigest() in str(headers[1])
+
+
+def plus_hundred(read: Any) -> Any:
+    return read if not isinstance(read, dict) else {**read, "n": read["n"] + 100}
+
+
+class CallsMore(AvroDeserializer):
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return plus_hundred(super().__call__(data, ctx))
+
+
+class BeginsMore(AvroDeserializer):
+    def begin(self, data: Any, ctx: Any, /) -> Any:
+        return plus_hundred(super().begin(data, ctx))
+
+
+@pytest.mark.parametrize("stage", [CallsMore, BeginsMore])
+def test_what_a_subclass_does_to_a_record_it_does_to_a_batch(stage: Any) -> None:
+    write, read = chains(**{"value.serializers": "avro", "value.deserializers": [stage], "avro.schema": SCHEMA})
+    values, _ = encoded(write, RECORDS[:3])
+    alone = [read(value, RecordContext("t", "value", [])) for value in values]
+    assert [record["n"] for record in alone] == [100, 101, 102]
+    assert read.to_arrow(values, topic="t").to_pylist() == alone

@@ -740,3 +740,20 @@ def test_a_faulty_store_damages_payloads(faulty: FaultyStore) -> None:
     faulty.damage()
     faulty.flip_bit(1)
     assert [faulty.download(reference) for _ in range(3)] == [b"dat", b"d`ta", b"data"]
+
+
+class Registered:
+    """A store that is one by ``PayloadStore.register`` alone."""
+
+    scheme = "duck"
+
+    def delete(self, reference: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("around", [Middleware, Retry, lambda store: Deadline(store, 1000)])
+def test_a_registered_class_has_its_capabilities_in_a_middleware(around: Callable[[Any], PayloadStore]) -> None:
+    PayloadStore.register(Registered)
+    store = around(Registered())
+    assert isinstance(store, payload_stores.SupportsDelete)
+    assert not isinstance(store, payload_stores.SupportsList)
