@@ -29,7 +29,8 @@ _DEBUG: Final = "--debug"
 _STACK: Final = re.compile(r"\s*\n(?:\tat |Traceback \(most recent call last\))")
 
 
-def stopped_by_signals() -> threading.Event:
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
     """An event set by SIGINT and SIGTERM, for a command that shuts down cleanly; a second signal ends it at once."""
     stop = threading.Event()
 
@@ -37,9 +38,12 @@ def stopped_by_signals() -> threading.Event:
         signal.signal(number, signal.default_int_handler)
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    return stop
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -47,8 +47,7 @@ def replay(  # noqa: PLR0917, click passes them by name
     from serde_chain.clients.confluent.replay import replay as put_back
     from serde_chain.config import load
 
-    stop = stopped_by_signals()
-    with Counting(f"dead letters of {topic}") as told:
+    with stopped_by_signals() as stop, Counting(f"dead letters of {topic}") as told:
         report = put_back(
             load(file),
             topic,

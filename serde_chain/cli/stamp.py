@@ -59,8 +59,7 @@ def _relay(file: Path, source: str, target: str, timeout: float, *, until_end: b
     from serde_chain.config import load
     from serde_chain.stamp import stamp as relay
 
-    stop = stopped_by_signals()
-    with Counting(f"{source} → {target}") as told:
+    with stopped_by_signals() as stop, Counting(f"{source} → {target}") as told:
         count = relay(load(file), source, target, until_end=until_end, stop=stop, progress=told, timeout_s=timeout)
     say({"relayed": count}, f"{count:,} records relayed", as_json=as_json)
 
