@@ -70,13 +70,14 @@ class Roots:
     Args:
         store: The store, with its ``scheme`` and ``trusted_references``.
         host: Host of the store's own prefix: a bucket, or empty.
-        segments: Path of the store's own prefix.
+        segments: Path of the store's own prefix: a tuple of text that is not percent-encoded.
 
     Attributes:
         own: The store's own prefix.
 
     Raises:
-        ConfigError: A trusted prefix of the store's scheme is not a prefix of references.
+        ConfigError: References below the store's own prefix would be refused by a reader, or a trusted prefix of the
+            store's scheme is not a prefix of references.
 
     Example:
         >>> from payload_stores import open_store
@@ -88,9 +89,28 @@ class Roots:
     def __init__(self, store: PayloadStore, host: str = "", segments: tuple[str, ...] = ()) -> None:
         self._store = store
         self.own = Location(store.scheme, host, segments)
+        self._check_own()
         self._trusted = tuple(
             parse_prefix(store, prefix) for prefix in store.trusted_references if prefix.startswith(f"{store.scheme}:")
         )
+
+    def _check_own(self) -> None:
+        """Refuse a prefix whose references no reader accepts, before anything is published."""
+        try:
+            # The scheme has a check of its own, when the store is opened.
+            match = _URL.fullmatch(to_url("any", self.own.host, (*self.own.segments, "id")))
+            is_read_back = (
+                match is not None
+                and match[2] == self.own.host
+                and _segments(self._store, match[0], match[3]) == (*self.own.segments, "id")
+            )
+        except (UntrustedReferenceError, UnicodeEncodeError):
+            is_read_back = False
+        if not is_read_back:
+            raise ConfigError(
+                f"references below host {self.own.host!r} and segments {self.own.segments!r} could not be read back",
+                hint="A host contains no '/', '?' or '#', segments are a tuple of non-empty text, not '.' or '..'",
+            )
 
     def locate(self, reference: str, *, own_only: bool = False) -> tuple[Location, tuple[str, ...]]:
         """Find the prefix that contains a reference.

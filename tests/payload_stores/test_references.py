@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from payload_stores import ConfigError, PayloadStore, PublishContext, UntrustedReferenceError, open_store, references
 from payload_stores.base import Buffer
+from payload_stores.memory import MemoryStore
 from payload_stores.references import Location, Roots
 from tests.payload_stores.cases import CASES, ID
 
@@ -90,6 +92,24 @@ def test_roots_tell_the_path_below_them() -> None:
     with pytest.raises(UntrustedReferenceError, match="it is outside s3://b/pre/"):
         roots.locate("s3://old/x/t/1", own_only=True)
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "segments"),
+    [
+        ("a/b", ()),
+        ("a?b", ()),
+        ("a#b", ()),
+        ("h", "ab/c"),
+        ("h", ("..",)),
+        ("h", ("",)),
+        ("h", ("a/b",)),
+        ("h", ("\0",)),
+    ],
+)
+def test_a_prefix_whose_references_no_reader_accepts_is_refused(host: str, segments: Any) -> None:
+    with pytest.raises(ConfigError, match="could not be read back"):
+        Roots(MemoryStore(), host, segments)
 
 
 @pytest.mark.parametrize("name", ["s3", "local"])
