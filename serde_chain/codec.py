@@ -13,7 +13,7 @@ between is implemented here, once: the order of key and value, the context for s
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -137,8 +137,8 @@ class Encoder:
         """
         headers = _own(record.headers)
         if self._key is None:
-            return _awaited(self._with_key(record, headers, record.key))
-        return then(self._key_step(record, headers), lambda key: _awaited(self._with_key(record, headers, key)))
+            return _settled(self._with_key(record, headers, record.key), then)
+        return then(self._key_step(record, headers), lambda key: _settled(self._with_key(record, headers, key), then))
 
     def encode_in_call(self, record: Record) -> Any:
         """Like :meth:`encode`, but a payload's transfer stays: the client uploads it after its call has returned.
@@ -156,8 +156,10 @@ class Encoder:
         """
         headers = _own(record.headers)
         if self._key is None:
-            return _answered(self._with_key(record, headers, record.key))
-        return then(self._key_step(record, headers), lambda key: _answered(self._with_key(record, headers, key)))
+            return _settled(self._with_key(record, headers, record.key), answered)
+        return then(
+            self._key_step(record, headers), lambda key: _settled(self._with_key(record, headers, key), answered)
+        )
 
     def _key_step(self, record: Record, headers: list[Any]) -> Any:
         topic, _, key, _, partition, timestamp, _ = record
@@ -293,15 +295,7 @@ def _own(headers: Headers | Sequence[Header] | None) -> list[Any]:
     return list(headers.items() if isinstance(headers, dict) else headers)
 
 
-def _awaited(encoded: Encoded) -> Any:
-    """An encoded record, or a transfer that leads to it."""
+def _settled(encoded: Encoded, go_on: Callable[[Any, Callable[[Any], Any]], Any]) -> Any:
+    """An encoded record after the transfers of its value: all of them by ``then``, those of a call by ``answered``."""
     key, value, headers = encoded
-    return then(value, lambda data: Encoded(key, data, headers)) if isinstance(value, Transfer) else encoded
-
-
-def _answered(encoded: Encoded) -> Any:
-    """An encoded record after all transfers but a payload's."""
-    key, value, headers = encoded
-    if not isinstance(value, Transfer):
-        return encoded
-    return answered(value, lambda data: Encoded(key, data, headers))
+    return go_on(value, lambda data: Encoded(key, data, headers)) if isinstance(value, Transfer) else encoded

@@ -41,8 +41,8 @@ def check(stages: Sequence[object], labels: Sequence[str], side: Side) -> None:
 def _check_kinds(stages: Sequence[object], labels: Sequence[str]) -> None:
     """Refuse declarations of another type, such as the text ``bytes``."""
     for stage, label in zip(stages, labels, strict=False):  # of a chain in parts, there are more labels
-        for name in ("takes", "gives") if is_stage(stage) else ():
-            kind = getattr(stage, name)
+        declared = (("takes", stage.takes), ("gives", stage.gives)) if is_stage(stage) else ()
+        for name, kind in declared:
             if kind is not None and not isinstance(kind, Data):
                 raise ConfigError(f"{label} declares {name} = {kind!r}", hint="Declare Data.BYTES or Data.OBJECT")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 @cache
 def keep() -> None:
-    """Keep what is parsed from now on."""
+    """Cache parsed service descriptions for the rest of the process."""
     from botocore.loaders import JSONFileLoader
 
     loader: Any = JSONFileLoader

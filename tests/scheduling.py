@@ -20,7 +20,7 @@ _MANY = 400
 def unit(item: pytest.Item) -> str:
     """The unit of a test: one worker runs all tests of a unit.
 
-    A Spark session costs seconds and 2 GiB, so one worker has it. The tests of hop share what is announced on the
+    A Spark session costs seconds and 2 GiB, so one worker has it. The tests of hop share the announcement on the
     broker. Every other unit is a file, whose tests may share fixtures.
     """
     if item.get_closest_marker("spark"):

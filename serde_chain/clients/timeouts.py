@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-__all__ = ["deadline", "seconds_left"]
+__all__ = ["client_timeout", "deadline", "seconds_left"]
 
 
 def deadline(timeout: float, began: float | None = None) -> float:
@@ -25,6 +25,16 @@ def deadline(timeout: float, began: float | None = None) -> float:
     return math.inf if timeout < 0 else timeout + (time.monotonic() if began is None else began)
 
 
+def client_timeout(seconds: float) -> float:
+    """A timeout in s for a call of librdkafka, where -1 means forever.
+
+    Example:
+        >>> client_timeout(2.5), client_timeout(math.inf)
+        (2.5, -1)
+    """
+    return -1 if seconds == math.inf else seconds
+
+
 def seconds_left(until: float) -> float:
     """The timeout for a client's call that ends at a deadline: in s, at least 0, and -1 for none.
 
@@ -32,4 +42,4 @@ def seconds_left(until: float) -> float:
         >>> seconds_left(deadline(-1))
         -1
     """
-    return -1 if until == math.inf else max(0.0, until - time.monotonic())
+    return client_timeout(max(0.0, until - time.monotonic()))

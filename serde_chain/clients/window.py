@@ -10,7 +10,6 @@ messages: ``torn`` counts these, and ``Rewind`` fetches them again.
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 import time
 from collections import defaultdict
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from serde_chain.clients.timeouts import deadline
+from serde_chain.clients.timeouts import client_timeout, deadline
 from serde_chain.prefetch import Ahead
 
 __all__ = ["Place", "UnderWay", "Window", "in_use", "place"]
@@ -109,7 +108,7 @@ class Window:
             left = until - time.monotonic()
             if not is_wary or len(self.messages) > count or left <= 0:
                 return
-            timeout = -1 if left == math.inf else left
+            timeout = client_timeout(left)
             time.sleep(min(left, _TICK))
 
     def be_wary(self) -> None:

@@ -105,7 +105,7 @@ def offload_server(broker: KafkaBroker, pytestconfig: pytest.Config) -> OffloadS
 
 @pytest.fixture
 def announcements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keeps other workers from changing what is announced, and from needing it."""
+    """Locks the announcement on the broker: no other worker changes it or depends on it meanwhile."""
     with (tmp_path_factory.getbasetemp().parent / "announcements.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

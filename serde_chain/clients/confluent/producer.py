@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import sys
 import time
@@ -35,7 +34,7 @@ from serde_chain.clients.limits import MESSAGE_MAX, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
-from serde_chain.clients.timeouts import deadline
+from serde_chain.clients.timeouts import client_timeout, deadline
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
@@ -363,7 +362,9 @@ class Producer:
             is_waiting = not (served or self._sender.is_idle)
             if is_waiting:
                 self._sender.wake()
-            served += self._producer.poll(min(_POLL_SECONDS, left) if is_waiting else 0 if served else _seconds(left))
+            served += self._producer.poll(
+                min(_POLL_SECONDS, left) if is_waiting else 0 if served else client_timeout(left)
+            )
             self._outbox.recover()
             if served or time.monotonic() >= until:
                 return served
@@ -375,7 +376,7 @@ class Producer:
             left = max(0.0, until - time.monotonic())
             try:
                 if self._sender.is_idle:
-                    self._producer.flush(_seconds(left))
+                    self._producer.flush(client_timeout(left))
                 else:
                     self._sender.wake()
                     self._wait(left)
@@ -573,8 +574,3 @@ def _copy(headers: Headers | None) -> list[Header]:
     if not isinstance(headers, (dict, list, NoneType)):
         raise TypeError(f"headers are a dict, or a list of tuples of name and value, not {type(headers).__name__}")
     return list(headers.items() if isinstance(headers, dict) else headers or ())
-
-
-def _seconds(left: float) -> float:
-    """A timeout for librdkafka, where -1 means forever."""
-    return -1 if left == math.inf else left

@@ -20,7 +20,7 @@ from payload_stores.message_headers import headers_of
 from serde_chain.clients.confluent.arrow import ArrowReader
 from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken
-from serde_chain.clients.timeouts import deadline
+from serde_chain.clients.timeouts import client_timeout, deadline
 from serde_chain.clients.window import place
 from serde_chain.clients.window_reader import WindowReader, marker_headers, prefetch_for
 from serde_chain.codec import Decoder
@@ -306,7 +306,7 @@ class ReadingLoop:
     def _fetch_until(self, fetch: Callable[[float], None], until: float) -> bool:
         """Like :meth:`_fetch`, but False if no time is left."""
         left = until - time.monotonic()
-        return left > 0 and self._fetch(fetch, -1 if left == math.inf else left)
+        return left > 0 and self._fetch(fetch, client_timeout(left))
 
     def fetch_several(self, num_messages: int, timeout: float, *, ahead: bool = True) -> bool:
         """Fetch missing messages up to a number, and their payloads meanwhile; see :meth:`_fetch`."""
@@ -348,7 +348,7 @@ class ReadingLoop:
         while (missing := num_messages - self._window.count()) > 0:
             left = until - time.monotonic()
             step = min(left, _SLICE) if ahead else left
-            self._window.fetch_several(self._consumer.consume, missing, -1 if step == math.inf else max(step, 0))
+            self._window.fetch_several(self._consumer.consume, missing, client_timeout(max(step, 0)))
             self._served = time.monotonic()
             if not ahead or self._served >= until:
                 return

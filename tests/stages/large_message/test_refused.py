@@ -169,7 +169,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
 
 
 class Careless(MemoryStore):
-    """A store of somebody else's, which raises its library's exceptions."""
+    """A third party's store that raises its library's exceptions."""
 
     failure: Any = None
 
