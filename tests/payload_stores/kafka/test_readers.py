@@ -135,7 +135,10 @@ def test_a_waiting_consumer_gives_up_its_position(
     assert store.download(reference) == b"p" * 1000
 
 
-def test_a_closed_store_leaves_no_thread(new_store: NewStore, topic: Callable[[int], tuple[str, str]]) -> None:
+def test_a_closed_store_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch, new_store: NewStore, topic: Callable[[int], tuple[str, str]]
+) -> None:
+    monkeypatch.setattr(readers, "_WAIT_S", 600)
     before = set(threading.enumerate())
     name, records = topic(1)
     store = new_store(**{"kafka.payload.topic": name})
