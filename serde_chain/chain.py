@@ -520,7 +520,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
         if self._forms is None:
             self._forms = [(stage, find_form(stage)) for stage in self._stages]
-        for part in run(self._forms, batch, self._place, most_bytes):
+        for part in run(self._forms, batch, self._error, most_bytes):
             if not self.moves_payloads:
                 part.change_errors(marker_headers(is_key=part.field == KEY), tell_placeholder)
             yield part
@@ -555,10 +555,6 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         if ctx is None or not isinstance(failure, DecodeError) or self.moves_payloads:
             return failure
         return tell_placeholder(failure, ctx)
-
-    def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
-        at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)
-        return self._error(at, error, ctx)
 
     @property
     def _field(self) -> str:
