@@ -44,6 +44,7 @@ __all__ = [
     "Resolved",
     "check_keys",
     "client_config",
+    "is_of_librdkafka",
     "is_secret",
     "load",
     "parse",
@@ -449,6 +450,11 @@ def client_config(config: Config | Resolved) -> dict[str, object]:
 def _is_of(option: Option[Any], key: str) -> bool:
     """Whether a key belongs to an option, for both chains or one of them."""
     return option.matches(key) or (not option.of_client and option.matches(bare_key(key)))
+
+
+def is_of_librdkafka(key: str) -> bool:
+    """Whether a key begins like one of librdkafka's."""
+    return key.partition(".")[0] in _CLIENT_PREFIXES
 
 
 def is_secret(key: str, options: Iterable[Option[Any]]) -> bool:
