@@ -774,3 +774,9 @@ def test_an_attribute_with_the_name_of_a_capability_is_refused(name: str) -> Non
         Named(MemoryStore())
     overridden = type("Overriding", (Middleware,), {name: property(lambda _self: 3)})
     assert getattr(overridden(MemoryStore()), name) == 3
+
+
+@pytest.mark.parametrize("own", [lambda _self, feature: feature == "zip", lambda _self: True, True])
+def test_a_store_with_another_method_supports_is_refused(own: Any) -> None:
+    with pytest.raises(TypeError, match=r"Zipped\.supports is taken: .* Rename the method"):
+        type("Zipped", (MemoryStore,), {"supports": own})
