@@ -152,7 +152,7 @@ def test_tombstones_touch_no_stage_and_no_header() -> None:
 class NoReturn(PlainSerializer[Any]):
     """Lacks a ``return``."""
 
-    def plain(self, data: Any) -> bytes:  # type: ignore[override]
+    def plain(self, data: Any) -> bytes:
         str(data)
         return cast("bytes", None)
 

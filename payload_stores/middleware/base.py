@@ -39,16 +39,6 @@ class _Forwarded:
         setattr(middleware.store, self._name, value)
 
 
-class _OfCapability(_Forwarded):
-    """An attribute of a capability, which the inner store may lack; read-only."""
-
-    def __get__(self, middleware: Middleware | None, owner: type) -> Any:
-        return self if middleware is None else super().__get__(middleware, owner)
-
-    def __set__(self, middleware: Middleware, value: object) -> None:
-        raise _is_taken(type(middleware), self._name)
-
-
 def _is_taken(cls: type, name: str) -> TypeError:
     return TypeError(
         f"{cls.__name__}.{name} is taken: a middleware forwards {name}, which is part of a capability, to its inner "
@@ -57,7 +47,6 @@ def _is_taken(cls: type, name: str) -> TypeError:
 
 
 _forwarded: Final[Any] = _Forwarded
-_of_capability: Final[Any] = _OfCapability
 
 
 class Middleware(PayloadStore):
@@ -96,8 +85,14 @@ class Middleware(PayloadStore):
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         for name, value in vars(cls).items():
-            if isinstance(getattr(Middleware, name, None), _OfCapability) and not isinstance(value, property):
+            if isinstance(vars(Middleware).get(name), property) and not isinstance(value, property):
                 raise _is_taken(cls, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        own = getattr(type(self), name, None)
+        if isinstance(own, property) and own is vars(Middleware).get(name):
+            raise _is_taken(type(self), name)
+        super().__setattr__(name, value)
 
     def __init__(self, store: PayloadStore) -> None:
         self.store = store
@@ -225,8 +220,22 @@ class Middleware(PayloadStore):
         copied.__dict__.update(self.__dict__, store=self._inner.within(writer))
         return copied
 
-    joins_transactions: bool = _of_capability()
-    sender: str | None = _of_capability()
-    offloads: bool = _of_capability()
-    fetches: bool = _of_capability()
-    retries: int = _of_capability()
+    @property
+    def joins_transactions(self) -> bool:
+        return self._inner.joins_transactions
+
+    @property
+    def sender(self) -> str | None:
+        return self._inner.sender
+
+    @property
+    def offloads(self) -> bool:
+        return self._inner.offloads
+
+    @property
+    def fetches(self) -> bool:
+        return self._inner.fetches
+
+    @property
+    def retries(self) -> int:
+        return self._inner.retries
