@@ -371,7 +371,7 @@ class _Chain(Stage):
         elif isinstance(error, ContextualError):
             failure = error
         else:
-            failure = self._failure(_told(error))
+            failure = self._failure(_message(error))
             drop_data(error)
             failure.__cause__ = error
             failure.about_record = is_about_record(error)
@@ -587,10 +587,10 @@ def _name(stage: object) -> str:
     return str(getattr(stage, "__name__", type(stage).__name__))
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """The message of an error, or of its cause if it has none, as errors of Confluent's rules."""
-    said = error if str(error) else error.__cause__ or error
-    return f"{type(said).__name__}: {said}"
+    source = error if str(error) else error.__cause__ or error
+    return f"{type(source).__name__}: {source}"
 
 
 def _text(field: object) -> str | None:
