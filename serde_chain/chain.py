@@ -323,13 +323,16 @@ class _Chain(Stage):
         try:
             for at, step in enumerate(self._steps[start:] if start else self._steps, start):
                 if data is None:
-                    return None
+                    break
                 data = step(data, ctx)
                 if self._waits and isinstance(data, Transfer):
                     return then(data, partial(self._go_on, ctx=ctx, start=at + 1), partial(self._fail, at, ctx=ctx))
         except Exception as error:  # noqa: BLE001  raised with its place
             return self._fail(at, error, ctx, data)
-        return data
+        return self._without_data(at, ctx) if data is None else data
+
+    def _without_data(self, at: int, ctx: Context | None) -> None:
+        """The result of a record whose data are None before a step; a deserializer may return None (JSON's null)."""
 
     def _fail(self, at: int, error: Exception, ctx: Context | None, data: Any = None) -> Any:
         """Raise a stage's error with its place; return the data if they are merely in another format."""
@@ -368,7 +371,7 @@ class _Chain(Stage):
         elif isinstance(error, ContextualError):
             failure = error
         else:
-            failure = self._failure(_told(error))
+            failure = self._failure(_message(error))
             drop_data(error)
             failure.__cause__ = error
             failure.about_record = is_about_record(error)
@@ -403,6 +406,12 @@ class SerializerChain(_Chain, Serializer[Any]):
     def varies(self) -> str | None:  # type: ignore[override]
         """As its stages declare; foreign callables are trusted."""
         return next((stage.varies for stage in self._stages if isinstance(stage, Serializer) and stage.varies), None)
+
+    def _without_data(self, at: int, ctx: Context | None) -> None:
+        # Before the first step: a tombstone. Later, a stage has lost the value, which would delete the key's records.
+        if at > 0:
+            hint = "Return the encoded bytes; only None itself (a tombstone) becomes None"
+            self._fail(at - 1, EncodeError("returned None for a value", hint=hint), ctx)
 
     def with_limits(self, limits: RecordLimits) -> Self:
         """The chain with a client's size limits; it shares the stages that do not depend on them.
@@ -520,7 +529,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
         if self._forms is None:
             self._forms = [(stage, find_form(stage)) for stage in self._stages]
-        for part in run(self._forms, batch, self._place, most_bytes):
+        for part in run(self._forms, batch, self._error, most_bytes):
             if part.errors and not self.moves_payloads:
                 part.change_errors(marker_headers(is_key=part.field == KEY), tell_placeholder)
             yield part
@@ -556,10 +565,6 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             return failure
         return tell_placeholder(failure, ctx)
 
-    def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
-        at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)
-        return self._error(at, error, ctx)
-
     @property
     def _field(self) -> str:
         return KEY if self._source is not None and self._source[1] else VALUE
@@ -582,10 +587,10 @@ def _name(stage: object) -> str:
     return str(getattr(stage, "__name__", type(stage).__name__))
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """The message of an error, or of its cause if it has none, as errors of Confluent's rules."""
-    said = error if str(error) else error.__cause__ or error
-    return f"{type(said).__name__}: {said}"
+    source = error if str(error) else error.__cause__ or error
+    return f"{type(source).__name__}: {source}"
 
 
 def _text(field: object) -> str | None:

@@ -148,9 +148,9 @@ def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[
         try:
             return dumps(orjson, data, options)
         except (TypeError, ValueError, RecursionError) as error:
-            told = str(error)
+            message = str(error)
             drop_data(error)
-            raise EncodeError(f"the value is not JSON: {told}") from error
+            raise EncodeError(f"the value is not JSON: {message}") from error
 
     return encode
 
@@ -166,9 +166,9 @@ def _decoder(orjson: Any, problem: Problem | None, most_parts: int | None) -> Ca
         try:
             value = loads(orjson, data)
         except (ValueError, RecursionError) as error:
-            told = str(error)
+            message = str(error)
             drop_data(error)
-            raise DecodeError(f"the bytes are not JSON: {told}") from error
+            raise DecodeError(f"the bytes are not JSON: {message}") from error
         if problem is not None and (why := problem(value)):
             raise DecodeError(f"the value does not match json.schema: {why}")
         return value

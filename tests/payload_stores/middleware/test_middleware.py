@@ -757,3 +757,26 @@ def test_a_registered_class_has_its_capabilities_in_a_middleware(around: Callabl
     store = around(Registered())
     assert isinstance(store, payload_stores.SupportsDelete)
     assert not isinstance(store, payload_stores.SupportsList)
+
+
+@pytest.mark.parametrize("name", ["retries", "sender", "offloads", "fetches", "joins_transactions"])
+def test_an_attribute_with_the_name_of_a_capability_is_refused(name: str) -> None:
+    message = rf"Named\.{name} is taken: .* Rename the attribute"
+    with pytest.raises(TypeError, match=message):
+        type("Named", (Middleware,), {name: 3})
+
+    class Named(Middleware):
+        def __init__(self, store: PayloadStore) -> None:
+            super().__init__(store)
+            setattr(self, name, 3)
+
+    with pytest.raises(TypeError, match=message):
+        Named(MemoryStore())
+    overridden = type("Overriding", (Middleware,), {name: property(lambda _self: 3)})
+    assert getattr(overridden(MemoryStore()), name) == 3
+
+
+@pytest.mark.parametrize("own", [lambda _self, feature: feature == "zip", lambda _self: True, True])
+def test_a_store_with_another_method_supports_is_refused(own: Any) -> None:
+    with pytest.raises(TypeError, match=r"Zipped\.supports is taken: .* Rename the method"):
+        type("Zipped", (MemoryStore,), {"supports": own})
