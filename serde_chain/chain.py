@@ -323,16 +323,13 @@ class _Chain(Stage):
         try:
             for at, step in enumerate(self._steps[start:] if start else self._steps, start):
                 if data is None:
-                    break
+                    return None
                 data = step(data, ctx)
                 if self._waits and isinstance(data, Transfer):
                     return then(data, partial(self._go_on, ctx=ctx, start=at + 1), partial(self._fail, at, ctx=ctx))
         except Exception as error:  # noqa: BLE001  raised with its place
             return self._fail(at, error, ctx, data)
-        return self._without_data(at, ctx) if data is None else data
-
-    def _without_data(self, at: int, ctx: Context | None) -> None:
-        """The result of a record whose data are None before a step; a deserializer may return None (JSON's null)."""
+        return data
 
     def _fail(self, at: int, error: Exception, ctx: Context | None, data: Any = None) -> Any:
         """Raise a stage's error with its place; return the data if they are merely in another format."""
@@ -406,12 +403,6 @@ class SerializerChain(_Chain, Serializer[Any]):
     def varies(self) -> str | None:  # type: ignore[override]
         """As its stages declare; foreign callables are trusted."""
         return next((stage.varies for stage in self._stages if isinstance(stage, Serializer) and stage.varies), None)
-
-    def _without_data(self, at: int, ctx: Context | None) -> None:
-        # Before the first step: a tombstone. Later, a stage has lost the value, which would delete the key's records.
-        if at > 0:
-            hint = "Return the encoded bytes; only None itself (a tombstone) becomes None"
-            self._fail(at - 1, EncodeError("returned None for a value", hint=hint), ctx)
 
     def with_limits(self, limits: RecordLimits) -> Self:
         """The chain with a client's size limits; it shares the stages that do not depend on them.
