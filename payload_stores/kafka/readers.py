@@ -1,7 +1,8 @@
 """Consumers between two downloads: connected, and for a while at the offset where the next payload begins.
 
 Payloads are mostly read in the order in which they were written. The next one begins where the last one ended, and the
-client has fetched its first chunks already; to assign the partition again would discard them.
+client has fetched its first chunks already; to assign the partition again would discard them. So a payload that
+retention has just deleted may be read for another second.
 """
 
 from __future__ import annotations
