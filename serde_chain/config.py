@@ -92,6 +92,9 @@ DEAD_LETTER_TOPIC: Final[Option[str | None]] = Option(
 # Client options with a prefix that stages own too.
 CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPIC)
 
+# Options of stages that begin like a client's, and that no client has.
+_BEGIN_LIKE_CLIENTS: Final = frozenset({"auto.register.schemas", "compression.max.output.bytes", "compression.min.bytes"})
+
 _NEAR: Final = 0.9
 _NEAR_PREFIX: Final = 0.7  # a transposition in a word of four letters
 _MOST_BYTES: Final = 16 << 20
@@ -448,6 +451,7 @@ def client_config(config: Config | Resolved) -> dict[str, object]:
         for key, value in resolved.settings.items()
         if key.removesuffix("s") not in _SINGLE_FORMS
         and not any(_is_of(option, key) for option in resolved.options)
+        and key not in _BEGIN_LIKE_CLIENTS
         and (key.partition(".")[0] in CLIENT_PREFIXES or not any(_is_of(o, key) for o in _builtin_options()))
     }
 

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
-from payload_stores.options import Option, integer
+from payload_stores.options import CLIENT_PREFIXES, Option, integer
 from serde_chain import ConfigError, Data, DeserializerChain, EncodeError, Serializer, SerializerChain
 from serde_chain.catalogue import StageItem
-from serde_chain.config import check_keys, client_config, is_secret, load
+from serde_chain.config import _builtin_options, check_keys, client_config, is_secret, load
 from serde_chain.testing.services import S3Server
 
 STORE_CLASS = "large.message.payload.store.class"
@@ -252,6 +253,20 @@ def test_what_is_left_goes_to_the_client() -> None:
         "compression.type": "lz4",
         "some.interceptor": "x",
     }
+
+
+def test_no_option_of_a_stage_reaches_a_client_that_does_not_know_it() -> None:
+    """One configuration for two clients, of which only one has the stage."""
+    for option in _builtin_options():
+        if option.name.partition(".")[0] in CLIENT_PREFIXES:
+            try:
+                confluent_kafka.Producer({option.name: "none"})
+            except confluent_kafka.KafkaException as error:
+                known = "No such configuration property" not in str(error)
+            else:
+                known = True
+            passed_on = client_config({"value.serializer": "string", option.name: "none"})
+            assert (option.name in passed_on) == known, option.name
 
 
 def test_compression_type_is_the_stages_when_one_reads_it() -> None:
