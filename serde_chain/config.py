@@ -93,7 +93,9 @@ DEAD_LETTER_TOPIC: Final[Option[str | None]] = Option(
 CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPIC)
 
 # Options of stages that begin like a client's, and that no client has.
-_BEGIN_LIKE_CLIENTS: Final = frozenset({"auto.register.schemas", "compression.max.output.bytes", "compression.min.bytes"})
+_BEGIN_LIKE_CLIENTS: Final = frozenset({
+    "auto.register.schemas", "compression.max.output.bytes", "compression.min.bytes",
+})  # fmt: skip
 
 _NEAR: Final = 0.9
 _NEAR_PREFIX: Final = 0.7  # a transposition in a word of four letters
