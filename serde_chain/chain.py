@@ -296,7 +296,8 @@ class _Chain(Stage):
                 if type(result) is bytes or not self._ending:
                     return result
         step = self._go_on(data, ctx, 0)
-        return finish(step) if self._waits else step
+        # Transfers have an abstract class, which is slow to compare with; most results are bytes.
+        return finish(step) if self._waits and type(step) is not bytes else step
 
     def begin(self, data: Any, ctx: Context | None = None, /) -> Any:
         """Run one key or value through the stages, up to the first I/O of a stage.
@@ -325,7 +326,7 @@ class _Chain(Stage):
                 if data is None:
                     return None
                 data = step(data, ctx)
-                if self._waits and isinstance(data, Transfer):
+                if self._waits and type(data) is not bytes and isinstance(data, Transfer):
                     return then(data, partial(self._go_on, ctx=ctx, start=at + 1), partial(self._fail, at, ctx=ctx))
         except Exception as error:  # noqa: BLE001  raised with its place
             return self._fail(at, error, ctx, data)

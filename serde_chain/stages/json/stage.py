@@ -70,6 +70,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
         self._frames = PerTopic(self._ask_for_frame)
+        self._known = self._frames.known
         if self._registry is not None:
             self._text = _schema_text(config)
             if self._framing == CONFLUENT:
@@ -87,7 +88,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         encoded = self._encode(data)
         if self._registry is None:
             return encoded
-        frame = self._frames.known(ctx)
+        frame = self._known.get(None if ctx is None else ctx.topic)
         if frame is None:
             return self._frames.transfer(ctx, lambda frame: frame.put(encoded, ctx))
         return frame.put(encoded, ctx)
