@@ -182,7 +182,7 @@ class CheckedReports:
     def recover(self) -> None:
         """Settle swallowed reports, once the client has no records left."""
         sent = self._sent
-        if self._checked == sent and not self._listed:
+        if (self._checked == sent and not self._listed) or len(self._client):
             return
         listed = list(self._listed.items())
         if self._producing or len(self._client):
