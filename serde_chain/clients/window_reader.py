@@ -170,7 +170,7 @@ class WindowReader:
     def _begin_ahead(self, record: Any) -> Transfer[Any] | None:
         """Start a record ahead; None if it needs no transfer."""
         window, identity = self._window, id(record)
-        if record is None or identity in window.under_way or identity in window.decoded:
+        if identity in window.under_way or identity in window.decoded:
             return None
         if not self._is_marked(record) or place(record) in window.paused:
             return None

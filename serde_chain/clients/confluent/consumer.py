@@ -125,16 +125,7 @@ class Consumer:
         )
         if type(self).poll is Consumer.poll and loop.plain is not None and not client_telemetry().is_on:
             # A closure over local names; not for subclasses that override poll.
-            poll = plain_poll(
-                self._consumer,
-                self._window,
-                self._backoff,
-                loop.plain,
-                stores_offsets=self._stores_offsets,
-                take=loop.take,
-                take_front=loop.take_front,
-                waits=loop.reader.fetches_ahead,
-            )
+            poll = plain_poll(self._consumer, self._window, self._backoff, loop.plain, loop)
             vars(self)["poll"] = update_wrapper(poll, self.poll)
 
     def poll(self, timeout: float = -1) -> Message | None:
@@ -256,7 +247,7 @@ class Consumer:
             >>> if consumer.poll(1) is not None:  # doctest: +SKIP
             ...     consumer.take_back()  # the next poll returns the same message
         """
-        self._window.given = self._window.passed = ()
+        self._window.take_back()
 
     @property
     def skipped(self) -> int:

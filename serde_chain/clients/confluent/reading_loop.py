@@ -133,7 +133,7 @@ class ReadingLoop:
                     if not self._passes(record, error):
                         raise
                     self._window.given = (record,)
-                    self._settle()
+                    self.settle()
                     self._serve()
                     if time.monotonic() >= until:
                         return None
@@ -276,7 +276,7 @@ class ReadingLoop:
             if not self._passes(ready[0], table):
                 raise table
             self._window.given = (ready.pop(0),)
-            self._settle()
+            self.settle()
             table = self._read_table(ready)
         return ready[: len(table)], table
 
@@ -324,7 +324,7 @@ class ReadingLoop:
         Returns:
             Whether the first message may be read; False while it waits for a retry.
         """
-        self._settle()
+        self.settle()
         self._rewind.go_back()
         if self._backoff.lasts():
             return self._backoff.wait(timeout)
@@ -394,7 +394,7 @@ class ReadingLoop:
             noted = decoded.get(id(message))
             return len((message.value() if noted is None else noted.came[1]) or b"")
 
-        return sum(size(message) for message in self._window.messages if message is not None) < _AHEAD_BYTES
+        return sum(size(message) for message in self._window.messages) < _AHEAD_BYTES
 
     def _serve(self) -> None:
         """Poll the client if due, to stay in the group and to serve callbacks."""
@@ -467,7 +467,7 @@ class ReadingLoop:
         self._backoff.note(record)
         self._telemetry.retried(record.topic() or "")
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Record that the results of the last call were delivered."""
         self.store_given()
         self.count_given()
