@@ -90,6 +90,7 @@ class Window:
         self.paused: set[Place] = set()
         self.taken: defaultdict[str | None, dict[int | None, int]] = defaultdict(dict)
         self.torn = 0
+        self._topics: set[str] = set()
         self._wary_until = 0.0
         self._last: tuple[Sequence[Any], Sequence[Any]] = ((), ())
 
@@ -149,14 +150,18 @@ class Window:
             return self.messages[0] if self.messages else None
         return next(self.waiting(), None)
 
-    def take_in_hand(self, records: list[Any], decoded: list[Any] | None = None) -> None:
+    def expect(self, topics: Iterable[str]) -> None:
+        """Note topics, or patterns of topics, from which messages may come from now on."""
+        self._topics.update(topics)
+
+    def take_in_hand(self, records: list[Any], decoded: list[Any]) -> None:
         """Deliver records one by one from now on: the first of the messages. Only after :meth:`settle`.
 
         Args:
             records: The records, as they are in ``messages``.
-            decoded: The messages to deliver for them, if others.
+            decoded: The messages to deliver for them.
         """
-        in_hand = iter(records if decoded is None else decoded)
+        in_hand = iter(decoded)
         self.hand, self.in_hand = records, in_hand
 
     def note_given(self) -> None:
@@ -210,9 +215,27 @@ class Window:
         given, last = self._last
         if given is not self.given:
             given = self.given
-            last = _last_of_each(given)
+            last = self._last_of_each(given)
             self._last = given, last
         return last
+
+    def _last_of_each(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """The last record of each partition."""
+        if not messages:
+            return ()
+        kind = type(messages[0])  # its methods cost a third of calls by name
+        if any(map(kind.error, messages)):
+            messages = [message for message in messages if message.error() is None]
+        if len(messages) < 2:
+            return messages
+        partitions = [*map(kind.partition, messages)]
+        if len(self._topics) != 1 or any(topic.startswith("^") for topic in self._topics):
+            places = zip(map(kind.topic, messages), partitions, strict=True)
+            return [*dict(zip(places, messages, strict=True)).values()]
+        # A topic is a new string for each message, and hashing it costs most.
+        if partitions.count(partitions[-1]) < len(messages):
+            return [*dict(zip(partitions, messages, strict=True)).values()]
+        return messages[-1:]
 
     def _take(self, records: Iterable[Any]) -> None:
         for record in records:
@@ -286,23 +309,6 @@ def in_use() -> RuntimeError:
 def place(message: Any) -> Place:
     """The topic and partition of a message."""
     return message.topic(), message.partition()
-
-
-def _last_of_each(messages: Sequence[Any]) -> Sequence[Any]:
-    """The last record of each partition."""
-    if not messages:
-        return ()
-    kind = type(messages[0])  # its methods cost a third of calls by name
-    if any(map(_IS_THERE, map(kind.error, messages))):
-        messages = [message for message in messages if message.error() is None]
-    if len(messages) < 2:
-        return messages
-    topics, partitions = [*map(kind.topic, messages)], [*map(kind.partition, messages)]
-    if topics.count(topics[-1]) < len(messages):
-        return [*dict(zip(zip(topics, partitions, strict=True), messages, strict=True)).values()]
-    if partitions.count(partitions[-1]) < len(messages):
-        return [*dict(zip(partitions, messages, strict=True)).values()]
-    return messages[-1:]
 
 
 def _keep(noted: dict[int, Any], messages: Iterable[Any]) -> None:

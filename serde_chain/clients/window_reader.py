@@ -123,6 +123,10 @@ class WindowReader:
         under_way[id(record)] = UnderWay(record, ahead, is_awaited=True)
         return None
 
+    def may_wait(self, record: Any) -> bool:
+        """Whether a record may have a payload to fetch."""
+        return self._prefetch is not None and self._is_marked(record)
+
     def wait(self, record: Any, seconds: float) -> bool:
         """Wait for a record's payload; returns whether it is there.
 

@@ -291,6 +291,7 @@ class Consumer:
             callbacks["on_assign"] = lambda _consumer, partitions: on_assign(self, partitions)
         if on_lost is not None:
             callbacks["on_lost"] = lose
+        self._window.expect(topics)
         self._consumer.subscribe(topics, **callbacks)
 
     def unsubscribe(self) -> None:
@@ -304,6 +305,7 @@ class Consumer:
         """Assign partitions manually."""
         self._loop.store_given()
         self._backoff.let_go()
+        self._window.expect(partition.topic for partition in partitions)
         self._consumer.assign(partitions)
         self._drop()
         self._rewind.note_start(partitions)
@@ -317,6 +319,7 @@ class Consumer:
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Assign more partitions."""
+        self._window.expect(partition.topic for partition in partitions)
         self._consumer.incremental_assign(partitions)
         self._rewind.note_start(partitions)
 

@@ -32,6 +32,8 @@ _MOMENT: Final = 0.02
 # Values of more bytes, on average over some, make batches smaller: they are held here besides in the client's queue.
 _LARGE: Final = 16 << 10
 _SAMPLES: Final = 16
+# Fewer records are not worth a batch: they are read together with those behind them.
+_FEW: Final = 8
 
 
 class PlainDecoder:
@@ -101,6 +103,10 @@ class PlainDecoder:
                 self._change(*each)
         return True
 
+    def count_plain(self, messages: Sequence[Any]) -> int:
+        """The number of messages before the first that is left to the full path anyway."""
+        return next((at for at, message in enumerate(messages) if not self._are_plain((message,))), len(messages))
+
     def _are_plain(self, messages: Sequence[Any]) -> bool:
         """Whether messages are records without headers; these do not count without chains."""
         # Not by comparison with None, which raises for confluent_kafka's errors.
@@ -151,6 +157,14 @@ class FullPath(Protocol):
 
     def take_front(self, until: float) -> Taken | None:
         """The first record of the window, if it can be read by a point in time."""
+
+    def read_first(self, records: list[Any], seconds: float) -> list[Any]:
+        """The decoded messages of the first records, up to one that fails or may have a payload to fetch.
+
+        Args:
+            records: The first records of the window.
+            seconds: The time in which no further one is begun.
+        """
 
 
 def plain_poll(
@@ -215,15 +229,18 @@ class Batches:
         try:
             began = time.monotonic()
             self._in_full.settle()
-            if self._backoff.record is not None or self._backoff.held or window.is_wary():
+            if self._backoff.record is not None or self._backoff.held or window.under_way or window.is_wary():
                 taken = self._in_full.take(timeout)
             else:
                 self._fetch(timeout)
-                if records := self._decoded():
-                    self.until = time.monotonic() + _IN_HAND
-                    window.take_in_hand(records)
+                if not window.messages:
                     return
-                taken = self._in_full.take_front(deadline(timeout, began)) if window.messages else None
+                records, decoded = self._decode()
+                if records:
+                    self.until = time.monotonic() + _IN_HAND
+                    window.take_in_hand(records, decoded)
+                    return
+                taken = self._in_full.take_front(deadline(timeout, began))
             if taken is not None:
                 window.take_in_hand([taken.record], [taken.message])
         finally:
@@ -241,20 +258,26 @@ class Batches:
         if sum(map(len, some)) > len(some) * _LARGE:
             self._most = max(1, self._most // 4)
 
-    def _decoded(self) -> list[Any]:
-        """The first records of the window, in their final form; none if the very first needs the full path."""
+    def _decode(self) -> tuple[list[Any], list[Any]]:
+        """The first records of the window, and their final form; none if the very first needs the full path."""
         if self._window.paused and self._window.count() < len(self._window.messages):
-            return []
+            return [], []
         records = self._window.messages[: self._most]
         began = time.monotonic()
-        while records and not self._decoder.decode(records):
-            self._most = max(1, len(records) // 2)
-            records = records[: len(records) // 2]
+        decoded = self._decode_first(records)
         if time.monotonic() > began + _MOMENT:
-            self._most = max(1, len(records) // 2)
-        elif records:
+            self._most = max(1, len(decoded) // 2)
+        elif len(decoded) == self._most:
             self._most = min(2 * self._most, _MOST)
-        return records
+        return records[: len(decoded)], decoded
+
+    def _decode_first(self, records: list[Any]) -> list[Any]:
+        if self._decoder.decode(records):
+            return records
+        plain = records[: self._decoder.count_plain(records)]
+        if _FEW < len(plain) < len(records) and self._decoder.decode(plain):
+            return plain
+        return self._in_full.read_first(records, _MOMENT)
 
 
 def _map(function: Callable[[Any], Any] | None, data: list[Any] | None) -> list[Any] | None:

@@ -43,7 +43,7 @@ Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 
 _MOST_MESSAGES: Final = 1_000_000
 # Most records that are decoded between two checks of the clock.
-_AT_ONCE: Final = 100
+_AT_ONCE: Final = 256
 # Bounds on fetching while the first record's payload is in flight: records, and their bytes without payloads.
 _AHEAD: Final = 500
 _AHEAD_BYTES: Final = 32 << 20
@@ -146,6 +146,28 @@ class ReadingLoop:
             if not self._fetch_until(self._poll, until):
                 return None
 
+    def read_first(self, records: list[Message], seconds: float) -> list[Message]:
+        """The decoded messages of the first records, up to one that fails or may have a payload to fetch.
+
+        Args:
+            records: The first records of the window.
+            seconds: The time in which no further one is begun.
+        """
+        until = time.monotonic() + seconds
+        ready: list[Message] = []
+        for record in records:
+            if time.monotonic() > until or self.reader.may_wait(record):
+                break
+            try:
+                message = self._read(record)
+            except Exception as error:  # noqa: BLE001  raised once it is the first
+                let_through(error)
+                break
+            if message is None:
+                break
+            ready.append(message)
+        return ready
+
     def take_several(self, num_messages: int, timeout: float) -> tuple[list[Message], list[Message]] | None:
         """Several records.
 
@@ -181,6 +203,8 @@ class ReadingLoop:
         """
         drops = self._window.drops
         waiting = list(itertools.islice(self._window.waiting(), most))
+        if not self._has_chains:
+            return waiting, [*waiting]
         taken: list[Message] = []
         ready: list[Message] = []
         now = time.monotonic()
