@@ -292,8 +292,8 @@ class Consumer:
             callbacks["on_assign"] = lambda _consumer, partitions: on_assign(self, partitions)
         if on_lost is not None:
             callbacks["on_lost"] = lose
-        self._window.expect(topics)
         self._consumer.subscribe(topics, **callbacks)
+        self._window.expect(topics)
 
     def unsubscribe(self) -> None:
         """End the subscription."""
@@ -306,8 +306,8 @@ class Consumer:
         """Assign partitions manually."""
         self._loop.store_given()
         self._backoff.let_go()
-        self._window.expect(partition.topic for partition in partitions)
         self._consumer.assign(partitions)
+        self._window.expect(partition.topic for partition in partitions)
         self._drop()
         self._rewind.note_start(partitions)
 
@@ -320,8 +320,8 @@ class Consumer:
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Assign more partitions."""
-        self._window.expect(partition.topic for partition in partitions)
         self._consumer.incremental_assign(partitions)
+        self._window.expect(partition.topic for partition in partitions)
         self._rewind.note_start(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:

@@ -1,13 +1,14 @@
-"""The consumer's fast paths, for records without headers whose stages work on the data alone.
+"""The consumer's fast paths: ``poll`` delivers records one by one from batches, which are decoded by C maps.
 
-The mirror of :mod:`serde_chain.clients.confluent.plain_produce`.
+Decoding is fast for records without headers whose stages work on the data alone, as in
+:mod:`serde_chain.clients.confluent.plain_produce`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, MutableMapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from itertools import compress, repeat
 from operator import is_, is_not
 from typing import Any, Final, NamedTuple, Protocol, Self
 
@@ -105,7 +106,13 @@ class PlainDecoder:
 
     def count_plain(self, messages: Sequence[Any]) -> int:
         """The number of messages before the first that is left to the full path anyway."""
-        return next((at for at, message in enumerate(messages) if not self._are_plain((message,))), len(messages))
+        count = _index_of_first(map(Message.error, messages), len(messages))
+        if self._is_idle:
+            return count
+        try:
+            return _index_of_first(map(Message.headers, messages), count)
+        except SystemError:  # as below
+            return 0
 
     def _are_plain(self, messages: Sequence[Any]) -> bool:
         """Whether messages are records without headers; these do not count without chains."""
@@ -278,6 +285,11 @@ class Batches:
         if _FEW < len(plain) < len(records) and self._decoder.decode(plain):
             return plain
         return self._in_full.read_first(records, _MOMENT)
+
+
+def _index_of_first(marks: Iterable[object], end: int) -> int:
+    """The index of the first true mark before an end; the end without one."""
+    return next(compress(range(end), marks), end)
 
 
 def _map(function: Callable[[Any], Any] | None, data: list[Any] | None) -> list[Any] | None:

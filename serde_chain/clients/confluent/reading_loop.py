@@ -43,7 +43,7 @@ Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 
 _MOST_MESSAGES: Final = 1_000_000
 # Most records that are decoded between two checks of the clock.
-_AT_ONCE: Final = 256
+_AT_ONCE: Final = 100
 # Bounds on fetching while the first record's payload is in flight: records, and their bytes without payloads.
 _AHEAD: Final = 500
 _AHEAD_BYTES: Final = 32 << 20
