@@ -6,6 +6,7 @@ Decoding is fast for records without headers whose stages work on the data alone
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from itertools import compress, repeat
@@ -186,11 +187,12 @@ def plain_poll(
         decoder: Decodes messages plainly.
         in_full: The way of all other records; also of all records in unusual states, such as a backoff.
     """
-    batches, monotonic = Batches(client, window, backoff, decoder, in_full), time.monotonic
+    batches, monotonic, endless = Batches(client, window, backoff, decoder, in_full), time.monotonic, math.inf
 
     def poll(timeout: float = -1) -> Any:
         # A call more would cost a tenth of a record. The step of the iterator is the delivery: no call is behind it.
-        if monotonic() < batches.until:
+        # What is no number is a TypeError, as in the client.
+        if timeout < endless and monotonic() < batches.until:
             for message in window.in_hand:
                 return message
         batches.begin(timeout)
