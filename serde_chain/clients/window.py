@@ -287,11 +287,16 @@ class Window:
     def first_offsets(self) -> dict[Place, int | None]:
         """For each partition with undelivered messages, the offset of the first, paused or not."""
         gone = self._gone()
-        first: dict[Place, int | None] = {}
-        for message in self.messages:
-            if id(message) not in gone:
-                first.setdefault(place(message), message.offset())
-        return first
+        if self.hand:
+            left = self.messages[len(self.given) :]
+        else:
+            left = [message for message in self.messages if id(message) not in gone]
+        if not left:
+            return {}
+        kind = type(left[0])
+        left.reverse()  # the first of a partition counts
+        places = zip(map(kind.topic, left), map(kind.partition, left), strict=True)
+        return dict(zip(places, map(kind.offset, left), strict=True))
 
     def _gone(self) -> set[int]:
         self.note_given()

@@ -357,14 +357,14 @@ class Consumer:
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The offsets after the last returned records."""
         self._rewind.go_back()
-        first, ends = self._window.first_offsets(), self._window.ends()
+        first = self._window.first_offsets()
         positions = self._consumer.position(partitions)
         for position in positions:
             waiting = first.get(_place(position))
             if waiting is not None:
                 position.offset = waiting
             elif position.offset < 0:  # librdkafka's answer after a partition was rewound
-                position.offset = ends.get(_place(position), position.offset)
+                position.offset = self._window.ends().get(_place(position), position.offset)
         return positions
 
     def commit(

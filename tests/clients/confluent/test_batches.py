@@ -231,6 +231,39 @@ def test_the_client_is_called_at_least_every_fifth_of_a_second(
     assert follows(messages)
 
 
+def test_a_rebalance_drops_what_is_in_hand_and_the_next_member_goes_on_there(
+    topic: str, new_consumer: "NewConsumer", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = {**MANUAL, "group.id": topic, "session.timeout.ms": 6000, "heartbeat.interval.ms": 100}
+    first = new_consumer(group)
+    found: list[Any] = []
+    waiting: list[int] = []
+
+    def revoked(consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        waiting.append(len(consumer._window.messages))
+        consumer.commit(asynchronous=False)
+
+    first.subscribe([topic], on_revoke=revoked)
+    found += poll_until(first, lambda: len(in_hand(first)) > 10)
+    second = new_consumer(group)
+    second.subscribe([topic])
+    # The first member takes the same record again and again, until it is called back.
+    monkeypatch.setattr(plain_poll, "_IN_HAND", 0.0)
+    last = found.pop()
+    message = None
+    while not waiting:
+        first.take_back()
+        message = first.poll(0)
+        assert waiting or (message.partition(), message.offset()) == (last.partition(), last.offset())
+        found += filter(None, [second.poll(0)])
+    found += filter(None, [message])
+    while len(found) < 2 * COUNT:
+        found += filter(None, [first.poll(0.05), second.poll(0.05)])
+    places = Counter((message.partition(), message.offset()) for message in found)
+    assert places == Counter((partition, offset) for partition in range(2) for offset in range(COUNT))
+    assert waiting[0] == 0
+
+
 def test_a_close_commits_what_was_delivered(broker: KafkaBroker, topic: str) -> None:
     config = {**broker.client_config(), "group.id": topic, "auto.offset.reset": "earliest", **CHAIN}
     with Consumer(config) as consumer:
