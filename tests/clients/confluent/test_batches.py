@@ -250,7 +250,7 @@ def test_a_rebalance_drops_what_is_in_hand_and_the_next_member_goes_on_there(
     # The first member takes the same record again and again, until it is called back.
     monkeypatch.setattr(plain_poll, "_IN_HAND", 0.0)
     last = found.pop()
-    message = None
+    message: Any = None
     while not waiting:
         first.take_back()
         message = first.poll(0)
