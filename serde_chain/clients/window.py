@@ -59,8 +59,8 @@ class Window:
         messages: The messages. Always the same list.
         given: Messages delivered by the last call. Assigned by its last statement.
         confirmed: How many of these an earlier call has delivered.
-        hand: Records that ``poll`` delivers one by one: the first of the messages. While there are any, ``given``
-            follows from ``in_hand``: see :meth:`note_given`.
+        hand: Messages that ``poll`` delivers one by one, in order of arrival; mostly the first ones. While there are
+            any, ``given`` follows from ``in_hand``: see :meth:`note_given`.
         in_hand: Iterates over their final form; its position is the number of delivered ones.
         passed: Messages that it reported instead, or that its caller ignores; likewise.
         decoded: Decoded parts of messages, by identity. Always the same dictionary.
@@ -155,7 +155,7 @@ class Window:
         self._topics.update(topics)
 
     def take_in_hand(self, records: list[Any], decoded: list[Any]) -> None:
-        """Deliver records one by one from now on: the first of the messages. Only after :meth:`settle`.
+        """Deliver records one by one from now on. Only after :meth:`settle`.
 
         Args:
             records: The records, as they are in ``messages``.
@@ -186,7 +186,7 @@ class Window:
         """Remove the messages that the last call delivered or reported."""
         self.put_down()
         given, count = self.given, len(self.given)
-        if not self.passed and 0 < count <= len(self.messages) and self._begins_with(given):
+        if not self.passed and self._begins_with(given):
             self._take(self.last_given())
             for noted in (self.decoded, self.under_way, self.aside):
                 if count == len(self.messages):
@@ -207,7 +207,8 @@ class Window:
 
     def _begins_with(self, given: Sequence[Any]) -> bool:
         """Whether delivered messages, which are in order of arrival, are the first ones without a gap."""
-        return self.messages[0] is given[0] and self.messages[len(given) - 1] is given[-1]
+        messages, count = self.messages, len(given)
+        return 0 < count <= len(messages) and messages[0] is given[0] and messages[count - 1] is given[-1]
 
     def last_given(self) -> Sequence[Any]:
         """The last record of each partition among those that the last call delivered."""
@@ -287,7 +288,7 @@ class Window:
     def first_offsets(self) -> dict[Place, int | None]:
         """For each partition with undelivered messages, the offset of the first, paused or not."""
         gone = self._gone()
-        if self.hand:
+        if self._begins_with(self.given):
             left = self.messages[len(self.given) :]
         else:
             left = [message for message in self.messages if id(message) not in gone]

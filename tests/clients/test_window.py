@@ -125,6 +125,18 @@ def test_what_is_delivered_in_another_form_is_counted_likewise() -> None:
     assert window.front() is None
 
 
+def test_a_record_behind_those_of_a_paused_partition_may_be_delivered() -> None:
+    window = Window()
+    records = [message(0, 0), message(1, 0), message(1, 1)]
+    window.fetch_several(lambda _most, _seconds: records, 3, 0)
+    window.pause({("t", 0)})
+    window.take_in_hand([records[1]], [records[1]])
+    next(window.in_hand)
+    assert window.first_offsets() == {("t", 0): 0, ("t", 1): 1}
+    window.settle()
+    assert window.messages == [records[0], records[2]]
+
+
 @pytest.mark.parametrize("act", [lambda window: window.pause({("u", 0)}), lambda window: window.drop({("u", 0)})])
 def test_in_hand_is_nothing_after_a_change_of_the_partitions(act: Any) -> None:
     records = [message(0, offset) for offset in range(3)]
