@@ -186,7 +186,7 @@ class Window:
         """Remove the messages that the last call delivered or reported."""
         self.put_down()
         given, count = self.given, len(self.given)
-        if not self.passed and self._begins_with(given):
+        if self._begins_with_given():
             self._take(self.last_given())
             for noted in (self.decoded, self.under_way, self.aside):
                 if count == len(self.messages):
@@ -205,10 +205,12 @@ class Window:
                     noted.pop(identity, None)
             self.given, self.confirmed, self.passed = (), 0, ()
 
-    def _begins_with(self, given: Sequence[Any]) -> bool:
-        """Whether delivered messages, which are in order of arrival, are the first ones without a gap."""
-        messages, count = self.messages, len(given)
-        return 0 < count <= len(messages) and messages[0] is given[0] and messages[count - 1] is given[-1]
+    def _begins_with_given(self) -> bool:
+        """Whether the delivered messages, which are in order of arrival, are the first without a gap, and all to go."""
+        messages, given = self.messages, self.given
+        count = len(given)
+        fits = not self.passed and 0 < count <= len(messages)
+        return fits and messages[0] is given[0] and messages[count - 1] is given[-1]
 
     def last_given(self) -> Sequence[Any]:
         """The last record of each partition among those that the last call delivered."""
@@ -288,7 +290,7 @@ class Window:
     def first_offsets(self) -> dict[Place, int | None]:
         """For each partition with undelivered messages, the offset of the first, paused or not."""
         gone = self._gone()
-        if self._begins_with(self.given):
+        if self._begins_with_given():
             left = self.messages[len(self.given) :]
         else:
             left = [message for message in self.messages if id(message) not in gone]
