@@ -6,11 +6,10 @@ Decoding is fast for records without headers whose stages work on the data alone
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from itertools import compress, repeat
-from operator import is_, is_not
+from operator import is_, is_not, neg
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 import confluent_kafka
@@ -187,12 +186,16 @@ def plain_poll(
         decoder: Decodes messages plainly.
         in_full: The way of all other records; also of all records in unusual states, such as a backoff.
     """
-    batches, monotonic, endless = Batches(client, window, backoff, decoder, in_full), time.monotonic, math.inf
+    batches, monotonic = Batches(client, window, backoff, decoder, in_full), time.monotonic
+    accepted: float = -1
 
     def poll(timeout: float = -1) -> Any:
+        nonlocal accepted
+        if timeout is not accepted:
+            neg(timeout)  # what is no number is a TypeError, as in the client
+            accepted = timeout
         # A call more would cost a tenth of a record. The step of the iterator is the delivery: no call is behind it.
-        # What is no number is a TypeError, as in the client.
-        if timeout < endless and monotonic() < batches.until:
+        if monotonic() < batches.until:
             for message in window.in_hand:
                 return message
         batches.begin(timeout)

@@ -202,7 +202,8 @@ class ReadingLoop:
             Records of the window, including skipped ones, and the decoded messages of the others.
         """
         drops = self._window.drops
-        waiting = list(itertools.islice(self._window.waiting(), most))
+        messages = self._window.messages
+        waiting = list(itertools.islice(self._window.waiting(), most)) if self._window.paused else messages[:most]
         if not self._has_chains:
             return waiting, [*waiting]
         taken: list[Message] = []
