@@ -33,6 +33,8 @@ _MOMENT: Final = 0.02
 # Values of more bytes, on average over some, make batches smaller: they are held here besides in the client's queue.
 _LARGE: Final = 16 << 10
 _SAMPLES: Final = 16
+# A poll of the client that takes more seconds has waited for its record.
+_WAIT: Final = 0.0001
 # Fewer records are not worth a batch: they are read together with those behind them.
 _FEW: Final = 8
 
@@ -230,6 +232,7 @@ class Batches:
         self._decoder = decoder
         self._in_full = in_full
         self._most = 1
+        self._has_waited = False
         self.until = 0.0
 
     def begin(self, timeout: float) -> None:
@@ -264,8 +267,13 @@ class Batches:
         count = len(messages)
         if messages or self._most > 1:
             self._window.fetch_several(self._client.consume, max(1, self._most - count), 0)
+        self._has_waited = False
         if not messages:
+            # Records that come one by one need a single call of the client.
+            self._most = 1
+            began = time.monotonic()
             self._window.fetch(self._client.poll, timeout)
+            self._has_waited = time.monotonic() > began + _WAIT
         some = messages[count :: self._most // _SAMPLES + 1]
         if sum(map(len, some)) > len(some) * _LARGE:
             self._most = max(1, self._most // 4)
@@ -279,7 +287,7 @@ class Batches:
         decoded = self._decode_first(records)
         if time.monotonic() > began + _MOMENT:
             self._most = max(1, len(decoded) // 2)
-        elif len(decoded) == self._most:
+        elif len(decoded) == self._most and not self._has_waited:
             self._most = min(2 * self._most, _MOST)
         return records[: len(decoded)], decoded
 
