@@ -1,4 +1,4 @@
-"""Large payloads in records, by a larger ``max.message.bytes``, against payload stores: speed, latency, CPU and memory.
+"""Large payloads in records, by a raised ``max.message.bytes``, against payload stores: speed, latency, CPU and memory.
 
 The records are confluent_kafka's, with the limits raised; the stores are used by Producer and Consumer. Settings are
 the defaults, except ``linger.ms`` of 0, and ``fetch.wait.max.ms`` of 10, so that no reader waits for the end of an
@@ -32,7 +32,7 @@ from serde_chain.testing.services import KafkaBroker
 from tests.memory import peak_bytes, reset_peak
 from tests.servers.versitygw import VersityGateway
 
-_RAISED: Final = "larger max.message.bytes"
+_RAISED: Final = "raised max.message.bytes"
 _STORES: Final = ("local", "s3", "objects", "kafka")
 # Payload size in MB, and payloads per turn.
 _SIZES: Final = {1: 64, 5: 24, 20: 8, 100: 3}
@@ -131,9 +131,9 @@ def _memory(brokers: Brokers, stores: tuple[str, ...], sizes: list[int]) -> Iter
     figures = {
         (way, size): _memory_in_process(_memory_of, brokers, way, size) for size in sizes for way in (_RAISED, *stores)
     }
-    for name, title in _PARTIES.items():
-        rows = [Row(way, [figures[way, size][name]], at=f"{size} MB") for way in (_RAISED, *stores) for size in sizes]
-        yield Table(f"payloads-{name}", f"One payload at a time: memory of {title}", "MiB", rows, axis="payload")
+    for party, title in _PARTIES.items():
+        rows = [Row(way, [figures[way, size][party]], at=f"{size} MB") for way in (_RAISED, *stores) for size in sizes]
+        yield Table(f"payloads-{party}", f"One payload at a time: memory of {title}", "MiB", rows, axis="payload")
 
 
 def _at_once(brokers: Brokers, stores: tuple[str, ...]) -> Table:
