@@ -189,7 +189,7 @@ class Broker:
         self.forget_parent()
         wanted = Position(name, partition, offset)
         with (
-            self._idle.turn(wanted, None if last is None else wanted._replace(offset=last + 1)),
+            self._idle.turn(wanted, None if last is None else wanted._replace(offset=last + 1), self.timeout_s / 4),
             self._reader(wanted) as reader,
             self.errors(f"read the topic {name}", **where),
         ):

@@ -54,20 +54,21 @@ class IdleReaders:
         self._is_closed = False
 
     @contextmanager
-    def turn(self, wanted: Position, end: Position | None) -> Iterator[None]:
-        """Wait while a consumer in use is about to arrive at the wanted record, for a second at most.
+    def turn(self, wanted: Position, end: Position | None, seconds: float) -> Iterator[None]:
+        """Wait while a consumer in use is about to arrive at the wanted record.
 
         Several at a time would read the same partition at several places, each discarding what the others fetch.
 
         Args:
             wanted: The first record to read.
             end: The position after reading, if the caller gets there without a pause.
+            seconds: The longest wait; then several consumers read the partition.
         """
         try:
             with self._changed:
                 if end is not None:
                     self._coming.append(end)  # before waiting: the next one waits for this one
-                self._changed.wait_for(lambda: not any(each.leads_to(wanted) for each in self._coming), _WAIT_S)
+                self._changed.wait_for(lambda: not any(each.leads_to(wanted) for each in self._coming), seconds)
             yield
         finally:
             with self._changed:

@@ -163,7 +163,7 @@ def test_an_interrupted_wait_is_forgotten(idle: IdleReaders, monkeypatch: pytest
 
     with monkeypatch.context() as patch:
         patch.setattr(idle._changed, "wait_for", interrupted)
-        with pytest.raises(KeyboardInterrupt), idle.turn(place, place._replace(offset=2)):
+        with pytest.raises(KeyboardInterrupt), idle.turn(place, place._replace(offset=2), 60):
             pytest.fail("it has waited")
     assert idle._coming == []
 
