@@ -8,7 +8,8 @@ from typing import ClassVar
 import pytest
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext
-from payload_stores.registry import open_store, store_class
+from payload_stores.middleware import Middleware
+from payload_stores.registry import open_store
 
 __all__ = ["StoreTests", "payload"]
 
@@ -89,7 +90,11 @@ class StoreTests:
     def open_with_id(self, config: Mapping[str, object], payload_id: str) -> PayloadStore:
         """The store with a custom id (KIP-1159: ``PayloadStore.id`` may be overridden)."""
 
-        def fixed_id(_self: PayloadStore, data: Buffer, context: PublishContext | None = None) -> str:  # noqa: ARG001
+        def fixed_id(data: Buffer, context: PublishContext | None = None) -> str:  # noqa: ARG001
             return payload_id
 
-        return open_store(type("WithId", (store_class(self.store_class),), {"id": fixed_id}), config)
+        store = innermost = open_store(self.store_class, config)
+        while isinstance(innermost, Middleware):  # forwards to the store that makes the ids
+            innermost = innermost.store
+        innermost.id = fixed_id  # type: ignore[method-assign]
+        return store
