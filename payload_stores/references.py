@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext
@@ -165,6 +165,21 @@ class Roots:
         return to_url(self.own.scheme, self.own.host, (*self.own.segments, *path))
 
 
+class _NoRoots:
+    """The roots of a store that did not set them: hidden by the attribute of the instance."""
+
+    def __get__(self, store: PayloadStore | None, owner: type[PayloadStore]) -> Any:
+        if store is None:
+            return self
+        raise ConfigError(
+            f"{owner.__name__} has no roots, the prefixes of its references",
+            hint="Set self.roots = Roots(self, host, segments) in configure, after super().configure(config)",
+        )
+
+
+_no_roots: Final[Any] = _NoRoots
+
+
 class RootedStore(PayloadStore):
     """A store whose references are ``<prefix><topic>/<id>``; its prefixes decide what it owns.
 
@@ -185,7 +200,7 @@ class RootedStore(PayloadStore):
         ('shelf://hall/a/alerts/1', 'alerts', False)
     """
 
-    roots: Roots
+    roots: Roots = _no_roots()
 
     def reference(self, topic: str, payload_id: str) -> str | None:
         """See :meth:`PayloadStore.reference`."""

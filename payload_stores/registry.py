@@ -115,7 +115,11 @@ def open_store(
     if check_keys:
         _check_keys(config, options)
     opened: PayloadStore = make(
-        store, item.label, {}, hint="Pass an instance, or a class that reads its settings in configure(config)"
+        store,
+        item.label,
+        {},
+        hint="A store's class takes no arguments, and reads its settings in configure(config). A middleware is passed "
+        "as an instance, around its store",
     )
     configure(opened, item.label, {**config, **item.options}, signature="configure(self, config)")
     scheme = getattr(opened, "scheme", None)

@@ -29,6 +29,7 @@ __all__ = [
     "Side",
     "StageItem",
     "bare_key",
+    "check_side",
     "find_format",
     "make_stage",
     "marker_headers",
@@ -131,6 +132,8 @@ SERIALIZE: Final = Side("serializer", Serializer, Deserializer, SERIALIZERS, DES
 DESERIALIZE: Final = Side("deserializer", Deserializer, Serializer, DESERIALIZERS, SERIALIZERS, 1)
 
 
+_PAIR: Final = "A name for both directions is that of a StagePair(serializer, deserializer)"
+
 _SIDES: Final = (f"{KEY}.", f"{VALUE}.")
 # After a side, these name its chain and are no keys of a stage.
 _CHAINS: Final = frozenset(word + plural for word in (SERIALIZE.word, DESERIALIZE.word) for plural in ("", "s"))
@@ -211,7 +214,7 @@ def stage_type(item: StageItem, side: Side) -> object:
         ConfigError: It is unknown, or belongs to the other direction.
     """
     if isinstance(item.target, str) and item.target in side.other_catalogue.aliases:
-        raise _wrong_side(item, side)
+        raise _wrong_side(item.label, side, key=item.key)
     try:
         target = side.catalogue.find(item.target) if isinstance(item.target, str) else item.target
     except ConfigError as error:
@@ -219,19 +222,31 @@ def stage_type(item: StageItem, side: Side) -> object:
         raise
     if isinstance(target, tuple) and len(target) == 2:
         target = target[side.pair_index]
-    kind = target if isinstance(target, type) else type(target)
-    if issubclass(kind, side.other) and not issubclass(kind, side.base):
-        raise _wrong_side(item, side)
+    check_side(target, item.label, side, key=item.key, hint=_PAIR if isinstance(item.target, str) else None)
     return target
 
 
-def _wrong_side(item: StageItem, side: Side) -> ConfigError:
-    is_path = isinstance(item.target, str) and item.target not in side.other_catalogue.aliases
-    return ConfigError(
-        f"{item.label} is a {side.other.__name__.lower()}, but a {side.word} is needed here",
-        hint="A name for both directions is that of a StagePair(serializer, deserializer)" if is_path else None,
-        key=item.key,
-    )
+def check_side(stage: object, label: str, side: Side, *, key: str | None = None, hint: str | None = None) -> None:
+    """Refuse a stage of the other direction.
+
+    Args:
+        stage: A stage, its class, or a callable.
+        label: Its name, for messages.
+        side: Direction of the chain.
+        key: The configuration key that names it.
+        hint: What to do about it.
+
+    Raises:
+        ConfigError: It is of the other direction.
+    """
+    kind = stage if isinstance(stage, type) else type(stage)
+    if issubclass(kind, side.other) and not issubclass(kind, side.base):
+        raise _wrong_side(label, side, key=key, hint=hint)
+
+
+def _wrong_side(label: str, side: Side, *, key: str | None = None, hint: str | None = None) -> ConfigError:
+    word = side.other.__name__.lower()
+    return ConfigError(f"{label} is a {word}, but a {side.word} is needed here", hint=hint, key=key)
 
 
 def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, side: Side) -> Callable[..., Any]:

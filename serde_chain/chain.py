@@ -38,6 +38,7 @@ from serde_chain.catalogue import (
     SERIALIZE,
     Side,
     StageItem,
+    check_side,
     make_stage,
     marker_headers,
     stage_type,
@@ -113,6 +114,13 @@ class _Chain(Stage):
                     f"a chain is made of stages, not of {type(stage).__name__}",
                     hint=f"{type(self).__name__}.from_config takes the names of stages",
                 )
+            if isinstance(stage, type) and issubclass(stage, Stage):
+                raise ConfigError(
+                    f"{stage.__name__} is a class, and a chain is made of instances",
+                    hint=f"Pass a configured instance, or name the class in {type(self).__name__}.from_config",
+                )
+            hint = f"Put it into a {self.side.other.__name__}Chain"
+            check_side(stage, _name(stage), self.side, hint=hint)
         names = list(map(_name, stages)) if labels is None else list(labels)
         stages, names = self._flat(stages, names)
         self._names = tuple(names)
@@ -195,9 +203,8 @@ class _Chain(Stage):
         """The stages, with nested chains replaced by their stages, so that all rules apply to these as well."""
         flat: list[tuple[Any, str]] = []
         for stage, name in zip(stages, names, strict=False):
-            is_chain = isinstance(stage, _Chain) and stage.side is self.side
             # A subclass that overrides the call counts as one stage.
-            if is_chain and type(stage).__call__ is _Chain.__call__:
+            if isinstance(stage, _Chain) and type(stage).__call__ is _Chain.__call__:
                 flat += zip(stage.stages, stage._names, strict=False)  # noqa: SLF001, of this class
             else:
                 flat.append((stage, name))
@@ -357,6 +364,15 @@ class _Chain(Stage):
             return f"It takes bytes, not {kind}: begin the chain with a stage for objects, such as json"
         return None
 
+    def _configure_first(self, at: int, error: Exception) -> str | None:
+        """Advice for a stage that lacks an attribute because ``configure`` was never called."""
+        stage = self._stages[at] if at < len(self._stages) else None
+        if not isinstance(error, AttributeError) or not isinstance(stage, Stage) or stage.configured is not None:
+            return None
+        if type(stage).configure is Stage.configure:
+            return None
+        return f"Call configure(config, is_key) of an instance first, or use {type(self).__name__}.from_config"
+
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
         """The error to raise for a stage's exception, with its place.
 
@@ -369,10 +385,11 @@ class _Chain(Stage):
         elif isinstance(error, ContextualError):
             failure = error
         else:
-            failure = self._failure(_message(error))
+            advice = self._configure_first(at, error)
+            failure = self._failure(_message(error), hint=advice)
             drop_data(error)
             failure.__cause__ = error
-            failure.about_record = is_about_record(error)
+            failure.about_record = advice is None and is_about_record(error)
         if ctx is not None:
             failure.add_context(
                 topic=ctx.topic,

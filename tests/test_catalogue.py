@@ -1,5 +1,6 @@
 """How stages are found: short names, Java names, dotted paths, classes, instances, callables, entry points."""
 
+import copy
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -102,6 +103,28 @@ def test_instances_and_callables_are_used_as_they_are() -> None:
     upper.configure({"upper.suffix": "."}, is_key=False)
     assert serialize(upper, reverse) == b".CBA"
     assert serialize(reverse, lambda data, _ctx: data + b"x") == b"cbax"
+
+
+def test_an_instance_that_was_never_configured_says_so() -> None:
+    expected = r"no attribute 'suffix' .*Call configure\(config, is_key\) .* or use SerializerChain\.from_config"
+    with pytest.raises(EncodeError, match=expected) as caught:
+        SerializerChain([Upper()])(b"abc")
+    assert not caught.value.about_record  # no record can be written
+
+
+def test_other_missing_attributes_are_not_blamed_on_the_configuration() -> None:
+    class WithoutSettings(Serializer[Any]):
+        def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+            return data.missing
+
+    upper = Upper()
+    upper.configure({}, is_key=False)
+    del upper.suffix
+    for stage in (upper, WithoutSettings(), lambda data, _ctx: data.missing):
+        with pytest.raises(EncodeError, match="no attribute") as caught:
+            SerializerChain([stage])(b"abc")
+        assert caught.value.hint is None
+        assert caught.value.about_record
 
 
 def test_a_stage_knows_whether_it_is_for_keys() -> None:
@@ -271,6 +294,26 @@ def test_a_pair_can_stand_in_a_list() -> None:
     write = SerializerChain.from_config({"value.serializers": ["bytes", pair]})
     read = DeserializerChain.from_config({"value.deserializers": [pair, "bytes"]})
     assert read(write(b"abc")) == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ((ZstdDeserializer, ZstdSerializer), "ZstdDeserializer is a deserializer, in the place of the serializer"),
+        ((ZstdDeserializer(), bytes), "ZstdDeserializer is a deserializer, in the place of the serializer"),
+        ((bytes, ZstdSerializer), "ZstdSerializer is a serializer, in the place of the deserializer"),
+    ],
+)
+def test_a_swapped_pair_is_refused_where_it_is_written(items: tuple[object, object], message: str) -> None:
+    with pytest.raises(TypeError, match=rf"{message}: write StagePair\(serializer, deserializer\)"):
+        StagePair(*items)
+
+
+def test_a_pair_is_a_tuple_that_can_be_pickled() -> None:
+    pair = StagePair(ZstdSerializer, deserializer=ZstdDeserializer)
+    copied = copy.copy(pair)  # by the same rules
+    assert copied == pair == (ZstdSerializer, ZstdDeserializer)
+    assert type(copied) is StagePair
 
 
 def test_a_value_of_the_wrong_type_is_refused_not_converted() -> None:

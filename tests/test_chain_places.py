@@ -238,9 +238,18 @@ class TestOrder:
         assert (SerializerChain([Write()]).takes, SerializerChain([Encode(), Write()]).takes) == ("bytes", "object")
         assert (DeserializerChain([Read()]).gives, DeserializerChain([Read(), Decode()]).gives) == ("bytes", "object")
 
-    def test_a_chain_of_the_other_direction_is_one_stage(self) -> None:
-        chain = SerializerChain([DeserializerChain([Read(), Read()]), Write()])
-        assert chain.labels == ("DeserializerChain (1 of 2)", "Write (2 of 2)")
+    @pytest.mark.parametrize("stage", [Read(), DeserializerChain([Read()])])
+    def test_a_stage_of_the_other_direction_is_refused(self, stage: Any) -> None:
+        expected = f"{type(stage).__name__} is a deserializer, but a serializer is needed here. Put it into a Deserial"
+        with pytest.raises(ConfigError, match=expected):
+            SerializerChain([Write(), stage])
+        with pytest.raises(ConfigError, match=r"Write is a serializer, but .* Put it into a SerializerChain"):
+            DeserializerChain([Write()])
+
+    def test_a_class_is_refused(self) -> None:
+        expected = r"Write is a class, and a chain is made of instances\. .* class in SerializerChain\.from_config"
+        with pytest.raises(ConfigError, match=expected):
+            SerializerChain([Write])
 
     @pytest.mark.parametrize("count", range(1, 8))
     def test_plain_calls_run_in_order(self, count: int) -> None:

@@ -63,6 +63,9 @@ class Middleware(PayloadStore):
     Args:
         store: The inner store; closed with this one.
 
+    Raises:
+        TypeError: Not the instance of a store.
+
     Example:
         >>> from payload_stores import open_store
         >>> class Logged(Middleware):
@@ -95,6 +98,14 @@ class Middleware(PayloadStore):
         super().__setattr__(name, value)
 
     def __init__(self, store: PayloadStore) -> None:
+        given: object = store
+        if not isinstance(given, PayloadStore):
+            what, name = type(given).__name__, "name"
+            if isinstance(given, type):
+                what, name = f"the class {given.__name__}", given.__name__
+            raise TypeError(
+                f"{type(self).__name__} needs a store, not {what}: pass an instance, such as open_store({name}, config)"
+            )
         self.store = store
 
     def supports(self, capability: type) -> bool:

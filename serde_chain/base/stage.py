@@ -119,7 +119,8 @@ class Serializer(Stage, Generic[In]):
 
     Attributes:
         max_overhead: The most bytes that the stage adds to its input, for stages that may wrap placeholders: the record
-            must stay below the broker's limit. None for all others.
+            must stay below the broker's limit. None for all others. Declared in the class, since the order is checked
+            before ``configure``, which may set it to None for settings without a bound.
         message_format: The format of the bytes, for large-message formats that name it in a header (hop's ``_format``):
             ``json``, ``avro``; None for bytes that only this project reads.
         takes_streams: Whether a stage for bytes also accepts paths and open binary files (:func:`is_stream`), and reads
@@ -139,7 +140,7 @@ class Serializer(Stage, Generic[In]):
 
     takes: Data | None = Data.OBJECT
     gives: Data | None = Data.BYTES
-    max_overhead: ClassVar[int | None] = None
+    max_overhead: int | None = None
     message_format: str | None = None
     takes_streams: ClassVar[bool] = False
     varies: str | None = None
@@ -209,12 +210,20 @@ class Deserializer(Stage, Generic[Out]):
         """
 
 
-class StagePair(NamedTuple):
+class _Pair(NamedTuple):
+    serializer: object
+    deserializer: object
+
+
+class StagePair(_Pair):
     """Both directions of a stage, registered by third parties under one entry point name.
 
     Attributes:
         serializer: A :class:`Serializer` class, or a callable.
         deserializer: A :class:`Deserializer` class, or a callable.
+
+    Raises:
+        TypeError: One of them is a stage of the other direction.
 
     Example:
         >>> pair = StagePair(serializer=str.encode, deserializer=bytes.decode)
@@ -222,5 +231,15 @@ class StagePair(NamedTuple):
         b'abc'
     """
 
-    serializer: object
-    deserializer: object
+    __slots__ = ()
+
+    def __new__(cls, serializer: object, deserializer: object) -> Self:
+        """Refuse swapped directions where the pair is written, not where it is first used."""
+        for item, place, other in ((serializer, Serializer, Deserializer), (deserializer, Deserializer, Serializer)):
+            kind = item if isinstance(item, type) else type(item)
+            if issubclass(kind, other) and not issubclass(kind, place):
+                raise TypeError(
+                    f"{kind.__name__} is a {other.__name__.lower()}, in the place of the {place.__name__.lower()}: "
+                    f"write {cls.__name__}(serializer, deserializer)"
+                )
+        return super().__new__(cls, serializer, deserializer)

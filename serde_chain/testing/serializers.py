@@ -27,6 +27,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from payload_stores.testing.suite.required import RequiredSettings
 from serde_chain.arrow import Batch
 from serde_chain.arrow.loop import declared_type, find_form
 from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, StagePair, SupportsClose, SupportsPlainCalls
@@ -54,12 +55,12 @@ _TOPIC: Final = "conformance"
 Stages = tuple[Any, Any]
 
 
-class SerializerTests:
+class SerializerTests(RequiredSettings):
     """Tests that every pair of stages must pass; subclass it in a test file.
 
     Attributes:
-        stage: The registered name of the pair, or the pair itself.
-        values: Hypothesis strategy for the serializer's input. None need not be included: it is always tested.
+        stage: Required. The pair, or its name or dotted path; with a name, its options are tested too.
+        values: Required. Hypothesis strategy for the serializer's input, without None, which is always tested.
         misfits: Values that the serializer must refuse with an EncodeError.
         foreign: Bytes that the deserializer must refuse with a DecodeError.
         detects_truncation: Whether the deserializer refuses truncated data. If it cannot (a truncated text is still
@@ -73,6 +74,11 @@ class SerializerTests:
         ...     misfits = (2**63, "text")
         ...     foreign = (b"", b"nine byte")
     """
+
+    required_settings: ClassVar[Mapping[str, str]] = {
+        "stage": "StagePair(MySerializer, MyDeserializer)",
+        "values": "st.binary()",
+    }
 
     stage: ClassVar[str | StagePair]
     values: ClassVar[st.SearchStrategy[Any]]
@@ -148,12 +154,18 @@ class SerializerTests:
             assert isinstance(stage.takes, Data)
             assert isinstance(stage.gives, Data)
             assert (stage.gives if base is Serializer else stage.takes) is Data.BYTES
-            assert [option.name for option in stage.options if not option.doc] == []
+            undocumented = [option.name for option in stage.options if not option.doc]
+            assert not undocumented, f"options without a doc: {', '.join(undocumented)}: write Option(…, doc='…')"
+            if type(stage).configure is not Stage.configure:
+                assert stage.configured is not None, (
+                    f"{type(stage).__name__}.configure does not call super().configure(config, is_key), which keeps "
+                    "the configuration for pickling"
+                )
 
     def test_an_option_that_it_does_not_have_is_refused(self, config: Mapping[str, object]) -> None:
         """Options of one stage are checked against what it declares."""
         if not isinstance(self.stage, str):
-            pytest.skip("the pair has no registered name, by which a configuration gives it options")
+            pytest.skip("`stage` is the pair itself: its options are tested with its name or dotted path")
         for side in (SERIALIZE, DESERIALIZE):
             item = StageItem(self.stage, {"no.such.option": "1"})
             with pytest.raises(ConfigError, match=r"no\.such\.option"):
@@ -205,6 +217,22 @@ class SerializerTests:
                 assert bytes(one) == bytes(two), f"{value!r}"
         finally:
             _close(*stages)
+
+    def test_it_adds_no_more_than_it_declares(self, stages: Stages) -> None:
+        """A serializer that may follow ``large-message`` declares the most bytes it adds, in ``max_overhead``."""
+        serialize = stages[0]
+        most = serialize.max_overhead if isinstance(serialize, Serializer) else None
+        if most is None:
+            pytest.skip("the serializer declares no max_overhead, and cannot follow large-message")
+        assert serialize.takes is Data.BYTES, "a serializer with max_overhead takes bytes"
+
+        @_SETTINGS
+        @given(self.values)
+        def check(value: Any) -> None:
+            added = len(bytes(serialize(value, self.context()))) - len(value)
+            assert added <= most, f"max_overhead is {most}, and the serializer added {added} bytes to {value!r}"
+
+        check()
 
     def test_any_buffer_is_taken(self, stages: Stages) -> None:
         """Bytes, bytearrays and views are equivalent for a stage, and are not changed."""
@@ -373,17 +401,14 @@ class SerializerTests:
         if not self.misfits:
             pytest.skip("`misfits`, the values that the serializer must refuse, is empty")
         for misfit in self.misfits:
-            with pytest.raises(EncodeError) as caught:
-                stages[0](misfit, self.context())
-            assert str(caught.value)
+            _assert_refused(stages[0], misfit, self.context(), EncodeError, what=f"{misfit!r} of `misfits`")
 
     def test_foreign_bytes_are_refused(self, stages: Stages) -> None:
         """Bytes of another program raise an error."""
         if not self.foreign:
             pytest.skip("`foreign`, the bytes that the deserializer must refuse, is empty")
         for data in self.foreign:
-            with pytest.raises(DecodeError):
-                stages[1](data, self.context())
+            _assert_refused(stages[1], data, self.context(), DecodeError, what=f"{data!r} of `foreign`")
 
     def test_what_is_cut_off_is_refused(self, stages: Stages) -> None:
         """Truncation at any byte raises a DecodeError, if the format can detect it."""
@@ -393,8 +418,9 @@ class SerializerTests:
             data = bytes(serialize(value, ctx))
             for end in _some(len(data)):
                 if self.detects_truncation:
-                    with pytest.raises(DecodeError):
-                        deserialize(data[:end], copy.deepcopy(ctx))
+                    what = f"{data!r} cut off after {end} of {len(data)} bytes"
+                    advice = ", or set detects_truncation = False if the format cannot detect it"
+                    _assert_refused(deserialize, data[:end], copy.deepcopy(ctx), DecodeError, what=what, advice=advice)
                 else:
                     _tolerate(deserialize, data[:end], copy.deepcopy(ctx))
 
@@ -454,7 +480,7 @@ def _batch(records: Sequence[_Record | None]) -> Batch:
 def _plain(stage: Any) -> Callable[[Any], Any]:
     plain = stage.plain if isinstance(stage, SupportsPlainCalls) else None
     if plain is None:
-        pytest.skip("the stage has no plain calls: as configured, it needs the record")
+        pytest.skip("the stage has no `plain` function, or none as configured")
     return plain
 
 
@@ -462,7 +488,35 @@ def _tolerate(deserialize: Callable[..., Any], data: bytes, ctx: RecordContext) 
     try:
         deserialize(data, ctx)
     except _DOCUMENTED as error:
-        assert str(error)  # noqa: PT017, any other exception fails the test by itself
+        assert str(error)  # noqa: PT017, other exceptions are in the next clause
+    except Exception as error:
+        raise _other_error(error, DecodeError, f"{data!r}, which is damaged") from error
+
+
+def _assert_refused(
+    stage: Callable[..., Any],
+    data: object,
+    ctx: RecordContext,
+    expected: type[SerializationError],
+    *,
+    what: str,
+    advice: str = "",
+) -> None:
+    """Check that a stage refuses data with an error of the right kind, and a message."""
+    try:
+        result = stage(data, ctx)
+    except expected as error:
+        assert str(error)  # noqa: PT017, other exceptions are in the next clause
+        return
+    except Exception as error:
+        raise _other_error(error, expected, what) from error
+    raise AssertionError(f"the stage accepted {what} and returned {result!r}: raise {expected.__name__}{advice}")
+
+
+def _other_error(error: Exception, expected: type[SerializationError], what: str) -> AssertionError:
+    return AssertionError(
+        f"the stage raised {type(error).__name__} ({error}) for {what}: raise {expected.__name__} from it"
+    )
 
 
 def _some(size: int) -> list[int]:

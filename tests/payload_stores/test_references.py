@@ -25,6 +25,32 @@ class ShelfStore(PayloadStore):
         raise self.untrusted(reference, "it is on another shelf")
 
 
+class Unrooted(references.RootedStore):
+    scheme = "shelf"
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        return self.roots.url(references.object_path(self, topic, data, context))
+
+    def download(self, reference: str) -> bytes:
+        raise self.untrusted(reference, str(self.roots.locate(reference)))
+
+
+def test_a_store_without_roots_says_where_to_set_them() -> None:
+    store = open_store(Unrooted, {})
+    calls: list[Callable[[], object]] = [
+        lambda: store.publish("alerts", b""),
+        lambda: store.download("shelf://a/alerts/1"),
+        lambda: store.owns("shelf://a/alerts/1"),
+        lambda: store.reference("alerts", "1"),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"Unrooted has no roots.* Set self\.roots = Roots\(.*\) in configure"):
+            call()
+    rooted = Unrooted()
+    rooted.roots = Roots(rooted, "a")
+    assert rooted.publish("alerts", b"", PublishContext(payload_id="1")) == "shelf://a/alerts/1"
+
+
 def s3(**more: str) -> PayloadStore:
     return open_store("s3", {"s3.bucket": "b", "s3.prefix": "pre/", "s3.region": "eu-west-1", **more})
 

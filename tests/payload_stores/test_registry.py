@@ -7,6 +7,7 @@ import pytest
 
 from payload_stores import ConfigError, PayloadStore, open_store
 from payload_stores.memory import MemoryStore
+from payload_stores.middleware import Middleware
 from payload_stores.options import Option, text
 from payload_stores.registry import store_options
 
@@ -48,6 +49,7 @@ class SchemeLater(MemoryStore):
     ("cls", "message"),
     [
         (NeedsArguments, r"NeedsArguments cannot be made without arguments: .*'room'.*configure\(config\)"),
+        (Middleware, r"Middleware cannot be made without .* A middleware is passed as an instance, around its store"),
         (OnlyPublishes, r"^OnlyPublishes does not implement download\. Define it in the class"),
         (StageSignature, r"StageSignature\.configure does not accept .*Define configure\(self, config\)"),
         (NoTuple, r"NoTuple\.options is not a tuple of options .*has a comma"),

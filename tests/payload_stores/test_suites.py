@@ -91,6 +91,32 @@ def test_a_fault_is_found(store: type[MemoryStore], test: str) -> None:
     MemoryStore.clear()
 
 
+class Unlimited(MemoryStore):
+    """Reads payloads of any size."""
+
+    def check_size(self, size: int, reference: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "test", ["test_a_payload_above_the_limit_is_not_downloaded", "test_open_refuses_what_download_refuses"]
+)
+def test_a_store_that_checks_no_size_is_named_the_method(test: str) -> None:
+    for cls in (MemoryStore, Unlimited):
+        MemoryStore.clear()
+        suite = type("Suite", (test_memory.TestMemoryStore,), {"store_class": cls})()
+        with contextlib.ExitStack() as stack:
+            if cls is Unlimited:
+                stack.enter_context(
+                    pytest.raises(pytest.fail.Exception, match=r"call self\.check_size\(size, reference\)")
+                )
+            if test.startswith("test_open"):
+                suite.test_open_refuses_what_download_refuses(open_store(cls, {}), {})
+            else:
+                suite.test_a_payload_above_the_limit_is_not_downloaded({}, large=False)
+    MemoryStore.clear()
+
+
 class IgnoringHosts(MemoryStore):
     """Reads all references from its own place."""
 

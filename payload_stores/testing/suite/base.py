@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
 
 import pytest
 
 from payload_stores.base import Buffer, PayloadStore, PublishContext
-from payload_stores.registry import open_store, store_class
+from payload_stores.errors import PayloadTooLargeError
+from payload_stores.middleware import Middleware
+from payload_stores.registry import open_store
+from payload_stores.testing.suite.required import RequiredSettings
 
 __all__ = ["StoreTests", "payload"]
 
@@ -24,17 +27,19 @@ def payload(size: int, seed: int = 0) -> bytes:
     return (block * (size // len(block) + 1))[:size]
 
 
-class StoreTests:
+class StoreTests(RequiredSettings):
     """Opens the store under test.
 
     Attributes:
-        store_class: The store's class, or any name that :func:`payload_stores.open_store` accepts.
+        store_class: Required. The store's class, or any name that :func:`payload_stores.open_store` accepts.
         large_bytes: Size of a payload in bytes that the store treats as large.
         extra_memory: Memory a publish may use beyond the payload, in payloads; None if not measurable, because the
             store keeps payloads in this process's memory.
         deletes_later: Whether the server removes deleted payloads later, so that at first only listings show the
             deletion.
     """
+
+    required_settings: ClassVar[Mapping[str, str]] = {"store_class": "MyStore"}
 
     store_class: ClassVar[str | type[PayloadStore]]
     large_bytes: ClassVar[int] = 3 << 20
@@ -86,10 +91,29 @@ class StoreTests:
         """
         pytest.skip("the suite has no raw_write(reference, name, data), which writes without the store")
 
+    def refuse_too_large(self, read: Callable[[], object]) -> None:
+        """Check that reading a payload above the limit is refused.
+
+        Args:
+            read: Reads it.
+        """
+        try:
+            read()
+        except PayloadTooLargeError:
+            return
+        pytest.fail(
+            f"a payload above {PayloadStore.MAX_PAYLOAD.name} was read: call self.check_size(size, reference), which "
+            "raises PayloadTooLargeError, before reading the bytes"
+        )
+
     def open_with_id(self, config: Mapping[str, object], payload_id: str) -> PayloadStore:
         """The store with a custom id (KIP-1159: ``PayloadStore.id`` may be overridden)."""
 
-        def fixed_id(_self: PayloadStore, data: Buffer, context: PublishContext | None = None) -> str:  # noqa: ARG001
+        def fixed_id(data: Buffer, context: PublishContext | None = None) -> str:  # noqa: ARG001
             return payload_id
 
-        return open_store(type("WithId", (store_class(self.store_class),), {"id": fixed_id}), config)
+        store = innermost = open_store(self.store_class, config)
+        while isinstance(innermost, Middleware):  # forwards to the store that makes the ids
+            innermost = innermost.store
+        innermost.id = fixed_id  # type: ignore[method-assign]
+        return store

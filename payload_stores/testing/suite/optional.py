@@ -25,7 +25,7 @@ from payload_stores.base import (
     SupportsRanges,
     SupportsStreaming,
 )
-from payload_stores.errors import PayloadNotFoundError, PayloadTooLargeError, UntrustedReferenceError
+from payload_stores.errors import PayloadNotFoundError, UntrustedReferenceError
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
 
@@ -254,8 +254,7 @@ class OptionalTests(StoreTests):
             store.open(f"{prefix}/../x")
         limited = open_store(self.store_class, {**config, PayloadStore.MAX_PAYLOAD.name: 3})
         assert isinstance(limited, SupportsStreaming)
-        with pytest.raises(PayloadTooLargeError):
-            limited.open(reference)
+        self.refuse_too_large(lambda: limited.open(reference))
         limited.close()
 
 

@@ -19,7 +19,6 @@ from payload_stores.errors import (
     PayloadIntegrityError,
     PayloadNotFoundError,
     PayloadStoreError,
-    PayloadTooLargeError,
 )
 from payload_stores.ids import sha256_digest
 from payload_stores.registry import open_store
@@ -133,8 +132,7 @@ class PayloadTests(StoreTests):
         )
         reference = just.publish(self.topic, data)
         assert just.download(reference) == data
-        with pytest.raises(PayloadTooLargeError):
-            too_small.download(reference)
+        self.refuse_too_large(lambda: too_small.download(reference))
         just.close()
         too_small.close()
 

@@ -91,13 +91,6 @@ class TestDeadlineAndRetry(PayloadStoreTests):
         MemoryStore.clear()
         return {}
 
-    def open_with_id(self, config: Mapping[str, object], payload_id: str) -> PayloadStore:
-        class WithId(MemoryStore):
-            def id(self, data: Buffer, context: PublishContext | None = None) -> str:
-                return payload_id
-
-        return Deadline(open_store(WithId, config), 30_000)
-
 
 @pytest.fixture
 def faulty() -> Iterator[FaultyStore]:
@@ -107,6 +100,20 @@ def faulty() -> Iterator[FaultyStore]:
 
 
 # Wrapping
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("memory", r"Deadline needs a store, not str: pass an instance, such as open_store\(name, config\)"),
+        (30_000, "Deadline needs a store, not int"),
+        (None, "Deadline needs a store, not NoneType"),
+        (MemoryStore, r"Deadline needs a store, not the class MemoryStore: .* open_store\(MemoryStore, config\)"),
+    ],
+)
+def test_other_things_than_stores_are_refused(given: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Deadline(given, 30_000)
 
 
 @pytest.mark.parametrize("wrap", [Middleware, FaultyStore, Retry, lambda store: Deadline(store, 1000)])
