@@ -119,8 +119,9 @@ class _Chain(Stage):
                     f"{stage.__name__} is a class, and a chain is made of instances",
                     hint=f"Pass a configured instance, or name the class in {type(self).__name__}.from_config",
                 )
-            hint = f"Put it into a {self.side.other.__name__}Chain"
-            check_side(stage, _name(stage), self.side, hint=hint)
+            if not isinstance(stage, _Chain):  # a chain of the other direction is a callable, as for transcoding
+                hint = f"Put it into a {self.side.other.__name__}Chain"
+                check_side(stage, _name(stage), self.side, hint=hint)
         names = list(map(_name, stages)) if labels is None else list(labels)
         stages, names = self._flat(stages, names)
         self._names = tuple(names)
@@ -203,8 +204,9 @@ class _Chain(Stage):
         """The stages, with nested chains replaced by their stages, so that all rules apply to these as well."""
         flat: list[tuple[Any, str]] = []
         for stage, name in zip(stages, names, strict=False):
+            is_chain = isinstance(stage, _Chain) and stage.side is self.side
             # A subclass that overrides the call counts as one stage.
-            if isinstance(stage, _Chain) and type(stage).__call__ is _Chain.__call__:
+            if is_chain and type(stage).__call__ is _Chain.__call__:
                 flat += zip(stage.stages, stage._names, strict=False)  # noqa: SLF001, of this class
             else:
                 flat.append((stage, name))

@@ -238,11 +238,14 @@ class TestOrder:
         assert (SerializerChain([Write()]).takes, SerializerChain([Encode(), Write()]).takes) == ("bytes", "object")
         assert (DeserializerChain([Read()]).gives, DeserializerChain([Read(), Decode()]).gives) == ("bytes", "object")
 
-    @pytest.mark.parametrize("stage", [Read(), DeserializerChain([Read()])])
-    def test_a_stage_of_the_other_direction_is_refused(self, stage: Any) -> None:
-        expected = f"{type(stage).__name__} is a deserializer, but a serializer is needed here. Put it into a Deserial"
+    def test_a_chain_of_the_other_direction_is_one_stage(self) -> None:
+        chain = SerializerChain([DeserializerChain([Read(), Read()]), Write()])
+        assert chain.labels == ("DeserializerChain (1 of 2)", "Write (2 of 2)")
+
+    def test_a_stage_of_the_other_direction_is_refused(self) -> None:
+        expected = "Read is a deserializer, but a serializer is needed here. Put it into a Deserial"
         with pytest.raises(ConfigError, match=expected):
-            SerializerChain([Write(), stage])
+            SerializerChain([Write(), Read()])
         with pytest.raises(ConfigError, match=r"Write is a serializer, but .* Put it into a SerializerChain"):
             DeserializerChain([Write()])
 
