@@ -3,6 +3,9 @@
 Payloads are mostly read in the order of their offsets: the next one begins where the last one ended, and its first
 chunks are prefetched. Assigning the partition again would discard them. The price: a payload just deleted by retention
 may remain readable for a second.
+
+A signal handler may raise in a download, and the process may continue. So the locks here are plain ones, which are
+entered and left in C: a Condition would stay locked after an exception within its own Python code.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -43,13 +46,25 @@ class _Idle(NamedTuple):
     since: float
 
 
+class _Coming(NamedTuple):
+    """A consumer in use.
+
+    Attributes:
+        position: The position after reading.
+        reading: Held until then.
+    """
+
+    position: Position
+    reading: threading.Lock
+
+
 class IdleReaders:
     """The idle consumers of one store. Thread-safe."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
         self._idle: list[_Idle] = []
-        self._coming: list[Position] = []
+        self._coming: list[_Coming] = []
         self._timer: threading.Timer | None = None
         self._is_closed = False
 
@@ -64,17 +79,36 @@ class IdleReaders:
             end: The position after reading, if the caller gets there without a pause.
             seconds: The longest wait; then several consumers read the partition.
         """
+        coming = None if end is None else _Coming(end, threading.Lock())
         try:
-            with self._changed:
-                if end is not None:
-                    self._coming.append(end)  # before waiting: the next one waits for this one
-                self._changed.wait_for(lambda: not any(each.leads_to(wanted) for each in self._coming), seconds)
+            if coming is not None:
+                coming.reading.acquire()
+                with self._lock:
+                    self._coming.append(coming)  # before waiting: the next one waits for this one
+            self._await(wanted, seconds)
             yield
         finally:
-            with self._changed:
-                if end is not None and end in self._coming:
-                    self._coming.remove(end)
-                self._changed.notify_all()
+            if coming is not None:
+                self._forget(coming)
+                if coming.reading.locked():
+                    coming.reading.release()
+
+    def _await(self, wanted: Position, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            with self._lock:
+                before = next((each for each in self._coming if each.position.leads_to(wanted)), None)
+            if before is None:
+                return
+            if not before.reading.acquire(timeout=max(0.0, until - time.monotonic())):
+                self._forget(before)  # slow, or interrupted before it could do so itself
+                return
+            before.reading.release()
+
+    def _forget(self, coming: _Coming) -> None:
+        with self._lock:
+            if coming in self._coming:
+                self._coming.remove(coming)
 
     def take(self, wanted: Position | None) -> tuple[Consumer, bool] | None:
         """Take a consumer.
@@ -86,7 +120,7 @@ class IdleReaders:
             The consumer, and whether it is at the wanted record already; without an assignment otherwise. None if
             a new one is better: each partition is read in its own order.
         """
-        with self._changed:
+        with self._lock:
             if not self._idle:
                 return None
             at = max(range(len(self._idle)), key=lambda at: _fitness(self._idle[at], wanted))
@@ -107,7 +141,7 @@ class IdleReaders:
         """
         if position is None:
             consumer.unassign()
-        with self._changed:
+        with self._lock:
             is_wanted = not self._is_closed and len(self._idle) < _MOST
             if is_wanted:
                 self._idle.append(_Idle(consumer, position, time.monotonic()))
@@ -118,7 +152,7 @@ class IdleReaders:
 
     def close(self) -> None:
         """Close the consumers, and each one that is returned later."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
             timer, self._timer = self._timer, None
@@ -129,17 +163,17 @@ class IdleReaders:
 
     def _wait(self) -> None:
         if self._timer is None:
-            self._timer = threading.Timer(_WAIT_S, self._expire)
-            self._timer.daemon = True
-            try:
-                self._timer.start()
-            except RuntimeError:  # the system refuses a thread: they keep their positions
-                self._timer = None
+            timer = threading.Timer(_WAIT_S, self._expire)
+            timer.daemon = True
+            # After an interrupt here, the next one to wait starts another.
+            with suppress(RuntimeError):  # the system refuses a thread: they keep their positions
+                timer.start()
+                self._timer = timer
 
     def _expire(self) -> None:
         """Unassign the consumers that were idle for too long."""
         oldest = time.monotonic() - _WAIT_S
-        with self._changed:
+        with self._lock:
             self._timer = None
             expired = [each for each in self._idle if each.position is not None and each.since <= oldest]
             self._idle = [each for each in self._idle if each not in expired]

@@ -309,6 +309,8 @@ class Consumer:
         self._consumer.assign(partitions)
         self._window.expect(partition.topic for partition in partitions)
         self._drop()
+        # Nothing to rewind; for a moment, the client's position is still that of the former assignment.
+        self._window.torn = 0
         self._rewind.note_start(partitions)
 
     def unassign(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Place
 
+from serde_chain import Consumer
 from serde_chain.clients.confluent.rewind import Rewind
 from serde_chain.clients.window import Window
 from tests.chaos.points import interrupted
@@ -246,4 +247,16 @@ def test_nothing_is_asked_where_no_call_was_interrupted() -> None:
     window = torn(message(0, 10), handed=1)
     window.torn = 0
     rewind(client, window).go_back()
+    assert client.sought == {}
+
+
+def test_a_new_assignment_after_an_interrupt_begins_where_it_was_set() -> None:
+    """The client's position is that of the former assignment for a moment: a rewind to it would pass over records."""
+    client = Client({0: 977})
+    with Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "g"}) as consumer:
+        consumer._window.torn = 1
+        consumer.assign([Place("t", 0, 900)])
+        consumer._rewind._client = client
+        consumer._rewind.go_back()
+        consumer.unassign()
     assert client.sought == {}

@@ -6,6 +6,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import confluent_kafka
@@ -15,6 +17,7 @@ from payload_stores.errors import PayloadNotFoundError
 from payload_stores.kafka import readers
 from payload_stores.kafka.readers import IdleReaders, Position
 from serde_chain.testing.services import KafkaBroker
+from tests.interrupts import interrupted_at
 from tests.payload_stores.kafka.conftest import NewStore
 
 SIZE = 1_500_000
@@ -154,6 +157,43 @@ def idle() -> Iterator[IdleReaders]:
     readers.close()
 
 
+@pytest.fixture
+def turns(idle: IdleReaders) -> Callable[[], None]:
+    """Reads one payload after the other in another thread: two turns."""
+
+    def take_turns() -> None:
+        for offset in (0, 2):
+            place = Position("t", 0, offset)
+            with idle.turn(place, place._replace(offset=offset + 2), 60):
+                assert idle.take(place) is None
+
+    def run() -> None:
+        thread = threading.Thread(target=take_turns, daemon=True)  # the end of the tests must not wait for it
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
+
+    return run
+
+
+def test_an_interrupt_anywhere_leaves_nothing_locked(idle: IdleReaders, turns: Callable[[], None]) -> None:
+    """Also in the standard library's Python code: a Condition stays locked, and all later downloads hang."""
+    within = ("payload_stores/kafka/readers.py", threading.__file__)
+    place = Position("t", 0, 0)
+    for number in count():
+        is_interrupted = True
+        with suppress(KeyboardInterrupt), interrupted_at(number, within):
+            with idle.turn(place, place._replace(offset=2), 60):
+                idle.take(place)
+            is_interrupted = False
+        turns()
+        # One whose end was interrupted is forgotten by those who have waited for it.
+        assert idle._coming == []
+        if not is_interrupted:
+            break
+    assert number > 10
+
+
 def test_an_interrupted_wait_is_forgotten(idle: IdleReaders, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each later download of that position would wait a second."""
     place = Position("t", 0, 0)
@@ -162,7 +202,7 @@ def test_an_interrupted_wait_is_forgotten(idle: IdleReaders, monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(idle._changed, "wait_for", interrupted)
+        patch.setattr(idle, "_await", interrupted)
         with pytest.raises(KeyboardInterrupt), idle.turn(place, place._replace(offset=2), 60):
             pytest.fail("it has waited")
     assert idle._coming == []

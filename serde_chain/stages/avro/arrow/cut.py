@@ -43,7 +43,7 @@ _Parts = int | dict[str, "_Parts"]
 
 
 class _MisfitError(ValueError):
-    """The bytes, or the array of the cut records, do not match the schema."""
+    """The bytes, or the array of the cut records, do not match the schema, or cutting does not pay."""
 
 
 class _Notes:
@@ -52,9 +52,11 @@ class _Notes:
     Attributes:
         holes: Begin and end of each cut field, length included, in order.
         fields: By field: begin and end of each value, None for null.
+        most: Most cut fields of a record: with more, cutting does not pay.
     """
 
-    def __init__(self, fields: int) -> None:
+    def __init__(self, fields: int, most: int) -> None:
+        self.most = most
         self.holes: list[tuple[int, int]] = []
         self.fields: list[list[tuple[int, int] | None]] = [[] for _ in range(fields)]
 
@@ -130,7 +132,7 @@ class Cutter:
         if self._skip is None or values.nbytes < _LARGE_UNREAD * len(values):
             return None
         data, ends = _memory(values)
-        notes = _Notes(self._fields)
+        notes = _Notes(self._fields, (ends[-1] - ends[0]) // max(_LARGE_UNREAD, 1))
         try:
             found = self._pieces(data, ends, start, notes)
             if found is None:
@@ -156,8 +158,10 @@ class Cutter:
 
         for row, (begin, end) in enumerate(pairwise(ends)):
             at = begin + start
-            if skip(data, at, notes) != end:
+            # Not beyond the record: a wrong count would lead through all records after it.
+            if skip(data[:end], at, notes) != end:
                 raise _MisfitError
+            notes.most -= len(holes)
             size = end - at + len(holes)
             cut += len(holes)
             for hole, after in holes:
@@ -285,6 +289,8 @@ class _Fields:
             if number is not None:
                 fields[number].append((begin, end))
             at = end
+        if len(holes) > notes.most:
+            raise _MisfitError
         return at
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from serde_chain.arrow import Batch
 from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.stages.avro.arrow import cut
+from serde_chain.wire import varint
 from tests.hypothesis_profiles import examples
 from tests.stages.avro.arrow.test_avro_batch import chain, check, encode, samples
 
@@ -300,3 +301,34 @@ def test_a_list_of_the_result_with_too_few_items_is_refused() -> None:
     assert made is not None
     type_ = chain(ALERT).to_arrow(RECORDS, topic="t").type
     assert made.restored(pa.nulls(len(RECORDS), type_)) is None
+
+
+@pytest.mark.parametrize("lead", [b"", b"\x02\0"], ids=["counted before", "counted within"])
+def test_a_wrong_count_leads_neither_beyond_its_record_nor_to_many_fields(
+    lead: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few bytes would take seconds, and gigabytes, in front of zeros or with them: each is an empty field."""
+    most: list[int] = []
+    field = cut._Fields.__call__
+
+    def counted(self: Any, data: memoryview, at: int, notes: Any) -> int:
+        most.append(len(notes.holes))
+        return field(self, data, at, notes)
+
+    monkeypatch.setattr(cut._Fields, "__call__", counted)
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "list", "type": {"type": "array", "items": "bytes"}}, STAMP["fields"][1]],
+    }
+    good = encode(fastavro.parse_schema(schema), {"list": [], "pixels": bytes(100 * LARGE)})
+    # Its first item ends amid the next record.
+    bad = lead + varint.encode(varint.to_zigzag(1 << 60)) + varint.encode(varint.to_zigzag(100))
+    values = [bad, good, good]
+    assert chain(schema).read_batch(Batch(values, topic="t")).errors.keys() == {0}
+    assert len(most) < 10
+    # All items are within the record.
+    many = encode(fastavro.parse_schema(schema), {"list": [b""] * 10 * LARGE, "pixels": b""})
+    most.clear()
+    check(schema, [many, many])
+    assert max(most) <= 2 * len(many) // cut._LARGE_UNREAD + 1
