@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -40,20 +41,25 @@ def run(*, quick: bool) -> Iterator[Table]:
         config: dict[str, Any] = {**broker.client_config(), "log_level": 0}
         for topic in (_TOPIC, _PAYLOADS):
             broker.create_topic(topic, _PARTITIONS)
-        yield _rates(config, _CASES[:1] if quick else _CASES, 1 if quick else _ROUNDS)
+        yield from _rates(config, _CASES[:1] if quick else _CASES, 1 if quick else _ROUNDS)
         yield _stream(config, _STREAM_BYTES // 16 if quick else _STREAM_BYTES)
 
 
-def _rates(config: dict[str, Any], cases: Sequence[tuple[int, int, int]], rounds: int) -> Table:
+def _rates(config: dict[str, Any], cases: Sequence[tuple[int, int, int]], rounds: int) -> Iterator[Table]:
     store = open_store("kafka", config)
     assert isinstance(store, KafkaStore)  # noqa: S101  for mypy
     producer = confluent_kafka.Producer(
         {**config, "enable.idempotence": True, "acks": "all", "linger.ms": 0, "message.max.bytes": 1 << 20}
     )
-    rows = [row for case in cases for row in _case(config, store, producer, case, rounds)]
+    rates, loads = [], []
+    for case in cases:
+        for rate, load in _case(config, store, producer, case, rounds):
+            rates.append(rate)
+            loads.append(load)
     store.close()
     producer.close()
-    return Table("kafka-store", "Payloads in Kafka, against plain clients and the same chunks", "MB/s", rows)
+    yield Table("kafka-store", "Payloads in Kafka, against plain clients and the same chunks", "MB/s", rates)
+    yield Table("kafka-store-cpu", "Payloads in Kafka: CPU time of the process", "s/GB", loads)
 
 
 def _case(
@@ -62,7 +68,8 @@ def _case(
     producer: confluent_kafka.Producer,
     case: tuple[int, int, int],
     rounds: int,
-) -> Iterator[Row]:
+) -> Iterator[tuple[Row, Row]]:
+    """The rates of one case, and the CPU time."""
     size, count, at_once = case
     payload = os.urandom(size)
     references: list[str] = []
@@ -74,12 +81,28 @@ def _case(
         def download() -> None:
             assert all(len(data) == size for data in threads.map(store.download, references))  # noqa: S101
 
-        up = in_turns({"ours": publish, "plain": partial(_send, producer, payload, count)}, rounds)
+        up = _Turns({"ours": publish, "plain": partial(_send, producer, payload, count)}, rounds)
         publish()
-        down = in_turns({"ours": download, "plain": partial(_receive, config, references)}, rounds)
-    for way, peer, seconds in (("publish", "a plain producer", up), ("download", "a plain consumer", down)):
-        ours, theirs = (per_second(size * count / 1e6, seconds[side]) for side in ("ours", "plain"))
-        yield Row(f"{way}, {count} of {size / 1e6:g} MB, {at_once} at a time", ours, peer, theirs)
+        down = _Turns({"ours": download, "plain": partial(_receive, config, references)}, rounds)
+    for way, peer, turns in (("publish", "a plain producer", up), ("download", "a plain consumer", down)):
+        name = f"{way}, {count} of {size / 1e6:g} MB, {at_once} at a time"
+        rates = [per_second(size * count / 1e6, turns.seconds[side]) for side in ("ours", "plain")]
+        loads = [[used / (size * count / 1e9) for used in turns.cpu[side]] for side in ("ours", "plain")]
+        yield Row(name, rates[0], peer, rates[1]), Row(name, loads[0], peer, loads[1])
+
+
+class _Turns:
+    """Wall-clock and CPU seconds of each way in each round."""
+
+    def __init__(self, ways: Mapping[str, Callable[[], object]], rounds: int) -> None:
+        self.cpu: dict[str, list[float]] = {name: [] for name in ways}
+        self.seconds = in_turns({name: partial(self._timed, name, way) for name, way in ways.items()}, rounds)
+        self.cpu = {name: used[1:] for name, used in self.cpu.items()}  # the first round does not count
+
+    def _timed(self, name: str, way: Callable[[], object]) -> None:
+        began = time.process_time()
+        way()
+        self.cpu[name].append(time.process_time() - began)
 
 
 def _chunks(payload: bytes) -> Iterator[bytes]:

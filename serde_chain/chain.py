@@ -521,7 +521,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         if self._forms is None:
             self._forms = [(stage, find_form(stage)) for stage in self._stages]
         for part in run(self._forms, batch, self._place, most_bytes):
-            if not self.moves_payloads:
+            if part.errors and not self.moves_payloads:
                 part.change_errors(marker_headers(is_key=part.field == KEY), tell_placeholder)
             yield part
 

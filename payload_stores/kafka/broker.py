@@ -8,10 +8,12 @@ import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from payload_stores.errors import PayloadStoreError
 from payload_stores.kafka.errors import AUTHENTICATION, missing_topic, translated, unavailable
+from payload_stores.kafka.readers import IdleReaders, Position
 from payload_stores.plugins import require
 
 if TYPE_CHECKING:
@@ -22,9 +24,7 @@ __all__ = ["Broker", "Topic"]
 
 _log = logging.getLogger("payload_stores.kafka")
 
-_MOST_IDLE: Final = 8
-# A consumer has one request in flight; prefetched data is dropped after each payload. This bounds the memory of a
-# download besides its payload.
+# A consumer has one request in flight. This bounds the memory of a download besides its payload.
 _FETCH_BYTES: Final = 4 << 20
 _QUEUED_KBYTES: Final = 8 << 10
 # Silence after which the topic is looked up: librdkafka waits silently for a missing one.
@@ -63,6 +63,14 @@ class Topic(NamedTuple):
     partitions: int
 
 
+@dataclass
+class _Reader:
+    """A consumer in use, and the record that it returns next; None without an assignment, or at an end."""
+
+    consumer: Consumer
+    position: Position | None
+
+
 class Broker:
     """Creates and keeps the clients of one store.
 
@@ -90,7 +98,7 @@ class Broker:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._idle: list[Consumer] = []
+        self._idle = IdleReaders()
         self._admin: AdminClient | None = None
 
     def settings(self, own: Mapping[str, object]) -> dict[str, Any]:
@@ -134,8 +142,8 @@ class Broker:
     def is_missing(self, name: str) -> bool:
         """Whether the cluster reports within a second that the topic does not exist."""
         errors = require("confluent_kafka", "kafka").KafkaError
-        with suppress(PayloadStoreError), self._reader() as consumer, self.errors(f"describe the topic {name}"):
-            described = consumer.list_topics(name, timeout=min(self.timeout_s, _PATIENCE_S)).topics[name]
+        with suppress(PayloadStoreError), self._reader() as reader, self.errors(f"describe the topic {name}"):
+            described = reader.consumer.list_topics(name, timeout=min(self.timeout_s, _PATIENCE_S)).topics[name]
             if described.error is not None and described.error.code() == errors.UNKNOWN_TOPIC_OR_PART:
                 self.forget(name)
                 return True
@@ -143,22 +151,24 @@ class Broker:
 
     def topics(self) -> list[str]:
         """The names of all topics visible to this user."""
-        with self._reader(committed=True) as consumer, self.errors("list its topics"):
-            return list(consumer.list_topics(timeout=self.timeout_s).topics)
+        with self._reader(committed=True) as reader, self.errors("list its topics"):
+            return list(reader.consumer.list_topics(timeout=self.timeout_s).topics)
 
     def _ask(self, name: str, **where: str) -> Topic:
         errors = require("confluent_kafka", "kafka").KafkaError
-        with self._reader() as consumer, self.errors(f"describe the topic {name}", **where):
+        with self._reader() as reader, self.errors(f"describe the topic {name}", **where):
             try:
-                metadata = consumer.list_topics(name, timeout=self.timeout_s)
+                metadata = reader.consumer.list_topics(name, timeout=self.timeout_s)
             finally:
-                consumer.poll(0)  # which calls `_note`
+                reader.consumer.poll(0)  # which calls `_note`
             described = metadata.topics[name]
         if described.error is not None and described.error.code() != errors.UNKNOWN_TOPIC_OR_PART:
             raise translated(described.error, f"describe the topic {name}", **where)
         return Topic(metadata.cluster_id, len(described.partitions))
 
-    def read(self, name: str, partition: int, offset: int, **where: str) -> Generator[Message]:
+    def read(
+        self, name: str, partition: int, offset: int, *, last: int | None = None, **where: str
+    ) -> Generator[Message]:
         """Yield the records of a partition from an offset, until its end or a missing offset.
 
         Close it: it holds a consumer.
@@ -167,6 +177,7 @@ class Broker:
             name: The topic.
             partition: The partition.
             offset: The first offset.
+            last: The last offset, if the caller reads up to it without a pause.
             **where: For errors.
 
         Raises:
@@ -175,18 +186,38 @@ class Broker:
         kafka = require("confluent_kafka", "kafka")
         # Uncommitted: the commit of the referring record decides, and that was checked when it was read. Otherwise any
         # open transaction in this partition would hide the records after it.
-        with self._reader() as consumer, self.errors(f"read the topic {name}", **where):
-            consumer.assign([kafka.TopicPartition(name, partition, offset)])
-            while (message := self._next(consumer, name, **where)) is not None:
-                yield message
+        self.forget_parent()
+        wanted = Position(name, partition, offset)
+        with (
+            self._idle.turn(wanted, None if last is None else wanted._replace(offset=last + 1)),
+            self._reader(wanted) as reader,
+            self.errors(f"read the topic {name}", **where),
+        ):
+            may_be_stale = reader.position is not None
+            if not may_be_stale:
+                reader.consumer.assign([kafka.TopicPartition(name, partition, offset)])
+            while True:
+                message = self._next(reader.consumer, name, **where)
+                if message is not None and (message.offset() or 0) >= offset:
+                    offset = (message.offset() or 0) + 1
+                    reader.position = Position(name, partition, offset)
+                    yield message
+                elif message is None and may_be_stale:
+                    # The end that a waiting consumer saw may have been the end before this payload was written.
+                    reader.consumer.assign([kafka.TopicPartition(name, partition, offset)])
+                    may_be_stale = False
+                elif message is None:
+                    reader.position = None
+                    return
 
     def read_all(self, name: str, partition: int, **where: str) -> Generator[Message]:
         """Yield all committed records in a partition, up to an open transaction. Otherwise like :meth:`read`."""
         kafka = require("confluent_kafka", "kafka")
         with (
-            self._reader(committed=True) as consumer,
+            self._reader(committed=True) as reader,
             self.errors(f"read the topic {name}", **where),
         ):
+            consumer = reader.consumer
             place = kafka.TopicPartition(name, partition, kafka.OFFSET_BEGINNING)
             watermarks = consumer.get_watermark_offsets(place, timeout=self.timeout_s)
             if watermarks is None:
@@ -228,15 +259,18 @@ class Broker:
         raise unavailable(f"nothing came from the topic {name} within {self.timeout_s:g} s: {reason}", **where)
 
     @contextmanager
-    def _reader(self, *, committed: bool = False) -> Iterator[Consumer]:
-        """A consumer, exclusive during a ``with`` block; those reading uncommitted records are reused."""
+    def _reader(self, wanted: Position | None = None, *, committed: bool = False) -> Iterator[_Reader]:
+        """A consumer, exclusive during a ``with`` block; those reading uncommitted records are reused.
+
+        Args:
+            wanted: The first record to read, if one will be read.
+            committed: Whether to read committed records only.
+        """
         self._check_open()
         self.forget_parent()
-        consumer: Consumer | None = None
-        if not committed:
-            with suppress(IndexError):
-                consumer = self._idle.pop()
-        if consumer is None:
+        idle = self._idle
+        found = None if committed else idle.take(wanted)
+        if found is None:
             # Not a group member: the name is never sent.
             isolation = "read_committed" if committed else "read_uncommitted"
             group = f"payloads-{uuid.uuid4().hex[:10]}"
@@ -244,19 +278,20 @@ class Broker:
             with self.errors("connect"):
                 consumer = require("confluent_kafka", "kafka").Consumer(self.settings(own))
             consumer.poll(0)  # as in `admin`
+            found = consumer, False
+        reader = _Reader(found[0], wanted if found[1] else None)
         is_sound = False
         try:
-            yield consumer
+            yield reader
             is_sound = True
         except GeneratorExit:
             is_sound = True
             raise
         finally:
-            if is_sound and not committed and not self._is_closed and len(self._idle) < _MOST_IDLE:
-                consumer.unassign()
-                self._idle.append(consumer)
+            if is_sound and not committed:
+                idle.give(reader.consumer, reader.position)
             else:
-                consumer.close()
+                reader.consumer.close()
 
     @contextmanager
     def errors(self, doing: str, **where: str) -> Iterator[None]:
@@ -290,7 +325,5 @@ class Broker:
         """Close the clients; those in use close when returned."""
         self._is_closed = True
         self.forget_parent()
-        while self._idle:
-            with suppress(IndexError):
-                self._idle.pop().close()
+        self._idle.close()
         self._admin = None

@@ -72,7 +72,7 @@ class Payload:
         """Read the whole payload."""
         # It grows in place, and returns its bytes without a copy.
         parts, size = io.BytesIO(), 0
-        with closing(self._chunks(0)) as chunks:
+        with closing(self._chunks(0, to_end=True)) as chunks:
             for chunk, value in chunks:
                 size += len(value)
                 self._check_size(size if chunk.size is None else chunk.size)
@@ -119,12 +119,12 @@ class Payload:
             chunk, _value = next(chunks)
             return chunk
 
-    def _chunks(self, index: int) -> Generator[tuple[Chunk, bytes]]:
-        """Its chunks from a given one to the last."""
+    def _chunks(self, index: int, *, to_end: bool = False) -> Generator[tuple[Chunk, bytes]]:
+        """Its chunks from a given one to the last; ``to_end`` if they are taken without a pause."""
         known = max(each for each in self._offsets if each <= index)
         others = records = 0
         # Each chunk takes an offset, so it cannot be earlier than this.
-        with closing(self._messages(self._offsets[known] + index - known)) as messages:
+        with closing(self._messages(self._offsets[known] + index - known, to_end=to_end)) as messages:
             for offset, chunk, value in messages:
                 if offset > self._place.last:
                     break
@@ -155,9 +155,11 @@ class Payload:
                 index += 1
         raise self._gone(f"its chunk {index} is missing")
 
-    def _messages(self, offset: int) -> Generator[tuple[int, Chunk | None, bytes | None]]:
-        place = self._place
-        with closing(self._broker.read(place.topic, place.partition, offset, reference=self._reference)) as messages:
+    def _messages(self, offset: int, *, to_end: bool = False) -> Generator[tuple[int, Chunk | None, bytes | None]]:
+        place, last = self._place, self._place.last if to_end else None
+        with closing(
+            self._broker.read(place.topic, place.partition, offset, last=last, reference=self._reference)
+        ) as messages:
             for message in messages:
                 chunk = Chunk.of(message)
                 yield message.offset() or 0, chunk, message.value()

@@ -14,8 +14,8 @@ from __future__ import annotations
 import io
 import itertools
 import os
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from payload_stores.options import Option, choice, text
@@ -162,8 +162,8 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
         super().configure(config, is_key)
         # Ids come from records, many of which may name one key with different salts, or a nonexistent key.
         self._keys: Lookups[str, bytes] = Lookups(most=_REMEMBERED, refused_s=_UNKNOWN_SECONDS)
-        # Cached by the bytes before the nonce, and the key.
-        self._cipher: Callable[[bytes, bytes], Any] = lru_cache(_REMEMBERED)(self._cipher_for)
+        # By the bytes before the nonce, which name mode, key and salt.
+        self._ciphers: dict[bytes, Any] = {}
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
         """Decrypt one payload."""
@@ -173,17 +173,26 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
         """Decrypt one payload; a transfer requests a key that is not known yet."""
         try:
             found = envelope.split(data)
+            cipher = self._ciphers.get(found.head)
+            if cipher is not None:
+                return self._open(data, ctx, found, cipher)
             key_id, _ = envelope.key_of(found.head)
         except ValueError as error:
             raise DecodeError(f"the payload was not encrypted by this stage: {error}") from error
         key = self._keys.known.get(key_id)
         if key is None:
-            return self._keys.transfer(key_id, partial(self._key, key_id), partial(self._open, data, ctx, found))
-        return self._open(data, ctx, found, key)
+            return self._keys.transfer(key_id, partial(self._key, key_id), partial(self._open_by, data, ctx, found))
+        return self._open_by(data, ctx, found, key)
 
-    def _open(self, data: Buffer, ctx: Context | None, found: envelope.Envelope, key: bytes) -> bytes:
+    def _open_by(self, data: Buffer, ctx: Context | None, found: envelope.Envelope, key: bytes) -> bytes:
+        cipher = self._make_cipher(found.mode, key, envelope.key_of(found.head)[1])
+        if len(self._ciphers) >= _REMEMBERED:  # heads come from records
+            self._ciphers.clear()
+        self._ciphers[found.head] = cipher
+        return self._open(data, ctx, found, cipher)
+
+    def _open(self, data: Buffer, ctx: Context | None, found: envelope.Envelope, cipher: Any) -> bytes:
         mode, head, nonce, start = found
-        cipher = self._cipher(head, key)
         try:
             associated = self._associated(head, ctx)
         except EncodeError as error:
@@ -200,9 +209,6 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
                 hint=f"If it was copied from another topic, set {TOPIC.name} to that one",
             ) from error
         return opened
-
-    def _cipher_for(self, head: bytes, key: bytes) -> Any:
-        return self._make_cipher(head[2], key, envelope.key_of(head)[1])
 
     def _key(self, key_id: str) -> bytes:
         try:

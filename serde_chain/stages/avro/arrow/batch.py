@@ -2,9 +2,10 @@
 
 Large batches need no Python object per record: records are grouped by the schema that they name, each group is read as
 one block by the fast reader (:mod:`.fast_reader`), and the rows are put back in order. The following are read record by
-record, with the same result:
+record, with the same result; large ``bytes`` fields bypass both readers (:mod:`.cut`):
 
 - batches and groups too small for the fast reader's startup cost, and all with ``avro.arrow.reader`` = ``record``;
+- groups with too few parts for their size;
 - schemas that it cannot read completely and strictly, decided once per schema pair (:class:`.compiler.FastSchema`);
 - groups that it refuses: they are halved until the undecodable records are isolated.
 """
@@ -23,11 +24,12 @@ from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.prefetch import Prefetch
 from serde_chain.record import Context, get_header
-from serde_chain.schemas.parts import FREE_PARTS, MOST_FIELDS
+from serde_chain.schemas.parts import FREE_PARTS, MOST_FIELDS, Budget
 from serde_chain.signals import let_through
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
+from serde_chain.stages.avro.arrow.cut import Cutter
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, HEADER, SINGLE_OBJECT, AvroReader, FindsReaders
@@ -40,6 +42,8 @@ __all__ = ["AvroBatch"]
 _MAX_DECODERS: Final = 1000
 # Bytes passed to the fast reader at once; its memory is a multiple of this.
 _BLOCK_BYTES: Final = 64 << 20
+# From this mean size in bytes on, a record may have few parts for its size.
+_LARGE_RECORD: Final = 2048
 # Parts beyond those paid for by the records' bytes that may be Python objects at once.
 _OBJECTS: Final = 10 * FREE_PARTS
 # Length of a record's prefix that names its schema: an id, which is shorter than a GUID, or a fingerprint.
@@ -131,6 +135,9 @@ class AvroBatch(BatchForm):
         if self._stage.framing == CONTAINER:
             records, places = self._opened(batch)
         else:
+            alike = self._alike(batch)
+            if alike is not None:
+                return alike
             records, places = batch.objects, self._located(batch)
         readers = {id(place.reader): place.reader for place in places if place is not None}
         target = self._target(readers.values())
@@ -147,6 +154,31 @@ class AvroBatch(BatchForm):
             for at in range(0, max(len(records), 1), step)
         ]
         return _joined(batch, pieces)
+
+    def _alike(self, batch: Batch) -> Any | None:
+        """A batch of good records of one known schema, as most are; None for all others."""
+        objects, size = batch.objects, _PREFIX_BYTES.get(self._stage.framing, 0)
+        if not objects or None in objects:
+            return None
+        if size and (
+            len({data[:size] for data in objects}) > 1
+            or objects[0][:1] == _GUID
+            or batch.rows_with_header((self._stage.header_name,))
+        ):
+            return None
+        if self._stage.question(objects[0], None) is not None:
+            return None
+        try:
+            reader, start = self.located(objects[0], None)
+            target = self._stage.schema or reader.source
+            decoder = self._decoder(reader, target)
+            if len(objects) > decoder.records_at_once:
+                return None
+            decode = decoder.decode
+            return self._column(target).of([decode(data, start) for data in objects])
+        except (SerializationError, ValueError, TypeError, OverflowError, batch.arrow.ArrowException) as error:
+            let_through(error)
+            return None
 
     def _opened(self, batch: Batch) -> tuple[list[bytes | None], list[_Place | None]]:
         """The records of files with one record each."""
@@ -430,8 +462,24 @@ class _Decoder:
             _log.debug("%s is read record by record: %s", self._source.name, error)
             return None
 
+    @cached_property
+    def _cutter(self) -> Cutter | None:
+        """For large fields; None if records must be checked first."""
+        return None if self._source.unbounded else Cutter(self._writer, self._target)
+
     def read(self, group: _Group, batch: Batch) -> Any:
         """The records in Arrow; unreadable ones are null, and reported to the batch."""
+        cut = None if self._cutter is None else self._cutter.cut(group.values, group.start)
+        if cut is not None:
+            failed = len(batch.errors)
+            array = self._read(group._replace(start=0, values=cut.records), batch)
+            # An unreadable record would leave its fields behind.
+            restored = cut.restored(array) if len(batch.errors) == failed else None
+            if restored is not None:
+                return restored
+        return self._read(group, batch)
+
+    def _read(self, group: _Group, batch: Batch) -> Any:
         pieces: list[Any] = []
         size = group.values.nbytes
         step = len(group.values) if size <= _BLOCK_BYTES else max(1, len(group.values) * _BLOCK_BYTES // size)
@@ -441,7 +489,8 @@ class _Decoder:
 
     def _block(self, group: _Group, batch: Batch, begin: int, count: int) -> list[Any]:
         values = group.values.slice(begin, count)
-        fast = self._fast_schema if is_worthwhile(count, values.nbytes) and self._is_bounded(values, batch) else None
+        may_be_fast = is_worthwhile(count, values.nbytes) and self._is_bounded(values, batch)
+        fast = self._fast_schema if may_be_fast and self._has_parts(values, group.start) else None
         if fast is None:
             return list(self._one_by_one(group, batch, begin, begin + count))
         try:
@@ -452,6 +501,21 @@ class _Decoder:
             return list(self._one_by_one(group, batch, begin, begin + count))
         half = count // 2
         return [*self._block(group, batch, begin, half), *self._block(group, batch, begin + half, count - half)]
+
+    def _has_parts(self, values: Any, start: int) -> bool:
+        """Whether large records have so many parts that the fast reader pays, by the first one.
+
+        Measured: it takes 1.5 ms, and 0.65 µs per KB more than the record path, which takes 0.45 µs more per part.
+        """
+        count, size = len(values), values.nbytes
+        if size < _LARGE_RECORD * count:
+            return True
+        enough = Budget(int((1500 / count + 0.65e-3 * size / count) / 0.45))
+        try:
+            avro_bounds.check_bounds(self._source.parsed, self._source.named, values[0].as_py(), start, enough)
+        except ValueError:  # it has more, or is unreadable
+            return True
+        return False
 
     def _is_bounded(self, values: Any, batch: Batch) -> bool:
         """Whether no record needs a check first; lengths count if the budget depends on them."""

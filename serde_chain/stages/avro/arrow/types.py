@@ -69,6 +69,8 @@ class ArrowColumn:
         self.schema = schema
         self.type = arrow_type(schema)
         self.type_as_read = _Types(schema.named, as_read=True).of(schema.parsed)[0]
+        # Compared once: the types of arrays are compared field by field.
+        self._is_final = self.type_as_read == self.type
 
     def of(self, values: Sequence[Any]) -> Any:
         """Convert values read with :func:`rewritten`, or None, into a ``pyarrow.Array``.
@@ -76,8 +78,9 @@ class ArrowColumn:
         Raises:
             pyarrow.ArrowException: A value does not fit, such as a timestamp beyond 64 bits of µs.
         """
-        make = require("pyarrow", "arrow").array
-        return _in_microseconds(make(values, type=self.type_as_read), self.type, require("pyarrow", "arrow"))
+        arrow: Any = require("pyarrow", "arrow")
+        array = arrow.array(values, type=self.type_as_read)
+        return array if self._is_final else _in_microseconds(array, self.type, arrow)
 
 
 def _in_microseconds(array: Any, kind: Any, arrow: Any) -> Any:

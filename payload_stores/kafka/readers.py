@@ -1,0 +1,153 @@
+"""Consumers between two downloads: connected, and for a while at the offset where the next payload begins.
+
+Payloads are mostly read in the order in which they were written. The next one begins where the last one ended, and the
+client has fetched its first chunks already; to assign the partition again would discard them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+__all__ = ["IdleReaders", "Position"]
+
+_MOST: Final = 8
+# How long one waits at its position: at the end of a partition, it fetches every few milliseconds.
+_WAIT_S: Final = 1.0
+# Between two payloads of transactional producers are the markers of their commits.
+_MOST_BETWEEN: Final = 4
+
+
+class Position(NamedTuple):
+    """The next record that a consumer returns."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def leads_to(self, wanted: Position) -> bool:
+        """Whether a consumer here soon returns the wanted record."""
+        return self[:2] == wanted[:2] and 0 <= wanted.offset - self.offset <= _MOST_BETWEEN
+
+
+class _Idle(NamedTuple):
+    consumer: Consumer
+    position: Position | None  # None without an assignment
+    since: float
+
+
+class IdleReaders:
+    """The idle consumers of one store. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._idle: list[_Idle] = []
+        self._coming: list[Position] = []
+        self._timer: threading.Timer | None = None
+        self._is_closed = False
+
+    @contextmanager
+    def turn(self, wanted: Position, end: Position | None) -> Iterator[None]:
+        """Wait while a consumer in use is about to arrive at the wanted record, for a second at most.
+
+        Several at a time would read the same partition at several places, each discarding what the others fetch.
+
+        Args:
+            wanted: The first record to read.
+            end: The position after reading, if the caller gets there without a pause.
+        """
+        try:
+            with self._changed:
+                if end is not None:
+                    self._coming.append(end)  # before waiting: the next one waits for this one
+                self._changed.wait_for(lambda: not any(each.leads_to(wanted) for each in self._coming), _WAIT_S)
+            yield
+        finally:
+            with self._changed:
+                if end is not None and end in self._coming:
+                    self._coming.remove(end)
+                self._changed.notify_all()
+
+    def take(self, wanted: Position | None) -> tuple[Consumer, bool] | None:
+        """Take a consumer.
+
+        Args:
+            wanted: The first record to read; None for requests of metadata.
+
+        Returns:
+            The consumer, and whether it is at the wanted record already; without an assignment otherwise. None if
+            a new one is better: each partition is read in its own order.
+        """
+        with self._changed:
+            if not self._idle:
+                return None
+            at = max(range(len(self._idle)), key=lambda at: _fitness(self._idle[at], wanted))
+            is_there, is_free = _fitness(self._idle[at], wanted)[:2]
+            if not (is_there or is_free) and len(self._idle) < _MOST:
+                return None
+            idle = self._idle.pop(at)
+        if idle.position is not None and not is_there:
+            idle.consumer.unassign()
+        return idle.consumer, is_there
+
+    def give(self, consumer: Consumer, position: Position | None) -> None:
+        """Return a consumer; one too many is closed.
+
+        Args:
+            consumer: The consumer.
+            position: The next record that it returns; None if nobody will ask for that.
+        """
+        if position is None:
+            consumer.unassign()
+        with self._changed:
+            is_wanted = not self._is_closed and len(self._idle) < _MOST
+            if is_wanted:
+                self._idle.append(_Idle(consumer, position, time.monotonic()))
+                if position is not None:
+                    self._wait()
+        if not is_wanted:
+            consumer.close()
+
+    def close(self) -> None:
+        """Close the consumers, and each one that is returned later."""
+        with self._changed:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        for each in idle:
+            each.consumer.close()
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(_WAIT_S, self._expire)
+            self._timer.daemon = True
+            try:
+                self._timer.start()
+            except RuntimeError:  # the system refuses a thread: they keep their positions
+                self._timer = None
+
+    def _expire(self) -> None:
+        """Give up the positions for which nobody has asked in time."""
+        oldest = time.monotonic() - _WAIT_S
+        with self._changed:
+            self._timer = None
+            expired = [each for each in self._idle if each.position is not None and each.since <= oldest]
+            self._idle = [each for each in self._idle if each not in expired]
+            if any(each.position is not None for each in self._idle):
+                self._wait()
+        for each in expired:
+            self.give(each.consumer, None)
+
+
+def _fitness(idle: _Idle, wanted: Position | None) -> tuple[bool, bool, float]:
+    """The best one is at the wanted record; the next best has no position; then the oldest."""
+    is_there = idle.position is not None and wanted is not None and idle.position.leads_to(wanted)
+    return is_there, idle.position is None, -idle.since

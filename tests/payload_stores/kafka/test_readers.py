@@ -1,0 +1,176 @@
+"""The store's consumers between two downloads, on the real broker."""
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from payload_stores.errors import PayloadNotFoundError
+from payload_stores.kafka import readers
+from payload_stores.kafka.readers import IdleReaders, Position
+from serde_chain.testing.services import KafkaBroker
+from tests.payload_stores.kafka.conftest import NewStore
+
+SIZE = 1_500_000
+
+
+@pytest.fixture
+def takes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each download: whether its consumer was at the payload already."""
+    seen: list[bool] = []
+    take = IdleReaders.take
+
+    def noted(self: IdleReaders, wanted: Position | None) -> Any:
+        found = take(self, wanted)
+        if wanted is not None:
+            seen.append(found is not None and found[1])
+        return found
+
+    monkeypatch.setattr(IdleReaders, "take", noted)
+    return seen
+
+
+@pytest.fixture
+def topic(broker: KafkaBroker) -> Callable[[int], tuple[str, str]]:
+    """Creates a payload topic with this many partitions; returns its name, and that of the records' topic."""
+
+    def make(partitions: int) -> tuple[str, str]:
+        name = f"payloads-{uuid.uuid4().hex[:12]}"
+        broker.create_topic(name, partitions)
+        return name, "t"
+
+    return make
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_payloads_in_order_are_read_without_assigning_again(
+    new_store: NewStore, takes: list[bool], topic: Callable[[int], tuple[str, str]]
+) -> None:
+    name, records = topic(3)
+    store = new_store(**{"kafka.payload.topic": name})
+    payloads = [os.urandom(SIZE) for _ in range(9)]
+    references = [store.publish(records, payload) for payload in payloads]
+    assert [store.download(reference) for reference in references] == payloads
+    assert takes == [False] * 3 + [True] * 6
+    # Another order is read as well.
+    assert [store.download(reference) for reference in reversed(references)] == payloads[::-1]
+
+
+def test_what_comes_after_an_end_that_was_seen(
+    new_store: NewStore, takes: list[bool], topic: Callable[[int], tuple[str, str]]
+) -> None:
+    name, records = topic(1)
+    store = new_store(**{"kafka.payload.topic": name})
+    for _ in range(5):  # the waiting consumer has seen the end of the partition before the next payload comes
+        payload = os.urandom(SIZE)
+        assert store.download(store.publish(records, payload)) == payload
+    assert takes == [False, True, True, True, True]
+
+
+def test_many_at_a_time_take_turns_in_a_partition(
+    new_store: NewStore, takes: list[bool], topic: Callable[[int], tuple[str, str]]
+) -> None:
+    name, records = topic(1)
+    store = new_store(**{"kafka.payload.topic": name})
+    payloads = [os.urandom(SIZE) for _ in range(16)]
+    references = [store.publish(records, payload) for payload in payloads]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(store.download, references)) == payloads
+    assert takes.count(True) >= 8
+
+
+def test_markers_of_transactions_are_passed_over(
+    broker: KafkaBroker, new_store: NewStore, takes: list[bool], topic: Callable[[int], tuple[str, str]]
+) -> None:
+    name, records = topic(1)
+    store = new_store(**{"kafka.payload.topic": name})
+    first = store.publish(records, b"first" * 1000)
+    producer = confluent_kafka.Producer({**broker.client_config(), "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"of somebody else", partition=0)
+    producer.commit_transaction(30)
+    second = store.publish(records, b"second" * 1000)
+    assert (store.download(first), store.download(second)) == (b"first" * 1000, b"second" * 1000)
+    assert takes == [False, True]
+
+
+def test_a_missing_payload_behind_a_waiting_consumer(
+    new_store: NewStore, topic: Callable[[int], tuple[str, str]]
+) -> None:
+    name, records = topic(1)
+    store = new_store(**{"kafka.payload.topic": name})
+    reference = store.publish(records, b"p" * 1000)
+    assert store.download(reference) == b"p" * 1000
+    beyond = reference.replace("/0/0-0/", "/0/1-1/")
+    assert beyond != reference
+    with pytest.raises(PayloadNotFoundError):
+        store.download(beyond)
+    assert store.download(store.publish(records, b"q" * 1000)) == b"q" * 1000
+
+
+def test_a_waiting_consumer_gives_up_its_position(
+    monkeypatch: pytest.MonkeyPatch, new_store: NewStore, topic: Callable[[int], tuple[str, str]]
+) -> None:
+    monkeypatch.setattr(readers, "_WAIT_S", 0.05)
+    name, records = topic(1)
+    store = new_store(**{"kafka.payload.topic": name})
+    reference = store.publish(records, b"p" * 1000)
+    store.download(reference)
+    idle = store._broker._idle
+    eventually(lambda: bool(idle._idle) and all(each.position is None for each in idle._idle))
+    assert all(not each.consumer.assignment() for each in idle._idle)
+    assert store.download(reference) == b"p" * 1000
+
+
+def test_a_closed_store_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch, new_store: NewStore, topic: Callable[[int], tuple[str, str]]
+) -> None:
+    monkeypatch.setattr(readers, "_WAIT_S", 600)
+    before = set(threading.enumerate())
+    name, records = topic(1)
+    store = new_store(**{"kafka.payload.topic": name})
+    store.download(store.publish(records, b"p" * 1000))
+    store.close()
+    eventually(lambda: not {each for each in threading.enumerate() if isinstance(each, threading.Timer)} - before)
+
+
+@pytest.fixture
+def idle() -> Iterator[IdleReaders]:
+    readers = IdleReaders()
+    yield readers
+    readers.close()
+
+
+def test_an_interrupted_wait_is_forgotten(idle: IdleReaders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each later download of that position would wait a second."""
+    place = Position("t", 0, 0)
+
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(idle._changed, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt), idle.turn(place, place._replace(offset=2)):
+            pytest.fail("it has waited")
+    assert idle._coming == []
+
+
+def test_only_positions_just_before_lead_to_a_record() -> None:
+    wanted = Position("t", 1, 10)
+    leads = [offset for offset in range(20) if Position("t", 1, offset).leads_to(wanted)]
+    assert leads == [6, 7, 8, 9, 10]
+    assert not Position("t", 0, 10).leads_to(wanted)
+    assert not Position("u", 1, 10).leads_to(wanted)
