@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
@@ -27,15 +27,20 @@ impl Encoder {
     /// Compile a schema.
     ///
     /// Args: the schema in fastavro's parsed form; fastavro's functions for logical types; the function called with
-    /// a value that is not taken; and the bytes in front of each record.
+    /// a value that is not taken; the bytes in front of each record; and whether schemas with maps are refused,
+    /// since equal maps must give equal bytes.
     #[new]
     fn new(
         schema: &Bound<'_, PyAny>,
         logical: Py<PyDict>,
         otherwise: Py<PyAny>,
         prefix: Vec<u8>,
+        ordered: bool,
     ) -> PyResult<Self> {
         let schema = Schema::compile(schema, true)?;
+        if ordered && schema.types.iter().any(|each| matches!(each.kind, Kind::Map(_))) {
+            return Err(PyValueError::new_err("it has maps"));
+        }
         Ok(Self { schema, logical, otherwise, prefix, last: AtomicUsize::new(0) })
     }
 

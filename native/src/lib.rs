@@ -12,6 +12,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 fn serde_chain_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // Raised when the Python side would have to change.
+    module.add("INTERFACE", 1)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<decode::Decoder>()?;
     module.add_class::<encode::Encoder>()
