@@ -187,7 +187,7 @@ impl<'py> Compiler<'py> {
             template.set_item(&name, py.None())?;
             let default = match field.get_item("default")? {
                 Some(default) => Some(default.unbind()),
-                None if self.is_nullable(kind) => Some(py.None()),
+                None if schema.eq("null")? || has_null(&schema)? => Some(py.None()),
                 None => None,
             };
             fields.push(Field { name: name.unbind(), kind, default });
@@ -196,14 +196,6 @@ impl<'py> Compiler<'py> {
             return refused("two fields have the same name");
         }
         Ok(Record { fields, template: template.unbind() })
-    }
-
-    fn is_nullable(&self, id: Id) -> bool {
-        matches!(&self.types[id].kind, Kind::Union(branches) if branches.iter().any(|&branch| self.is_null(branch)))
-    }
-
-    fn is_null(&self, id: Id) -> bool {
-        matches!(self.types[id], Type { kind: Kind::Null, logical: None })
     }
 
     fn union(&mut self, branches: &Bound<'py, PyList>, level: usize) -> PyResult<Id> {
@@ -242,6 +234,14 @@ impl<'py> Compiler<'py> {
         }
         let others = branches.len() - seen[0];
         (logical && others > 1) || seen.iter().enumerate().any(|(group, &count)| group != 2 && count > 1)
+    }
+}
+
+/// Whether a field may be missing without a default: fastavro looks for the word itself.
+fn has_null(schema: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match schema.cast::<PyList>() {
+        Ok(branches) => branches.contains("null"),
+        Err(_) => Ok(false),
     }
 }
 

@@ -1,0 +1,40 @@
+"""``python -m tests.native.soak [--records N] [--mutants N] [--seed N]``: the comparison of test_parity.py, at length."""
+
+from __future__ import annotations
+
+import argparse
+from random import Random
+
+from tests.native.cases import Ways, mutant, schema_of, value_of
+
+_VALUES_PER_SCHEMA = 50
+
+
+def main() -> None:
+    """Compare, and print what was reached."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--mutants", type=int, default=10, help="of each record")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    random = Random(arguments.seed)
+    schemas = records = written = mutants = taken = 0
+    while records < arguments.records:
+        ways = Ways(schema_of(random))
+        schemas += 1
+        for _ in range(_VALUES_PER_SCHEMA):
+            records += 1
+            data = ways.compare_written(value_of(random, ways.parsed, ways.named, random.choice((0, 0, 0, 0.05))))
+            if data is None:
+                continue
+            written += 1
+            ways.compare_read(data)
+            for _ in range(arguments.mutants):
+                mutants += 1
+                taken += ways.compare_read(mutant(random, data))
+        if schemas % 100 == 0:
+            print(f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
