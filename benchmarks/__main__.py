@@ -15,8 +15,8 @@ from payload_stores import MissingDependencyError
 from serde_chain.testing.services.errors import ServiceMissingError
 
 NAMES = (
-    "chain", "sizes", "clients", "latency", "in_flight", "event_loop", "avro", "formats", "arrow", "alerts", "hop",
-    "s3", "stores", "kafka_store", "memory", "sweep",
+    "chain", "sizes", "clients", "latency", "in_flight", "event_loop", "avro", "formats", "arrow", "alerts", "schemas",
+    "hop", "s3", "stores", "kafka_store", "memory", "sweep",
     "spark_decode", "spark_references", "spark_encode", "spark_memory",
 )  # fmt: skip
 _LONGEST_SECONDS = 1800
