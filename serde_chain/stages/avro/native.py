@@ -15,7 +15,7 @@ from payload_stores.options import Option, choice
 from payload_stores.plugins import require
 from serde_chain.stages.avro.decimal import logical_readers
 
-__all__ = ["NATIVE", "Native", "native", "version"]
+__all__ = ["NATIVE", "ColumnDecoder", "Native", "native", "version"]
 
 NATIVE: Final = Option(
     "avro.native",
@@ -36,8 +36,22 @@ class _Encoder(Protocol):
     def encode(self, data: Any, /) -> bytes: ...
 
 
+class ColumnDecoder(Protocol):
+    """Decodes records of one schema into Arrow."""
+
+    def of_list(self, records: list[Any], start: int, prefix: bytes, /) -> tuple[Any, list[int]]:
+        """Decode a list of records."""
+
+    def of_array(self, schema: Any, array: Any, start: int, prefix: bytes, /) -> tuple[Any, list[int]]:
+        """Decode an array of records, exported as two capsules."""
+
+
 class _Library(Protocol):
     __version__: str
+
+    def ColumnDecoder(  # noqa: N802
+        self, writer: Any, reader: Any, type_: Any, type_as_read: Any, most: int, /
+    ) -> ColumnDecoder: ...
 
     def Decoder(  # noqa: N802
         self, schema: Any, logical: Mapping[str, Any], otherwise: Callable[..., Any], longest: int | None, /
@@ -93,6 +107,21 @@ class Native:
             return self._library.Encoder(schema, writers, otherwise, prefix, ordered).encode
         except ValueError:
             return otherwise
+
+    def column_decoder(self, writer: Any, reader: Any, type_: Any, type_as_read: Any, most: int) -> ColumnDecoder:
+        """Compile a pair of schemas, as rewritten for Arrow.
+
+        Args:
+            writer: The writer's schema.
+            reader: The reader's schema; None without resolution.
+            type_: The ``pyarrow.DataType`` of the column.
+            type_as_read: The same with timestamps in the schema's unit.
+            most: Maximum number of types; those used twice count twice.
+
+        Raises:
+            ValueError: The schemas are not taken.
+        """
+        return self._library.ColumnDecoder(writer, reader, type_, type_as_read, most)
 
 
 def native(config: Mapping[str, object]) -> Native | None:

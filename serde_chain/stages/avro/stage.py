@@ -342,7 +342,8 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         """The form for whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch
 
-        return AvroBatch(self, may_be_fast=self._arrow_reader == "auto")
+        may_be_fast = self._arrow_reader == "auto"
+        return AvroBatch(self, may_be_fast=may_be_fast, native=self._native if may_be_fast else None)
 
     def open_file(self, data: Buffer) -> tuple[AvroReader, bytes]:
         """The way to read the only record of a container file, and its bytes.
