@@ -13,6 +13,8 @@ use pyo3::types::{PyBool, PyBytes, PyCapsule, PyDict, PyFloat, PyInt, PyList, Py
 use crate::wire::{Cursor, Refused, Result};
 
 const MOST_LEVELS: usize = 150;
+/// Up to this number, keys of a map are compared pair by pair.
+const FEW_KEYS: usize = 16;
 const ARRAY: &CStr = c"arrow_array";
 
 /// `ArrowArray` of the C data interface.
@@ -30,11 +32,15 @@ pub struct ArrowArray {
     private_data: *mut c_void,
 }
 
-/// What an exported array owns.
+/// Validity, offsets and data.
+const MOST_BUFFERS: usize = 3;
+
+/// What an exported array owns; in one allocation for the most part, since arrays of few records are made often.
 struct Owned {
-    _buffers: Vec<Buffer>,
-    pointers: Vec<*const c_void>,
-    children: Vec<*mut ArrowArray>,
+    _buffers: [Option<Buffer>; MOST_BUFFERS],
+    pointers: [*const c_void; MOST_BUFFERS],
+    children: Vec<ArrowArray>,
+    child_pointers: Vec<*mut ArrowArray>,
 }
 
 /// The memory of one buffer; never read from here again.
@@ -62,51 +68,44 @@ impl Buffer {
 }
 
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // SAFETY: the interface calls this once, with an array made by `exported`. A child may have been moved out and
-    // released by the consumer, which then has cleared its callback.
+    // SAFETY: the interface calls this once, with an array made by `exported`. A consumer that has moved a child out
+    // has cleared its callback.
     unsafe {
-        let owned = Box::from_raw((*array).private_data.cast::<Owned>());
-        for &child in &owned.children {
-            if let Some(release) = (*child).release {
+        let mut owned = Box::from_raw((*array).private_data.cast::<Owned>());
+        for child in &mut owned.children {
+            if let Some(release) = child.release {
                 release(child);
             }
-            drop(Box::from_raw(child));
         }
         (*array).release = None;
     }
 }
 
-fn exported(length: usize, validity: Option<Bits>, has_validity: bool, buffers: Vec<Buffer>, children: Vec<ArrowArray>) -> ArrowArray {
-    let mut all = Vec::with_capacity(buffers.len() + 1);
-    let mut pointers = Vec::with_capacity(buffers.len() + 1);
-    let mut null_count = 0;
-    if has_validity {
-        match validity.filter(|bits| bits.unset > 0) {
-            Some(bits) => {
-                null_count = bits.unset as i64;
-                all.push(Buffer::Bytes(bits.data));
-                pointers.push(all[0].pointer());
-            }
-            None => pointers.push(ptr::null()),
-        }
-    }
-    for buffer in buffers {
-        pointers.push(buffer.pointer());
-        all.push(buffer);
-    }
-    let children: Vec<_> = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
-    let mut owned = Box::new(Owned { _buffers: all, pointers, children });
+/// An array with a bitmap of its own, and one or two buffers; `null` arrays have none.
+fn exported(length: usize, validity: Validity, buffers: [Option<Buffer>; 2], children: Vec<ArrowArray>) -> ArrowArray {
+    let bits = validity.0.filter(|bits| bits.unset > 0);
+    let null_count = bits.as_ref().map_or(0, |bits| bits.unset as i64);
+    let [first, second] = buffers;
+    let n_buffers = 1 + i64::from(first.is_some()) + i64::from(second.is_some());
+    let n_children = children.len() as i64;
+    let buffers = [bits.map(|bits| Buffer::Bytes(bits.data)), first, second];
+    let pointers = buffers.each_ref().map(|buffer| buffer.as_ref().map_or(ptr::null(), Buffer::pointer));
+    let mut owned = Box::new(Owned { _buffers: buffers, pointers, children, child_pointers: Vec::new() });
+    owned.child_pointers = owned.children.iter_mut().map(ptr::from_mut).collect();
+    // SAFETY of the pointers: into a box and vectors that neither move nor change until they are released.
+    let owned = Box::into_raw(owned);
+    let (buffers, children) = unsafe { ((&raw mut (*owned).pointers).cast(), (*owned).child_pointers.as_mut_ptr()) };
     ArrowArray {
         length: length as i64,
         null_count,
         offset: 0,
-        n_buffers: owned.pointers.len() as i64,
-        n_children: owned.children.len() as i64,
-        buffers: owned.pointers.as_mut_ptr(),
-        children: owned.children.as_mut_ptr(),
+        n_buffers,
+        n_children,
+        buffers,
+        children,
         dictionary: ptr::null_mut(),
         release: Some(release_array),
-        private_data: Box::into_raw(owned).cast(),
+        private_data: owned.cast(),
     }
 }
 
@@ -238,21 +237,27 @@ fn offset(size: usize) -> Result<i32> {
 }
 
 impl Builder {
-    fn new(kind: &Type) -> Self {
+    /// Args: the layout, and the number of values to come, 0 if it is unknown.
+    fn new(kind: &Type, rows: usize) -> Self {
+        let offsets = || {
+            let mut offsets = Vec::with_capacity(rows + 1);
+            offsets.push(0);
+            offsets
+        };
         let values = match kind {
             Type::Null => Values::Null,
             Type::Bool => Values::Bool(Bits::default()),
-            Type::I32 => Values::I32(Vec::new()),
-            Type::I64 | Type::Millis => Values::I64(Vec::new()),
-            Type::F32 => Values::F32(Vec::new()),
-            Type::F64 => Values::F64(Vec::new()),
-            Type::I128 => Values::I128(Vec::new()),
-            Type::Binary | Type::String => Values::Binary(vec![0], Vec::new()),
-            Type::List(item) => Values::List(vec![0], Box::new(Builder::new(item))),
+            Type::I32 => Values::I32(Vec::with_capacity(rows)),
+            Type::I64 | Type::Millis => Values::I64(Vec::with_capacity(rows)),
+            Type::F32 => Values::F32(Vec::with_capacity(rows)),
+            Type::F64 => Values::F64(Vec::with_capacity(rows)),
+            Type::I128 => Values::I128(Vec::with_capacity(rows)),
+            Type::Binary | Type::String => Values::Binary(offsets(), Vec::new()),
+            Type::List(item) => Values::List(offsets(), Box::new(Builder::new(item, 0))),
             Type::Map(value) => {
-                Values::Map(vec![0], Box::new([Builder::new(&Type::String), Builder::new(value)]))
+                Values::Map(offsets(), Box::new([Builder::new(&Type::String, 0), Builder::new(value, 0)]))
             }
-            Type::Struct(fields) => Values::Struct(fields.iter().map(|(_, kind)| Builder::new(kind)).collect()),
+            Type::Struct(fields) => Values::Struct(fields.iter().map(|(_, kind)| Builder::new(kind, rows)).collect()),
         };
         Self { len: 0, validity: Validity::default(), values }
     }
@@ -333,33 +338,35 @@ impl Builder {
     }
 
     fn export(self) -> ArrowArray {
-        let (len, validity) = (self.len, self.validity.0);
+        let (len, validity) = (self.len, self.validity);
+        let leaf = |validity, buffer| exported(len, validity, [Some(buffer), None], Vec::new());
         match self.values {
             Values::Null => {
-                let mut array = exported(len, None, false, vec![], vec![]);
-                array.null_count = len as i64;
+                let mut array = exported(len, Validity::default(), [None, None], Vec::new());
+                (array.null_count, array.n_buffers) = (len as i64, 0);
                 array
             }
-            Values::Bool(bits) => exported(len, validity, true, vec![Buffer::Bytes(bits.data)], vec![]),
-            Values::I32(values) => exported(len, validity, true, vec![Buffer::I32(values)], vec![]),
-            Values::I64(values) => exported(len, validity, true, vec![Buffer::I64(values)], vec![]),
-            Values::F32(values) => exported(len, validity, true, vec![Buffer::F32(values)], vec![]),
-            Values::F64(values) => exported(len, validity, true, vec![Buffer::F64(values)], vec![]),
-            Values::I128(values) => exported(len, validity, true, vec![Buffer::I128(values)], vec![]),
+            Values::Bool(bits) => leaf(validity, Buffer::Bytes(bits.data)),
+            Values::I32(values) => leaf(validity, Buffer::I32(values)),
+            Values::I64(values) => leaf(validity, Buffer::I64(values)),
+            Values::F32(values) => leaf(validity, Buffer::F32(values)),
+            Values::F64(values) => leaf(validity, Buffer::F64(values)),
+            Values::I128(values) => leaf(validity, Buffer::I128(values)),
             Values::Binary(offsets, data) => {
-                exported(len, validity, true, vec![Buffer::I32(offsets), Buffer::Bytes(data)], vec![])
+                let buffers = [Some(Buffer::I32(offsets)), Some(Buffer::Bytes(data))];
+                exported(len, validity, buffers, Vec::new())
             }
             Values::List(offsets, item) => {
-                exported(len, validity, true, vec![Buffer::I32(offsets)], vec![item.export()])
+                exported(len, validity, [Some(Buffer::I32(offsets)), None], vec![item.export()])
             }
             Values::Map(offsets, entries) => {
                 let [keys, items] = *entries;
-                let count = keys.len;
-                let entries = exported(count, None, true, vec![], vec![keys.export(), items.export()]);
-                exported(len, validity, true, vec![Buffer::I32(offsets)], vec![entries])
+                let children = vec![keys.export(), items.export()];
+                let entries = exported(children[0].length as usize, Validity::default(), [None, None], children);
+                exported(len, validity, [Some(Buffer::I32(offsets)), None], vec![entries])
             }
             Values::Struct(fields) => {
-                exported(len, validity, true, vec![], fields.into_iter().map(Builder::export).collect())
+                exported(len, validity, [None, None], fields.into_iter().map(Builder::export).collect())
             }
         }
     }
@@ -654,8 +661,13 @@ fn decimal(data: &[u8], precision: u32) -> Result<i128> {
 /// Whether a key occurs twice among those from `first` on.
 fn has_twice(keys: &Builder, first: usize) -> bool {
     let Values::Binary(offsets, data) = &keys.values else { return true };
-    let mut all: Vec<&[u8]> =
-        offsets[first..].windows(2).map(|ends| &data[ends[0] as usize..ends[1] as usize]).collect();
+    let ends = &offsets[first..];
+    let key = |at: usize| &data[ends[at] as usize..ends[at + 1] as usize];
+    let count = ends.len() - 1;
+    if count <= FEW_KEYS {
+        return (1..count).any(|at| (0..at).any(|other| key(other) == key(at)));
+    }
+    let mut all: Vec<&[u8]> = (0..count).map(key).collect();
     all.sort_unstable();
     all.windows(2).any(|pair| pair[0] == pair[1])
 }
@@ -1006,7 +1018,7 @@ impl ColumnDecoder {
         start: usize,
         prefix: &[u8],
     ) -> PyResult<(Bound<'py, PyAny>, Vec<usize>)> {
-        let mut building = Building::new(self);
+        let mut building = Building::new(self, records.len());
         for record in records {
             match record.cast_exact::<PyBytes>() {
                 Ok(data) => building.add(data.as_bytes(), start, prefix),
@@ -1038,7 +1050,7 @@ impl ColumnDecoder {
             _ => return refused("it is not an array of bytes"),
         };
         let input = unsafe { Input::of(array.as_ptr(), is_large) };
-        let mut building = Building::new(self);
+        let mut building = Building::new(self, input.count);
         py.detach(|| {
             for row in 0..input.count {
                 match input.get(row) {
@@ -1058,8 +1070,8 @@ struct Building<'a> {
 }
 
 impl<'a> Building<'a> {
-    fn new(decoder: &'a ColumnDecoder) -> Self {
-        Self { plan: &decoder.plan, builder: Builder::new(&decoder.kind), refused: Vec::new() }
+    fn new(decoder: &'a ColumnDecoder, rows: usize) -> Self {
+        Self { plan: &decoder.plan, builder: Builder::new(&decoder.kind, rows), refused: Vec::new() }
     }
 
     fn add(&mut self, data: &[u8], start: usize, prefix: &[u8]) {
