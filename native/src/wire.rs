@@ -4,6 +4,8 @@
 #[derive(Debug)]
 pub struct Refused;
 
+const QUIET: u32 = 1 << 22;
+
 pub type Result<T> = std::result::Result<T, Refused>;
 
 /// A position in the bytes of a record. No read passes the end.
@@ -72,9 +74,11 @@ impl<'a> Cursor<'a> {
         Err(Refused)
     }
 
+    /// A NaN comes out quiet, as from fastavro, whose numbers have 64 bits.
     #[inline]
     pub fn float(&mut self) -> Result<f32> {
-        Ok(f32::from_le_bytes(self.array()?))
+        let value = f32::from_le_bytes(self.array()?);
+        Ok(if value.is_nan() { f32::from_bits(value.to_bits() | QUIET) } else { value })
     }
 
     #[inline]

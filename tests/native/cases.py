@@ -16,11 +16,14 @@ from random import Random
 from typing import Any, Final
 
 import fastavro
+import pyarrow as pa
+import pyarrow.compute as compute
 from fastavro.read import LOGICAL_READERS
 from fastavro.write import LOGICAL_WRITERS
 
 from serde_chain import DeserializerChain, SerializerChain
-from serde_chain.errors import SerializationError
+from serde_chain.arrow import Batch
+from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["Ways", "mutant", "schema_of", "value_of"]
@@ -260,6 +263,7 @@ class Ways:
     def __init__(self, schema: Any) -> None:
         import serde_chain_native
 
+        self.source = schema
         text = json.dumps(schema)
         self.schema = AvroSchema.parse(text)
         self.parsed: Any = self.schema.parsed
@@ -319,6 +323,35 @@ class Ways:
         assert _exact(alone) == _exact(theirs), (self.parsed, data, alone, theirs)
         return True
 
+    def compare_columns(self, records: list[bytes | None], target: Any = None) -> Any:
+        """Read a batch in both ways.
+
+        Args:
+            records: The records, good and bad.
+            target: The schema to read into, as JSON has it; None for the writer's.
+
+        Returns:
+            The array; None if the schema has no Arrow type.
+        """
+        text = json.dumps(self.source)
+        results = []
+        for config in ({"avro.native": "on"}, {"avro.native": "off", "avro.arrow.reader": "record"}):
+            if target is not None:
+                config["avro.reader.schema"] = json.dumps(target)
+            chain = DeserializerChain.from_config({"value.deserializers": "avro", "avro.schema": text, **config})
+            try:
+                result = chain.read_batch(Batch(records, topic="t"))
+            except ConfigError as error:
+                results.append((str(error), None, {}))
+                continue
+            result.values.validate(full=True)
+            errors = {row: (type(error), _without_addresses(str(error))) for row, error in result.errors.items()}
+            results.append((str(result.values.type), result.values, errors))
+        (kind, ours, our_errors), (their_kind, theirs, their_errors) = results
+        assert (kind, our_errors) == (their_kind, their_errors), (self.parsed, target, records)
+        assert ours is None or _equal(ours, theirs), (self.parsed, target, records)
+        return ours
+
 
 def _leave(*_: Any) -> Any:
     raise _Left
@@ -328,8 +361,30 @@ def _outcome(call: Callable[[Any, None], Any], data: Any) -> Any:
     try:
         return call(data, None)
     except SerializationError as error:
-        # fastavro's texts name objects by their addresses.
-        return type(error), re.sub(r" at 0x[0-9a-f]+", "", str(error))
+        return type(error), _without_addresses(str(error))
+
+
+def _without_addresses(text: str) -> str:
+    """A text of fastavro's, which names objects by their addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two arrays of one type have the same values, bit by bit: NaN is not equal to itself for Arrow."""
+    if one.equals(other):
+        return True
+    if len(one) != len(other) or not one.is_null().equals(other.is_null()):
+        return False
+    types = pa.types
+    if types.is_struct(one.type):
+        return all(map(_equal, one.flatten(), other.flatten()))
+    if types.is_map(one.type):
+        return one.offsets.equals(other.offsets) and one.keys.equals(other.keys) and _equal(one.items, other.items)
+    if types.is_list(one.type):
+        lengths = [compute.list_value_length(array) for array in (one, other)]
+        return lengths[0].equals(lengths[1]) and _equal(one.flatten(), other.flatten())
+    bits = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}.get(one.type)
+    return bits is not None and bool(one.view(bits).equals(other.view(bits)))
 
 
 def _exact(value: Any) -> Any:

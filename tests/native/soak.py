@@ -6,8 +6,10 @@ import argparse
 from random import Random
 
 from tests.native.cases import Ways, mutant, schema_of, value_of
+from tests.stages.avro.evolution import Evolution
 
 _VALUES_PER_SCHEMA = 50
+_ROWS_PER_BATCH = 37
 
 
 def main() -> None:
@@ -18,10 +20,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     random = Random(arguments.seed)
-    schemas = records = written = mutants = taken = 0
+    schemas = records = written = mutants = taken = rows = 0
     while records < arguments.records:
         ways = Ways(schema_of(random))
         schemas += 1
+        batch: list[bytes | None] = []
         for _ in range(_VALUES_PER_SCHEMA):
             records += 1
             data = ways.compare_written(value_of(random, ways.parsed, ways.named, random.choice((0, 0, 0, 0.05))))
@@ -31,9 +34,18 @@ def main() -> None:
             ways.compare_read(data)
             for _ in range(arguments.mutants):
                 mutants += 1
-                taken += ways.compare_read(mutant(random, data))
+                mutated = mutant(random, data)
+                taken += ways.compare_read(mutated)
+                batch.append(random.choice((data, data, data, data, mutated, None)))
+        for at in range(0, len(batch), _ROWS_PER_BATCH):
+            ways.compare_columns(batch[at : at + _ROWS_PER_BATCH])
+        case = Evolution(random.randrange(2**32))
+        pair = Ways(case.writer)
+        good = [data for _ in range(_ROWS_PER_BATCH) if (data := pair.compare_written(case.value())) is not None]
+        pair.compare_columns([*good, *(mutant(random, data) for data in good)], case.reader)
+        rows += len(batch) + 2 * len(good)
         if schemas % 100 == 0:
-            print(f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken)", flush=True)
+            print(f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken), {rows} rows", flush=True)
 
 
 if __name__ == "__main__":

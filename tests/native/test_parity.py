@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.hypothesis_profiles import examples
 from tests.native.cases import Ways, mutant, schema_of, value_of
+from tests.stages.avro.evolution import Evolution
 
 
 @settings(max_examples=examples(1000))
@@ -20,3 +21,21 @@ def test_equals_fastavro(random: Random) -> None:
         if data is not None:
             ways.compare_read(data)
             ways.compare_read(mutant(random, data))
+
+
+@settings(max_examples=examples(500))
+@given(st.randoms(use_true_random=False))
+def test_columns_equal_those_of_fastavro(random: Random) -> None:
+    ways = Ways(schema_of(random))
+    good = [data for _ in range(3) if (data := ways.compare_written(value_of(random, ways.parsed, ways.named, 0)))]
+    ways.compare_columns([*good, None])
+    ways.compare_columns([*good, *(mutant(random, data) for data in good)])
+
+
+@settings(max_examples=examples(300))
+@given(st.randoms(use_true_random=False))
+def test_columns_of_another_schema_equal_those_of_fastavro(random: Random) -> None:
+    case = Evolution(random.randrange(2**32))
+    ways = Ways(case.writer)
+    good = [data for _ in range(3) if (data := ways.compare_written(case.value())) is not None]
+    ways.compare_columns([*good, *(mutant(random, data) for data in good)], case.reader)

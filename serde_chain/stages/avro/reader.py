@@ -42,6 +42,7 @@ class AvroReader:
         problems: Reasons why the schemas do not resolve, or not for all records.
         budget: Maximum number of parts of a record.
         native: The compiled part, if it is used.
+        skips_blindly: Whether fastavro must not see the bytes before they are checked; see ``Resolution``.
     """
 
     source: AvroSchema
@@ -51,6 +52,7 @@ class AvroReader:
     problems: tuple[str, ...] = ()
     budget: Budget = field(default_factory=Budget)
     native: Native | None = None
+    skips_blindly: bool = False
 
     @cached_property
     def _read(self) -> Callable[..., Any]:
@@ -126,12 +128,12 @@ class AvroReader:
 
     @property
     def _check_bounds(self) -> Callable[[Buffer, int], object] | None:
-        if self.budget.most is None and not self.source.unbounded:
+        if self.budget.most is None and not self.source.unbounded and not self.skips_blindly:
             return None
-        source, budget = self.source, self.budget
+        source, budget, always = self.source, self.budget, self.skips_blindly
 
         def check(data: Buffer, start: int) -> None:
-            if not self.is_bounded(len(data) - start):
+            if always or not self.is_bounded(len(data) - start):
                 avro_bounds.check_bounds(source.parsed, source.named, data, start, budget, source.filled)
 
         return check

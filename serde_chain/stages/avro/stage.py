@@ -419,9 +419,11 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         target = self._target
         if target is None or target.parsed == source.parsed:
             return AvroReader(source, source.readable, None, registered, budget=self._budget, native=self._native)
-        writer, target_, problems, filled = resolved(source, target)
+        writer, target_, problems, filled, skips_blindly = resolved(source, target)
         source = source.with_filled(filled) if filled else source
-        return AvroReader(source, readable(writer), target_, registered, problems, self._budget, self._native)
+        return AvroReader(
+            source, readable(writer), target_, registered, problems, self._budget, self._native, skips_blindly
+        )
 
 
 def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:

@@ -454,10 +454,10 @@ class _Decoder:
         self._source = reader.source
         self._reader = reader
         same = reader.source.parsed == column.schema.parsed
-        self._writer, self._target, problems, _ = rewritten(reader.source, None if same else column.schema)
+        self._writer, self._target, problems, _, blind = rewritten(reader.source, None if same else column.schema)
         writer = readable(self._writer)
         self.decode = AvroReader(
-            reader.source, writer, self._target, problems=problems, budget=reader.budget, native=native
+            reader.source, writer, self._target, None, problems, reader.budget, native, blind
         ).decode
         self._native = self._compiled(native)
         free = FREE_PARTS if reader.source.unbounded else max(reader.source.excess, 1)
