@@ -13,6 +13,8 @@ use pyo3::types::{PyBool, PyBytes, PyCapsule, PyDict, PyFloat, PyInt, PyList, Py
 use crate::wire::{Cursor, Refused, Result};
 
 const MOST_LEVELS: usize = 150;
+/// pyarrow imports types of at most 64 levels, and a map has two.
+const MOST_ARROW_LEVELS: usize = 60;
 /// Up to this number, keys of a map are compared pair by pair.
 const FEW_KEYS: usize = 16;
 const ARRAY: &CStr = c"arrow_array";
@@ -393,7 +395,7 @@ enum Type {
 impl Type {
     /// The layout of a `pyarrow.DataType`; the second has timestamps in the schema's unit.
     fn of(kind: &Bound<'_, PyAny>, as_read: &Bound<'_, PyAny>, level: usize) -> PyResult<Self> {
-        if level > MOST_LEVELS {
+        if level > MOST_ARROW_LEVELS {
             return refused("the type nests too deeply");
         }
         let (text, read): (String, String) = (kind.str()?.extract()?, as_read.str()?.extract()?);
@@ -402,7 +404,7 @@ impl Type {
         };
         Ok(match (text.as_str(), read.as_str()) {
             (text, _) if text.starts_with("list<") => Type::List(inner("value_type")?),
-            (text, _) if text.starts_with("map<string, ") => Type::Map(inner("item_type")?),
+            (text, _) if text.starts_with("map<string, ") => Type::Map(Box::new(Type::of(&kind.getattr("item_type")?, &as_read.getattr("item_type")?, level + 2)?)),
             (text, _) if text.starts_with("struct<") => {
                 let count: usize = kind.getattr("num_fields")?.extract()?;
                 let mut fields = Vec::with_capacity(count);

@@ -225,7 +225,7 @@ def _logical_value(random: Random, schema: dict[str, Any]) -> Any:
         "time-millis": moment.time(),
         "time-micros": moment.time(),
         "uuid": uuid.UUID(int=random.getrandbits(128)),
-        "decimal": decimal.Decimal(random.randrange(-10**5, 10**5)).scaleb(-random.randrange(3)),
+        "decimal": decimal.Decimal(random.randrange(-(10**5), 10**5)).scaleb(-random.randrange(3)),
         "unknown": "u",
     }.get(schema["logicalType"], moment.replace(tzinfo=zone))
 

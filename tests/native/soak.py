@@ -45,7 +45,10 @@ def main() -> None:
         pair.compare_columns([*good, *(mutant(random, data) for data in good)], case.reader)
         rows += len(batch) + 2 * len(good)
         if schemas % 100 == 0:
-            print(f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken), {rows} rows", flush=True)
+            print(
+                f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken), {rows} rows",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

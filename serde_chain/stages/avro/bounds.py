@@ -21,7 +21,16 @@ from serde_chain.schemas.nesting import MAX_DEPTH
 from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE, Budget, TooManyPartsError
 from serde_chain.wire import varint
 
-__all__ = ["MOST_LEVELS", "Filled", "check_bounds", "check_levels", "excess_parts", "has_blind_items", "needs_check", "weight"]
+__all__ = [
+    "MOST_LEVELS",
+    "Filled",
+    "check_bounds",
+    "check_levels",
+    "excess_parts",
+    "has_blind_items",
+    "needs_check",
+    "weight",
+]
 
 # Nesting of types: the code that reads schemas recurses several frames per level.
 MOST_LEVELS: Final = 120
@@ -74,32 +83,39 @@ def has_blind_items(schema: Any, named: Mapping[str, Any]) -> bool:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
     """
-    return _has_blind_items(schema, named, set())
+    return _has_blind_items(schema, named, set(), {})
 
 
-def _has_blind_items(schema: Any, named: Mapping[str, Any], seen: set[str]) -> bool:
+def _has_blind_items(schema: Any, named: Mapping[str, Any], seen: set[str], known: dict[str, bool]) -> bool:
     if isinstance(schema, str):
         if schema in seen:
             return False
         seen.add(schema)
     is_array = isinstance(schema, dict) and schema["type"] == "array"
-    if is_array and _has_fixed_size(schema["items"], named, frozenset()):
+    if is_array and _has_fixed_size(schema["items"], named, known):
         return True
-    return any(_has_blind_items(child, named, seen) for child in _children(schema, named))
+    return any(_has_blind_items(child, named, seen, known) for child in _children(schema, named))
 
 
-def _has_fixed_size(schema: Any, named: Mapping[str, Any], above: frozenset[str]) -> bool:
-    """Whether a type takes the same number of bytes for all values; ``above`` are the enclosing named types."""
-    if isinstance(schema, str) and schema in named:
-        return schema not in above and _has_fixed_size(named[schema], named, above | {schema})
+def _has_fixed_size(schema: Any, named: Mapping[str, Any], known: dict[str, bool]) -> bool:
+    """Whether a type takes the same number of bytes for all values; ``known`` has the named types seen so far."""
     kind = schema["type"] if isinstance(schema, dict) else schema
     if isinstance(kind, dict):
-        return _has_fixed_size(kind, named, above)
+        return _has_fixed_size(kind, named, known)
     if isinstance(kind, list) or kind in {"array", "map"}:
         return False
-    if kind in {"record", "error"}:
-        return all(_has_fixed_size(field["type"], named, above) for field in schema["fields"])
-    return kind == "fixed" or kind in _FIXED_SIZES
+    name = schema if isinstance(schema, str) else schema.get("name")
+    if name not in named:
+        return kind in _FIXED_SIZES
+    if name not in known:
+        known[name] = False  # within itself
+        fields = named[name].get("fields")
+        known[name] = (
+            named[name]["type"] == "fixed"
+            if fields is None
+            else all(_has_fixed_size(field["type"], named, known) for field in fields)
+        )
+    return known[name]
 
 
 def check_levels(schema: Any, named: Mapping[str, Any]) -> None:

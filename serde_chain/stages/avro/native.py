@@ -58,7 +58,13 @@ class _Library(Protocol):
     ) -> _Decoder: ...
 
     def Encoder(  # noqa: N802
-        self, schema: Any, logical: Mapping[str, Any], otherwise: Callable[[Any], bytes], prefix: bytes, ordered: bool, /
+        self,
+        schema: Any,
+        logical: Mapping[str, Any],
+        otherwise: Callable[[Any], bytes],
+        prefix: bytes,
+        ordered: bool,
+        /,
     ) -> _Encoder: ...
 
 

@@ -125,8 +125,10 @@ class AvroBatch(BatchForm):
             self._columns.clear()
         if self._native is not None:
             alike = self._alike(batch, batch.objects if batch.is_listed else batch.column)
-            return self._in_groups(batch) if alike is None else alike
-        if self._may_be_fast and is_worthwhile(len(batch), batch.column.nbytes) and fast_reader.is_usable():
+            if alike is not None:
+                return alike
+        has_fast = self._native is not None or (self._may_be_fast and fast_reader.is_usable())
+        if has_fast and is_worthwhile(len(batch), batch.column.nbytes):
             return self._in_groups(batch)
         return self._one_by_one(batch)
 
@@ -494,10 +496,14 @@ class _Decoder:
         return self._column.of([decode(data, start) for data in values])
 
     @cached_property
+    def _weight(self) -> int:
+        return avro_bounds.weight(self._source.parsed, self._source.named)
+
+    @cached_property
     def _fast_schema(self) -> FastSchema | None:
         """Compiled for the first worthwhile group: container files may bring one schema each."""
         # The fast reader's schema has no names: types used twice are expanded twice.
-        if avro_bounds.weight(self._source.parsed, self._source.named) > MOST_FIELDS:
+        if self._weight > MOST_FIELDS:
             return None
         try:
             return FastSchema(self._writer, self._target, self._column.type_as_read)
@@ -507,8 +513,10 @@ class _Decoder:
 
     @cached_property
     def _cutter(self) -> Cutter | None:
-        """For large fields; None if records must be checked first."""
-        return None if self._source.unbounded else Cutter(self._writer, self._target)
+        """For large fields; None if records must be checked first, or with too many types, as it has no names."""
+        if self._source.unbounded or self._weight > MOST_FIELDS:
+            return None
+        return Cutter(self._writer, self._target)
 
     def read(self, group: _Group, batch: Batch) -> Any:
         """The records in Arrow; unreadable ones are null, and reported to the batch."""
@@ -550,7 +558,7 @@ class _Decoder:
 
     def _block(self, group: _Group, batch: Batch, begin: int, count: int) -> list[Any]:
         values = group.values.slice(begin, count)
-        may_be_fast = is_worthwhile(count, values.nbytes) and self._is_bounded(values)
+        may_be_fast = is_worthwhile(count, values.nbytes) and self._is_bounded(values) and fast_reader.is_usable()
         fast = self._fast_schema if may_be_fast and self._has_parts(values, group.start) else None
         if fast is None:
             return list(self._one_by_one(group, batch, begin, begin + count))
