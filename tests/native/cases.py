@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import enum
 import io
@@ -12,12 +12,13 @@ import re
 import struct
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
-import pyarrow.compute as compute
+from pyarrow import compute
 from fastavro.read import LOGICAL_READERS
 from fastavro.write import LOGICAL_WRITERS
 
@@ -65,7 +66,7 @@ _ODD: Final[tuple[Any, ...]] = (
     {1: 2},
     "\ud800",
     decimal.Decimal("1.5"),
-    datetime.date(2026, 1, 2),
+    dt.date(2026, 1, 2),
     object,
     enum.IntEnum("Subclass", {"ONE": 1}).ONE,  # type: ignore[attr-defined]  # made by a call
     type("Text", (str,), {})("A"),
@@ -218,8 +219,8 @@ def _record_value(random: Random, schema: dict[str, Any], named: dict[str, Any],
 
 
 def _logical_value(random: Random, schema: dict[str, Any]) -> Any:
-    moment = datetime.datetime(2026, 1, 2, 3, 4, 5, random.randrange(10**6))
-    zone = random.choice([datetime.UTC, datetime.timezone(datetime.timedelta(hours=-3)), None])
+    moment = dt.datetime(2026, 1, 2, 3, 4, 5, random.randrange(10**6), dt.UTC)
+    zone = random.choice([dt.UTC, dt.timezone(dt.timedelta(hours=-3)), None])
     return {
         "date": moment.date(),
         "time-millis": moment.time(),
@@ -249,7 +250,7 @@ def mutant(random: Random, data: bytes) -> bytes:
     return bytes(mutated)
 
 
-class _Left(Exception):
+class _LeftError(Exception):
     """The compiled part leaves it to fastavro."""
 
 
@@ -276,14 +277,10 @@ class Ways:
             for config in ({"avro.schema": text, "avro.native": native} for native in ("on", "off"))
         ]
         self._encode = self._decode = _leave
-        try:
+        with suppress(ValueError):
             self._encode = serde_chain_native.Encoder(self.parsed, LOGICAL_WRITERS, _leave, b"", False).encode
-        except ValueError:
-            pass
-        try:
+        with suppress(ValueError):
             self._decode = serde_chain_native.Decoder(self.schema.readable, LOGICAL_READERS, _leave, None).decode
-        except ValueError:
-            pass
 
     def compare_written(self, value: Any) -> bytes | None:
         """Write a value in all ways.
@@ -296,7 +293,7 @@ class Ways:
         if not self.schema.unbounded:
             try:
                 alone = self._encode(value)
-            except _Left:
+            except _LeftError:
                 pass
             else:
                 buffer = io.BytesIO()
@@ -318,7 +315,7 @@ class Ways:
             return False
         try:
             alone = self._decode(data)
-        except _Left:
+        except _LeftError:
             return False
         assert _exact(alone) == _exact(theirs), (self.parsed, data, alone, theirs)
         return True
@@ -334,7 +331,7 @@ class Ways:
             The array; None if the schema has no Arrow type.
         """
         text = json.dumps(self.source)
-        results = []
+        results: list[tuple[str, Any, Any]] = []
         for config in ({"avro.native": "on"}, {"avro.native": "off", "avro.arrow.reader": "record"}):
             if target is not None:
                 config["avro.reader.schema"] = json.dumps(target)
@@ -354,7 +351,7 @@ class Ways:
 
 
 def _leave(*_: Any) -> Any:
-    raise _Left
+    raise _LeftError
 
 
 def _outcome(call: Callable[[Any, None], Any], data: Any) -> Any:

@@ -1,8 +1,9 @@
-"""``python -m tests.native.soak [--records N] [--mutants N] [--seed N]``: the comparison of test_parity.py, at length."""
+"""``python -m tests.native.soak [--records N] [--mutants N] [--seed N]``: what test_parity.py compares, at length."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from random import Random
 
 from tests.native.cases import Ways, mutant, schema_of, value_of
@@ -45,10 +46,9 @@ def main() -> None:
         pair.compare_columns([*good, *(mutant(random, data) for data in good)], case.reader)
         rows += len(batch) + 2 * len(good)
         if schemas % 100 == 0:
-            print(
-                f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken), {rows} rows",
-                flush=True,
-            )
+            counts = f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken)"
+            sys.stdout.write(f"{counts}, {rows} rows\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ class Resolution(NamedTuple):
         target: The schema to read into, in the same form; None if no resolution is needed.
         problems: Reasons why some records, or all, are unreadable.
         filled: Number of parts that the reader's defaults add to each record of a type, by the writer's full name.
-        skips_blindly: Whether fastavro skips items without looking for the end of the data: bytes must be checked first.
+        skips_blindly: Whether fastavro skips items without looking for the end of the data, so that bytes must be
+            checked first.
     """
 
     writer: Any

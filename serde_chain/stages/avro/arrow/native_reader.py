@@ -48,7 +48,8 @@ class NativeReader:
         if isinstance(values, list):
             capsule, left = self._decoder.of_list(values, start, prefix)
         else:
-            capsule, left = self._decoder.of_array(*values.__arrow_c_array__(), start, prefix)
+            schema, array = values.__arrow_c_array__()
+            capsule, left = self._decoder.of_array(schema, array, start, prefix)
         return self._make(_Exported(self._type, capsule)), left
 
 
