@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
-from pyarrow import compute
 from fastavro.read import LOGICAL_READERS
 from fastavro.write import LOGICAL_WRITERS
+from pyarrow import compute
 
 from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch

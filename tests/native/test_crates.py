@@ -1,4 +1,4 @@
-"""The crates that the compiled part is built of: pinned, few, and of licences that permit distribution under Apache-2.0."""
+"""The crates of the compiled part: pinned, few, and under licences that permit distribution under Apache-2.0."""
 
 import tomllib
 from pathlib import Path

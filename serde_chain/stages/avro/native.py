@@ -15,7 +15,7 @@ from payload_stores.options import Option, choice
 from payload_stores.plugins import require
 from serde_chain.stages.avro.decimal import logical_readers
 
-__all__ = ["NATIVE", "ColumnDecoder", "Native", "native", "version"]
+__all__ = ["NATIVE", "ColumnDecoder", "Native", "library", "native", "version"]
 
 NATIVE: Final = Option(
     "avro.native",
@@ -139,25 +139,26 @@ def native(config: Mapping[str, object]) -> Native | None:
     wanted = NATIVE.read(config)
     if wanted == "off":
         return None
-    library = _library()
-    if library is None and wanted == "on":
+    found = library()
+    if found is None and wanted == "on":
         raise MissingDependencyError(
             f"{NATIVE.name} = on, but serde-chain-native is not installed, or of another version",
             hint="pip install 'serde-chain[native]'",
         )
-    return None if library is None else Native(library)
+    return None if found is None else Native(found)
 
 
 def version() -> str | None:
     """The version of the installed compiled part; None without it."""
-    library = _library()
-    return None if library is None else library.__version__
+    found = library()
+    return None if found is None else found.__version__
 
 
 @cache
-def _library() -> _Library | None:
+def library() -> _Library | None:
+    """The installed compiled part with the interface used here; None without it."""
     try:
-        library = require("serde_chain_native", "native")
+        module = require("serde_chain_native", "native")
     except MissingDependencyError:
         return None
-    return cast(_Library, library) if library.INTERFACE == _INTERFACE else None
+    return cast(_Library, module) if module.INTERFACE == _INTERFACE else None
