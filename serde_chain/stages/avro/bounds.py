@@ -13,7 +13,7 @@ parts of its values may exceed what their bytes pay for (:func:`excess_parts`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from serde_chain.base import Buffer
@@ -27,7 +27,6 @@ __all__ = [
     "check_bounds",
     "check_levels",
     "excess_parts",
-    "has_blind_items",
     "needs_check",
     "weight",
 ]
@@ -74,16 +73,22 @@ def excess_parts(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHIN
     return _excess(schema, named, filled, {})
 
 
-def has_blind_items(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Whether a schema has arrays of items whose end fastavro does not notice when it skips them: of fixed size.
+def skips_blindly(kept: Iterable[Any], left_out: Collection[Any], named: Mapping[str, Any]) -> bool:
+    """Whether fastavro may read a record for ever: it does not notice the end of the data when it skips fixed sizes.
 
-    A count of such items, of up to 63 bits, then keeps it busy for ever.
+    So it does with an array of such items that the reader's schema leaves out, and with an array of records of which
+    it leaves out all that takes bytes: a count has up to 63 bits.
 
     Args:
-        schema: A parsed schema.
-        named: Full name to definition of the named types in it.
+        kept: The types of the fields that the reader's schema has.
+        left_out: The types of the others.
+        named: Full name to definition of the named types in them.
     """
-    return _has_blind_items(schema, named, set(), {})
+    if any(_has_blind_items(each, named, set(), {}) for each in left_out):
+        return True
+    known: dict[str, bool] = {}
+    nothing_else = bool(left_out) and all(_has_fixed_size(each, named, known) for each in left_out)
+    return nothing_else and all(_excess(each, named, _NOTHING, {}) > 0 for each in kept)
 
 
 def _has_blind_items(schema: Any, named: Mapping[str, Any], seen: set[str], known: dict[str, bool]) -> bool:

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
-from serde_chain.stages.avro.bounds import has_blind_items
+from serde_chain.stages.avro.bounds import skips_blindly
 from serde_chain.stages.avro.decimal import logical_readers, read_decimal
 from serde_chain.stages.avro.schema import AvroSchema
 
@@ -307,19 +307,22 @@ class _Rewriter:
         missing = {field["name"]: field for field in reader["fields"]}
         names = frozenset(missing)
         writer_fields, reader_fields = [], []
+        kept, left_out = [], []
         for field in writer["fields"]:
             target = targets.get(field["name"])
             if target is None or target["name"] not in missing:
                 skipped = self._fresh("skipped", other_than=names)
-                self.skips_blindly |= has_blind_items(field["type"], self._writer_named)
+                left_out.append(field["type"])
                 writer_fields.append({"name": skipped, "type": self.alone(field["type"])})
                 continue
+            kept.append(field["type"])
             del missing[target["name"]]
             with self._within(target["name"]):
                 plain_writer, plain_reader = self.pair(field["type"], target["type"])
             # The reader's names on both sides, in one order, so that a type is defined before its first reference.
             writer_fields.append({"name": target["name"], "type": plain_writer})
             reader_fields.append({"name": target["name"], "type": plain_reader})
+        self.skips_blindly |= skips_blindly(kept, left_out, self._writer_named)
         fresh, parts = [], 0
         for field in missing.values():
             filled: dict[str, Any] = {"name": field["name"], "type": "null"}

@@ -261,3 +261,18 @@ def test_a_huge_count_of_items_that_the_reader_leaves_out_is_an_error(items: Any
         chain(bad, None)
     batch = chain.read_batch(Batch([good, bad], topic="t"))
     assert (batch.values.to_pylist(), list(batch.errors)) == ([{"b": 5}, None], [1])
+
+
+def test_a_huge_count_of_records_of_which_the_reader_keeps_nothing_is_an_error() -> None:
+    def schema(*fields: tuple[str, str]) -> str:
+        item = {"type": "record", "name": "I", "fields": [{"name": name, "type": type_} for name, type_ in fields]}
+        return json.dumps({"type": "array", "items": item})
+
+    config = {
+        "avro.schema": schema(("nothing", "null"), ("x", "float")),
+        "avro.reader.schema": schema(("nothing", "null")),
+    }
+    chain = DeserializerChain.from_config({"value.deserializers": "avro", **config})
+    assert chain(b"\2\0\0\0\0\0", None) == [{"nothing": None}]
+    with pytest.raises(DecodeError):
+        chain(b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\0\0\0\0\0", None)
