@@ -41,6 +41,7 @@ def run(*, quick: bool) -> Iterator[Table]:
         common: dict[str, Any] = {**broker.client_config(), "log_level": 0}
         producing = _produce(common, rounds)
         yield Table("producer", "Producer: produce and flush", _UNIT, _rows(producing, _RECORDS))
+        yield _check_reports(common, rounds)
         polling, consuming = _consume(common, rounds)
         yield Table("consumer-poll", "Consumer: poll", _UNIT, _rows(polling, _CONSUMED))
         yield Table("consumer-consume", "Consumer: consume(500)", _UNIT, _rows(consuming, _CONSUMED))
@@ -70,6 +71,29 @@ def _produce(common: Mapping[str, Any], rounds: int) -> Times:
     for client in clients.values():
         client.close()
     return times
+
+
+def _check_reports(common: Mapping[str, Any], rounds: int) -> Table:
+    """What the check of an idempotent producer's delivery reports adds."""
+    settings = {**common, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "enable.idempotence": True}
+    clients: dict[str, Any] = {_PLAIN: confluent_kafka.Producer(settings), "ours": serde_chain.Producer(settings)}
+    callbacks: dict[str, dict[str, Any]] = {"none": {}, "one": {"on_delivery": lambda _error, _message: None}}
+    value = bytes(_BYTES)
+
+    def turn(client: Any, more: Mapping[str, Any]) -> None:
+        for _ in range(_RECORDS):
+            client.produce(_TOPIC, value, **more)
+        client.flush()
+
+    ways = {f"{of} {name}": partial(turn, clients[of], more) for name, more in callbacks.items() for of in clients}
+    times = in_turns(ways, rounds, time.process_time)
+    for client in clients.values():
+        client.close()
+    rows = []
+    for name in callbacks:
+        pairs = zip(times[f"ours {name}"], times[f"{_PLAIN} {name}"], strict=True)
+        rows.append(Row(f"on_delivery: {name}", [1e6 * (ours - plain) / _RECORDS for ours, plain in pairs]))
+    return Table("idempotent", f"Idempotent producer: added to {_PLAIN}'s", "µs of CPU per record", rows)
 
 
 def _consume(common: Mapping[str, Any], rounds: int) -> tuple[Times, Times]:

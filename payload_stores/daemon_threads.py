@@ -10,7 +10,7 @@ from typing import Final
 
 from payload_stores.errors import PayloadStoreUnavailableError
 
-__all__ = ["run_elsewhere"]
+__all__ = ["run_in_daemon_thread"]
 
 # Inboxes of idle threads. Starting a thread takes longer than a small publish.
 _idle: Final[list[SimpleQueue[Callable[[], None]]]] = []
@@ -19,7 +19,7 @@ _IDLE_SECONDS: Final = 10
 os.register_at_fork(after_in_child=_idle.clear)
 
 
-def run_elsewhere(job: Callable[[], None]) -> None:
+def run_in_daemon_thread(job: Callable[[], None]) -> None:
     """Run a job in an idle or new daemon thread; never queue it behind a job that may hang.
 
     Not a :class:`~concurrent.futures.ThreadPoolExecutor`: the interpreter joins its threads at exit, so a hanging store
@@ -30,7 +30,7 @@ def run_elsewhere(job: Callable[[], None]) -> None:
 
     Example:
         >>> results = SimpleQueue()
-        >>> run_elsewhere(lambda: results.put("done"))
+        >>> run_in_daemon_thread(lambda: results.put("done"))
         >>> results.get(timeout=60)
         'done'
     """

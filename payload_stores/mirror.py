@@ -51,9 +51,10 @@ class MirrorStore(Middleware):
 
     def configure(self, config: Mapping[str, object]) -> None:
         """Open both stores. See :meth:`PayloadStore.configure`."""
-        primary = open_store(self.PRIMARY.read(config), config)
+        # Both stores may be of one kind, with different options.
+        primary = open_store(self.PRIMARY.read(config), config, check_keys=False)
         try:
-            secondary = open_store(self.SECONDARY.read(config), config)
+            secondary = open_store(self.SECONDARY.read(config), config, check_keys=False)
             try:
                 super().__init__(Mirror(primary, secondary, patience_ms=max(1, self.TIMEOUT.read(config) // 2)))
             except BaseException:

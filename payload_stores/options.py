@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from payload_stores.errors import ConfigError
 
 __all__ = [
+    "CLIENT_PREFIXES",
     "Option",
     "boolean",
     "choice",
@@ -25,6 +26,19 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+# First segments of librdkafka's keys. A key with such a prefix may be the client's, so only near misses of an
+# option are refused. With any other prefix that an option owns, every unknown key is refused.
+CLIENT_PREFIXES: Final = frozenset({
+    "acks", "allow", "api", "auto", "batch", "bootstrap", "broker", "check", "client", "compression", "connections",
+    "coordinator", "debug", "default", "delivery", "enable", "enabled", "error", "error_cb", "fetch", "group",
+    "heartbeat", "https", "interceptor", "internal", "isolation", "linger", "log", "log_cb", "log_level", "logger",
+    "max", "message", "metadata", "oauth_cb", "oauthbearer", "offset", "on_commit", "on_delivery", "opaque",
+    "partition", "partitioner", "partitions", "plugin", "produce", "queue", "queued", "rebalance", "receive",
+    "reconnect", "request", "resolve", "retries", "retry", "sasl", "security", "session", "share", "socket", "ssl",
+    "ssl_ca", "ssl_certificate", "ssl_engine_callback_data", "ssl_key", "statistics", "stats", "stats_cb", "sticky",
+    "throttle", "throttle_cb", "topic", "transaction", "transactional",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

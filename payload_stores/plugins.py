@@ -88,9 +88,13 @@ class Catalogue:
         """All short names, built-in and registered."""
         return [*self.builtins, *(point.name for point in _entry_points(self.group, tuple(sys.path)))]
 
-    def _unknown(self, name: str) -> ConfigError:
+    def nearest(self, name: str) -> str | None:
+        """The known name that a misspelt one is closest to; None if none is close."""
         names = sorted(set(self.names()))
-        near = nearest(name, names) or nearest(name.lower(), names)
+        return nearest(name, names) or nearest(name.lower(), names) or nearest(name, self.aliases, cutoff=_NEAR_ALIAS)
+
+    def _unknown(self, name: str) -> ConfigError:
+        names, near = sorted(set(self.names())), self.nearest(name)
         known = f"Known are {', '.join(names)}, and dotted paths"
         return ConfigError(f"there is no {self.kind} {name!r}", hint=f"Did you mean {near}? {known}" if near else known)
 

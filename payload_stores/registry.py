@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from payload_stores.base import PayloadStore
 from payload_stores.errors import ConfigError
-from payload_stores.options import Option
+from payload_stores.options import CLIENT_PREFIXES, Option, nearest
 from payload_stores.plugins import Catalogue, Item, configure, declared, make
 
 __all__ = ["STORES", "StoreItem", "open_store", "store_class", "store_options"]
@@ -79,21 +79,26 @@ def store_options(spec: object) -> tuple[Option[Any], ...]:
 
 
 def open_store(
-    name_or_class: str | type[PayloadStore] | PayloadStore | Mapping[str, object], config: Mapping[str, object]
+    name_or_class: str | type[PayloadStore] | PayloadStore | Mapping[str, object],
+    config: Mapping[str, object],
+    *,
+    check_keys: bool = True,
 ) -> PayloadStore:
     """Open a payload store.
 
     Args:
         name_or_class: Anything :func:`store_class` accepts, or a configured instance, which is returned unchanged.
             Options in a mapping override those of the configuration: ``{"class": "s3", "s3.bucket": "archive"}``.
-        config: Flat mapping of dotted keys.
+        config: Flat mapping of dotted keys. Other stores, stages and clients may have keys in it too.
+        check_keys: Refuse unknown keys with a prefix of the store's options, such as ``s3.bukket``. False for a
+            configuration that is checked, or where another class has options with this prefix.
 
     Returns:
         A configured store; the caller closes it.
 
     Raises:
-        ConfigError: The name is unknown, a required key is missing, a value is wrong, a mapping contains a key that
-            is not an option of the store, or the class does not follow the contract of stores.
+        ConfigError: The name is unknown, a required key is missing, a value is wrong, a key is misspelt, a mapping
+            contains a key that is not an option of the store, or the class does not follow the contract of stores.
         MissingDependencyError: The store's extra is not installed.
 
     Example:
@@ -105,7 +110,10 @@ def open_store(
     store = _store_or_class(item)
     if isinstance(store, PayloadStore):
         return store
-    item.check(store_options(store))
+    options = store_options(store)
+    item.check(options)
+    if check_keys:
+        _check_keys(config, options)
     opened: PayloadStore = make(
         store, item.label, {}, hint="Pass an instance, or a class that reads its settings in configure(config)"
     )
@@ -118,6 +126,29 @@ def open_store(
             hint="A scheme has lower-case letters, digits, '+', '-' and '.', and begins with a letter (RFC 3986)",
         )
     return opened
+
+
+def _check_keys(config: Mapping[str, object], options: Iterable[Option[Any]]) -> None:
+    """Refuse unknown keys with a prefix that only the store's own options have."""
+    own = [option for option in options if option not in PayloadStore.options]
+    owned = {option.name.partition(".")[0] for option in own} - CLIENT_PREFIXES
+    shared = {option.name.partition(".")[0] for option in PayloadStore.options}
+    for key in config:
+        prefix = key.partition(".")[0]
+        if prefix in owned - shared and not any(option.matches(key) for option in own) and not _is_of_builtin(key):
+            names = sorted(option.name for option in own)
+            near = nearest(key, names)
+            known = ", ".join(name for name in names if name.startswith(f"{prefix}."))
+            raise ConfigError(
+                f"{key!r} is not a configuration key",
+                hint=f"Did you mean {near}?" if near else f"Known under {prefix}. are {known}",
+                key=key,
+            )
+
+
+def _is_of_builtin(key: str) -> bool:
+    """Whether a key belongs to a built-in store, which a third party's class may extend."""
+    return any(option.matches(key) for name in STORES.builtins for option in _class(name).options)
 
 
 def _store_or_class(item: StoreItem) -> PayloadStore | type[PayloadStore]:

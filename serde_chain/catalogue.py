@@ -315,6 +315,6 @@ def tell_placeholder(error: SerializationError, ctx: Context | None) -> Serializ
         f"the record is a reference to a payload, as its header {mark} says, and no stage of this chain resolves it: "
         f"{error.message}"
     )
-    told = DecodeError(text, hint=_ADD_STAGE, **error.context)
-    told.__cause__ = error
-    return told
+    replaced = DecodeError(text, hint=_ADD_STAGE, **error.context)
+    replaced.__cause__ = error
+    return replaced

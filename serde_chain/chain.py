@@ -296,7 +296,8 @@ class _Chain(Stage):
                 if type(result) is bytes or not self._ending:
                     return result
         step = self._go_on(data, ctx, 0)
-        return finish(step) if self._waits else step
+        # Transfers have an abstract class, which is slow to compare with; most results are bytes.
+        return finish(step) if self._waits and type(step) is not bytes else step
 
     def begin(self, data: Any, ctx: Context | None = None, /) -> Any:
         """Run one key or value through the stages, up to the first I/O of a stage.
@@ -325,7 +326,7 @@ class _Chain(Stage):
                 if data is None:
                     return None
                 data = step(data, ctx)
-                if self._waits and isinstance(data, Transfer):
+                if self._waits and type(data) is not bytes and isinstance(data, Transfer):
                     return then(data, partial(self._go_on, ctx=ctx, start=at + 1), partial(self._fail, at, ctx=ctx))
         except Exception as error:  # noqa: BLE001  raised with its place
             return self._fail(at, error, ctx, data)
@@ -368,7 +369,7 @@ class _Chain(Stage):
         elif isinstance(error, ContextualError):
             failure = error
         else:
-            failure = self._failure(_told(error))
+            failure = self._failure(_message(error))
             drop_data(error)
             failure.__cause__ = error
             failure.about_record = is_about_record(error)
@@ -520,7 +521,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
 
         if self._forms is None:
             self._forms = [(stage, find_form(stage)) for stage in self._stages]
-        for part in run(self._forms, batch, self._place, most_bytes):
+        for part in run(self._forms, batch, self._error, most_bytes):
             if part.errors and not self.moves_payloads:
                 part.change_errors(marker_headers(is_key=part.field == KEY), tell_placeholder)
             yield part
@@ -556,10 +557,6 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             return failure
         return tell_placeholder(failure, ctx)
 
-    def _place(self, stage: object, error: Exception, ctx: Context | None) -> Exception:
-        at = next(at for at, candidate in enumerate(self._stages) if candidate is stage)
-        return self._error(at, error, ctx)
-
     @property
     def _field(self) -> str:
         return KEY if self._source is not None and self._source[1] else VALUE
@@ -582,10 +579,10 @@ def _name(stage: object) -> str:
     return str(getattr(stage, "__name__", type(stage).__name__))
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """The message of an error, or of its cause if it has none, as errors of Confluent's rules."""
-    said = error if str(error) else error.__cause__ or error
-    return f"{type(said).__name__}: {said}"
+    source = error if str(error) else error.__cause__ or error
+    return f"{type(source).__name__}: {source}"
 
 
 def _text(field: object) -> str | None:

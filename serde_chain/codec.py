@@ -15,15 +15,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
 from serde_chain.transfer import Transfer, answered, then
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Decoded", "Decoder", "Encoded", "Encoder", "Record", "RecordCodec", "frozen"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from payload_stores.options import Option, boolean, choice, nearest, text
+from payload_stores.options import CLIENT_PREFIXES, Option, boolean, choice, nearest, text
 from payload_stores.plugins import declared, import_object, require
 from serde_chain import bakdata_config
 from serde_chain.base import Stage
@@ -44,6 +44,7 @@ __all__ = [
     "Resolved",
     "check_keys",
     "client_config",
+    "is_of_librdkafka",
     "is_secret",
     "load",
     "parse",
@@ -56,18 +57,6 @@ __all__ = [
 
 Config: TypeAlias = Mapping[str, object]
 
-# First segments of librdkafka's keys. A key with such a prefix may be the client's, so only near misses of a stage's
-# option are refused. With any other prefix that an option owns, every unknown key is refused.
-_CLIENT_PREFIXES: Final = frozenset({
-    "acks", "allow", "api", "auto", "batch", "bootstrap", "broker", "check", "client", "compression", "connections",
-    "coordinator", "debug", "default", "delivery", "enable", "enabled", "error", "error_cb", "fetch", "group",
-    "heartbeat", "https", "interceptor", "internal", "isolation", "linger", "log", "log_cb", "log_level", "logger",
-    "max", "message", "metadata", "oauth_cb", "oauthbearer", "offset", "on_commit", "on_delivery", "opaque",
-    "partition", "partitioner", "partitions", "plugin", "produce", "queue", "queued", "rebalance", "receive",
-    "reconnect", "request", "resolve", "retries", "retry", "sasl", "security", "session", "share", "socket", "ssl",
-    "ssl_ca", "ssl_certificate", "ssl_engine_callback_data", "ssl_key", "statistics", "stats", "stats_cb", "sticky",
-    "throttle", "throttle_cb", "topic", "transaction", "transactional",
-})  # fmt: skip
 # Keys of librdkafka and the Java client whose values are or contain secrets.
 _CLIENT_SECRETS: Final = frozenset({
     "sasl.jaas.config", "sasl.oauthbearer.assertion.private.key.passphrase",
@@ -103,7 +92,13 @@ DEAD_LETTER_TOPIC: Final[Option[str | None]] = Option(
 # Client options with a prefix that stages own too.
 CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPIC)
 
+# Options of stages that begin like a client's, and that no client has.
+_BEGIN_LIKE_CLIENTS: Final = frozenset({
+    "auto.register.schemas", "compression.max.output.bytes", "compression.min.bytes",
+})  # fmt: skip
+
 _NEAR: Final = 0.9
+_NEAR_PREFIX: Final = 0.7  # a transposition in a word of four letters
 _MOST_BYTES: Final = 16 << 20
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _BUILDER: Final = "serializer.builder"
@@ -361,7 +356,7 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
         return
     known = [*_builtin_options(), *used]
     names = {option.name for option in known} | {form + plural for form in _SINGLE_FORMS for plural in ("", "s")}
-    owned = {name.partition(".")[0] for name in names} - _CLIENT_PREFIXES
+    owned = {name.partition(".")[0] for name in names} - CLIENT_PREFIXES
     for key in keys:
         prefix = key.partition(".")[0]
         if key in names or any(_is_of(option, key) for option in known):
@@ -376,17 +371,33 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
             yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
             continue
         near = bare if bare in names else _nearest(bare, side, names)
-        near_miss = prefix in _CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
+        near_miss = prefix in CLIENT_PREFIXES and nearest(key, [option.name for option in used], cutoff=_NEAR)
         if key.endswith(_BUILDER):
             stages = f"{key.removesuffix('.builder')}s"
             hint = f"It is a key of SerializingProducer and DeserializingConsumer; here, {stages} names the stages"
             yield ConfigError(f"{key!r} is not a configuration key here", hint=hint, key=key)
+        elif corrected := _with_right_prefix(bare, used, owned):
+            hint = f"Did you mean {side}{corrected}?"
+            yield ConfigError(f"{key!r} is not a configuration key", hint=hint, key=key)
         elif prefix in owned or near_miss:
             yield ConfigError(
                 f"{key!r} is not a configuration key",
                 hint=f"Did you mean {near}?" if near else _known(key, prefix, names),
                 key=key,
             )
+
+
+def _with_right_prefix(key: str, used: Iterable[Option[Any]], owned: Iterable[str]) -> str | None:
+    """The option of a configured stage or store that a key with a misspelt prefix names (``maks.byte``), or None.
+
+    Only the prefix may differ, and it must be nobody's, so that a client's own keys never match.
+    """
+    prefix, _, rest = key.partition(".")
+    if not rest or prefix in CLIENT_PREFIXES or prefix in owned:
+        return None
+    right = {first for option in used for first, _, after in [option.name.partition(".")] if after == rest}
+    near = nearest(prefix, sorted(right), cutoff=_NEAR_PREFIX)
+    return near and f"{near}.{rest}"
 
 
 def _nearest(bare: str, side: str, names: Iterable[str]) -> str | None:
@@ -425,7 +436,7 @@ def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:
     """Whether a key must be compared with the options of all stages, which imports these."""
     if key.removesuffix("s") in _SINGLE_FORMS or any(_is_of(option, key) for option in used):
         return False
-    if key.partition(".")[0] not in _CLIENT_PREFIXES:
+    if key.partition(".")[0] not in CLIENT_PREFIXES:
         return True
     return nearest(key, [option.name for option in used], cutoff=_NEAR) is not None
 
@@ -442,13 +453,19 @@ def client_config(config: Config | Resolved) -> dict[str, object]:
         for key, value in resolved.settings.items()
         if key.removesuffix("s") not in _SINGLE_FORMS
         and not any(_is_of(option, key) for option in resolved.options)
-        and (key.partition(".")[0] in _CLIENT_PREFIXES or not any(_is_of(o, key) for o in _builtin_options()))
+        and key not in _BEGIN_LIKE_CLIENTS
+        and (key.partition(".")[0] in CLIENT_PREFIXES or not any(_is_of(o, key) for o in _builtin_options()))
     }
 
 
 def _is_of(option: Option[Any], key: str) -> bool:
     """Whether a key belongs to an option, for both chains or one of them."""
     return option.matches(key) or (not option.of_client and option.matches(bare_key(key)))
+
+
+def is_of_librdkafka(key: str) -> bool:
+    """Whether a key begins like one of librdkafka's."""
+    return key.partition(".")[0] in CLIENT_PREFIXES
 
 
 def is_secret(key: str, options: Iterable[Option[Any]]) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Self
 
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreUnavailableError, release
 from payload_stores.records import StoredRecord
 from serde_chain.transfer import Transfer
@@ -188,12 +188,12 @@ class Prefetch:
         """
         if ahead.job is None:
             self._urgent.append(weakref.ref(ahead))
-            run_elsewhere(partial(self._work, []))
+            run_in_daemon_thread(partial(self._work, []))
 
     def go_on(self) -> None:
         """Start transfers for which there is room; called after others were dropped."""
         with contextlib.suppress(PayloadStoreUnavailableError):  # raised to a caller that waits
-            run_elsewhere(partial(self._work, []))
+            run_in_daemon_thread(partial(self._work, []))
 
     def _work(self, first: list[_Job]) -> None:
         """Run transfers until none is left to start, in a new thread.
@@ -217,7 +217,7 @@ class Prefetch:
         """Run transfers in other threads."""
         for job in begun:  # grows where no thread can be started
             try:
-                run_elsewhere(partial(self._work, [job]))
+                run_in_daemon_thread(partial(self._work, [job]))
             except PayloadStoreUnavailableError as error:
                 job.fail(error)
                 begun += self._next(job)

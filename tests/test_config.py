@@ -3,13 +3,15 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import confluent_kafka
 import pytest
 
-from payload_stores.options import Option
-from serde_chain import ConfigError, DeserializerChain, EncodeError, SerializerChain
+from payload_stores.options import CLIENT_PREFIXES, Option, integer
+from serde_chain import ConfigError, Data, DeserializerChain, EncodeError, Serializer, SerializerChain
 from serde_chain.catalogue import StageItem
-from serde_chain.config import check_keys, client_config, is_secret, load
+from serde_chain.config import _builtin_options, check_keys, client_config, is_secret, load
 from serde_chain.testing.services import S3Server
 
 STORE_CLASS = "large.message.payload.store.class"
@@ -253,6 +255,20 @@ def test_what_is_left_goes_to_the_client() -> None:
     }
 
 
+def test_no_option_of_a_stage_reaches_a_client_that_does_not_know_it() -> None:
+    """One configuration for two clients, of which only one has the stage."""
+    for option in _builtin_options():
+        if option.name.partition(".")[0] in CLIENT_PREFIXES:
+            try:
+                confluent_kafka.Producer({option.name: "none"})
+            except confluent_kafka.KafkaException as error:
+                known = "No such configuration property" not in str(error)
+            else:
+                known = True
+            passed_on = client_config({"value.serializer": "string", option.name: "none"})
+            assert (option.name in passed_on) == known, option.name
+
+
 def test_compression_type_is_the_stages_when_one_reads_it() -> None:
     config = {"value.serializers": "json, compress", "compression.type": "gzip", "acks": "all"}
     assert client_config(config) == {"acks": "all"}
@@ -335,3 +351,24 @@ def test_values_that_may_hold_secrets_are_not_shown() -> None:
 def test_what_is_declared_decides_what_is_secret() -> None:
     options = [Option("a.*", str, "", secret=True), Option("a.url", str, "")]
     assert [is_secret(key, options) for key in ("a.url", "a.pin", "b", "sasl.password")] == [False, True, False, True]
+
+
+class Mask(Serializer[bytes]):
+    takes = gives = Data.BYTES
+    options = (Option("mask.byte", integer(), 0, doc="the mask"),)
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return data
+
+
+@pytest.mark.parametrize("side", ["", "value."])
+def test_a_misspelt_prefix_of_an_option_is_refused(side: str) -> None:
+    config = {"value.serializers": [Mask], f"{side}maks.byte": 1}
+    with pytest.raises(ConfigError, match=rf"Did you mean {side}mask\.byte\?") as caught:
+        SerializerChain.from_config(config)
+    assert caught.value.key == f"{side}maks.byte"
+
+
+@pytest.mark.parametrize("key", ["task.other", "client.id", "byte", "bootstrap_servers", "m3.byte", "app.byte"])
+def test_a_prefix_of_others_is_not_refused(key: str) -> None:
+    SerializerChain.from_config({"value.serializers": [Mask], key: "1"}).close()

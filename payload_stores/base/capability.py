@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+import inspect
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from abc import ABCMeta as _ProtocolMeta
@@ -33,6 +34,17 @@ class Capability(_ProtocolMeta):
 
 class HasCapabilities:
     """A base for objects that decide themselves which Protocols they implement."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        own = vars(cls).get("supports")
+        # isinstance calls it: another function of this name would answer at random, or raise.
+        if own is None or (inspect.isfunction(own) and [*inspect.signature(own).parameters][1:] == ["capability"]):
+            return
+        raise TypeError(
+            f"{cls.__name__}.supports is taken: isinstance(store, SupportsDelete) calls supports(self, capability). "
+            "Rename the method, or give it this signature"
+        )
 
     def supports(self, capability: type) -> bool:
         """Whether the store implements a capability: by default, whether it has the methods.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from payload_stores import ids
 from payload_stores.buffers import Buffer
@@ -15,6 +14,9 @@ from payload_stores.errors import (
     UntrustedReferenceError,
 )
 from payload_stores.options import Option
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = ["Checks"]
 
@@ -106,6 +108,8 @@ class Checks:
             >>> store.is_stale(now), store.is_stale(now - timedelta(minutes=31))
             (False, True)
         """
+        from datetime import UTC, datetime, timedelta  # few processes list payloads
+
         return datetime.now(UTC) - modified >= timedelta(milliseconds=self.grace_ms / 2)
 
     def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from payload_stores.base.capability import Capability
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = ["PayloadInfo", "SupportsList"]
 

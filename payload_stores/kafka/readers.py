@@ -1,7 +1,8 @@
-"""Consumers between two downloads: connected, and for a while at the offset where the next payload begins.
+"""Idle consumers: connected and, for a second, still positioned after the last payload.
 
-Payloads are mostly read in the order in which they were written. The next one begins where the last one ended, and the
-client has fetched its first chunks already; to assign the partition again would discard them.
+Payloads are mostly read in the order of their offsets: the next one begins where the last one ended, and its first
+chunks are prefetched. Assigning the partition again would discard them. The price: a payload just deleted by retention
+may remain readable for a second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["IdleReaders", "Position"]
 
 _MOST: Final = 8
-# How long one waits at its position: at the end of a partition, it fetches every few milliseconds.
+# Seconds at a position: at the end of a partition, a consumer fetches every few milliseconds.
 _WAIT_S: Final = 1.0
 # Between two payloads of transactional producers are the markers of their commits.
 _MOST_BETWEEN: Final = 4
@@ -32,7 +33,7 @@ class Position(NamedTuple):
     offset: int
 
     def leads_to(self, wanted: Position) -> bool:
-        """Whether a consumer here soon returns the wanted record."""
+        """Whether a consumer at this position soon returns the wanted record."""
         return self[:2] == wanted[:2] and 0 <= wanted.offset - self.offset <= _MOST_BETWEEN
 
 
@@ -101,7 +102,7 @@ class IdleReaders:
 
         Args:
             consumer: The consumer.
-            position: The next record that it returns; None if nobody will ask for that.
+            position: The next record that it returns; None to unassign it.
         """
         if position is None:
             consumer.unassign()
@@ -135,7 +136,7 @@ class IdleReaders:
                 self._timer = None
 
     def _expire(self) -> None:
-        """Give up the positions for which nobody has asked in time."""
+        """Unassign the consumers that were idle for too long."""
         oldest = time.monotonic() - _WAIT_S
         with self._changed:
             self._timer = None

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores.callbacks import shielded
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import Record
@@ -185,7 +185,7 @@ class OwnWriter(Writer):
             self._served.append(producer)
             self._is_quiet.clear()
         try:
-            run_elsewhere(partial(self._serve, producer))
+            run_in_daemon_thread(partial(self._serve, producer))
         except BaseException:  # the system refuses to start threads, for now
             with self._lock:
                 self._is_unserved(producer)

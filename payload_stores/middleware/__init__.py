@@ -5,7 +5,7 @@ attempts and the wait for another thread's download; a cached payload costs no a
 payload share its attempts. ``Mirror`` has two inner stores, with their own retries.
 """
 
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.middleware.base import Middleware
 from payload_stores.middleware.cache import Cache, CachedPayloads, CacheFigures
 from payload_stores.middleware.deadline import Deadline
@@ -20,5 +20,5 @@ __all__ = [
     "Middleware",
     "Mirror",
     "Retry",
-    "run_elsewhere",
+    "run_in_daemon_thread",
 ]

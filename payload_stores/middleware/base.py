@@ -39,6 +39,13 @@ class _Forwarded:
         setattr(middleware.store, self._name, value)
 
 
+def _is_taken(cls: type, name: str) -> TypeError:
+    return TypeError(
+        f"{cls.__name__}.{name} is taken: a middleware forwards {name}, which is part of a capability, to its inner "
+        f"store. Rename the attribute, or define a property {name} to change the capability"
+    )
+
+
 _forwarded: Final[Any] = _Forwarded
 
 
@@ -74,6 +81,18 @@ class Middleware(PayloadStore):
     grace_ms: int = _forwarded()
     stable_references: bool = _forwarded()
     shares_listing: bool = _forwarded()
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for name, value in vars(cls).items():
+            if isinstance(vars(Middleware).get(name), property) and not isinstance(value, property):
+                raise _is_taken(cls, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        own = getattr(type(self), name, None)
+        if isinstance(own, property) and own is vars(Middleware).get(name):
+            raise _is_taken(type(self), name)
+        super().__setattr__(name, value)
 
     def __init__(self, store: PayloadStore) -> None:
         self.store = store

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final, TypeVar
 
 from payload_stores.base import PayloadStore, PublishContext
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreUnavailableError
 from payload_stores.middleware.base import Middleware
 
@@ -95,7 +95,7 @@ class Deadline(Middleware):
             finished.set()
             self._left_behind.discard(finished)
 
-        run_elsewhere(run)
+        run_in_daemon_thread(run)
         try:
             while not finished.wait(max(0.0, progress.at + self.timeout_ms / 1000 - time.monotonic())):
                 if time.monotonic() >= progress.at + self.timeout_ms / 1000:

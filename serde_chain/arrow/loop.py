@@ -37,7 +37,7 @@ def declared_type(stage: object) -> Any | None:
 # Types whose length is their size in memory; for other objects, the length of their source counts.
 _SIZED: Final = (bytes, str, memoryview, bytearray)
 
-Place = Callable[[object, Exception, Any], Exception]
+Place = Callable[[int, Exception, Any], Exception]
 
 
 def run(
@@ -45,14 +45,16 @@ def run(
     batch: Batch,
     place: Place,
     most_bytes: int | None = None,
+    at: int = 0,
 ) -> Iterator[Batch]:
     """Run a batch through the stages of a chain.
 
     Args:
         stages: Each stage with its batch form.
         batch: The records.
-        place: Makes the error to report from a stage, its exception, and the record's context.
+        place: Makes the error to report from a stage's position in the chain, its exception, and the record's context.
         most_bytes: Approximate limit of the bytes between two stages; None for no limit.
+        at: Position of the first of these stages in the chain.
 
     Yields:
         The batch's parts, in order, each with a column of the last stage's type.
@@ -63,12 +65,12 @@ def run(
     (stage, form), *others = stages
     if others and isinstance(stage, Stage) and stage.gives is not Data.BYTES:
         form = None  # a later stage needs the stage's objects, not a column's conversion of them
-    for part in _step(stage, form, batch, partial(place, stage), most_bytes, last=not others):
+    for part in _step(stage, form, batch, partial(place, at), most_bytes, last=not others):
         for error in part.errors.values():
             if error.stage is None:
-                place(stage, error, None)
+                place(at, error, None)
         if others:
-            yield from run(others, part, place, most_bytes)
+            yield from run(others, part, place, most_bytes, at + 1)
         else:
             yield part
 

@@ -129,7 +129,33 @@ def _all(config: Config) -> Iterator[ContextualError]:
     if clean and len(sound) == 4:
         yield from _of_limits(usable)
     yield from _of_policy(usable)
-    yield from _of_client(configuration.client_config(usable))
+    client = configuration.client_config(usable)
+    if _has_unresolved(config):
+        # A key with a prefix of nobody's may belong to the missing stage or store, which is reported already.
+        client = {key: value for key, value in client.items() if configuration.is_of_librdkafka(key)}
+    yield from _of_client(client)
+
+
+def _has_unresolved(config: Config) -> bool:
+    """Whether a stage or store is missing whose options are therefore unknown; a misspelt built-in's are known."""
+    for chain in (SerializerChain, DeserializerChain):
+        for is_key in (True, False):
+            with suppress(ContextualError):  # a malformed list
+                items = configuration.stage_items(config, chain.side, is_key=is_key)
+                if any(_is_unresolved(item, chain, item.settings(config, is_key=is_key)) for item in items):
+                    return True
+    return False
+
+
+def _is_unresolved(item: StageItem, chain: _Chain, config: Config) -> bool:
+    try:
+        _options(item, chain, config)
+    except ConfigError as error:
+        # A dotted path, of the stage or of its store, has failed to import.
+        if error.__cause__ is not None:
+            return True
+        return isinstance(item.target, str) and chain.side.catalogue.nearest(item.target) is None
+    return False
 
 
 def _of_stages(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:

@@ -18,7 +18,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError, release
 from serde_chain.clients.buffer import Buffer
 from serde_chain.clients.outgoing import Client, Gate, Ledger, Outgoing, Report, size_of
@@ -156,7 +156,7 @@ class Driver:
         self._events.put(event)
         if not self._driving.locked():
             try:
-                run_elsewhere(self._drive)
+                run_in_daemon_thread(self._drive)
             except PayloadStoreError as error:
                 _log.warning("records wait: %s", error)  # the next call tries it again
 
@@ -231,7 +231,7 @@ class Driver:
     def _run(self, job: Callable[[], None], otherwise: Callable[[Exception], object] | None = None) -> None:
         self._running += 1
         try:
-            run_elsewhere(job)
+            run_in_daemon_thread(job)
         except PayloadStoreError as error:
             self._running -= 1
             if otherwise is not None:

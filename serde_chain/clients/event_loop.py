@@ -17,11 +17,11 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from serde_chain.base import is_stream
 from serde_chain.transfer import Transfer, finish
 
-__all__ = ["Call", "Calls", "Pace", "Turns", "elsewhere", "on_loop", "size_of", "tell"]
+__all__ = ["Call", "Calls", "Pace", "Turns", "in_daemon_thread", "on_loop", "size_of", "tell"]
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class Call(Generic[T]):
             self.future.set_exception(error)
 
 
-async def elsewhere(work: Callable[..., T], *args: Any) -> T:
+async def in_daemon_thread(work: Callable[..., T], *args: Any) -> T:
     """Make a blocking call in a daemon thread. If the coroutine is cancelled, the call continues.
 
     Args:
@@ -97,11 +97,11 @@ async def elsewhere(work: Callable[..., T], *args: Any) -> T:
         *args: Its arguments.
 
     Example:
-        >>> asyncio.run(elsewhere(max, 1, 2))
+        >>> asyncio.run(in_daemon_thread(max, 1, 2))
         2
     """
     call = Call(work, *args)
-    run_elsewhere(call.run)
+    run_in_daemon_thread(call.run)
     return await call.future
 
 
@@ -137,7 +137,7 @@ class Calls:
             if self._is_running:
                 return
             self._is_running = True
-        run_elsewhere(self._run)
+        run_in_daemon_thread(self._run)
 
     def _run(self) -> None:
         while True:
@@ -227,8 +227,8 @@ class Turns:
             work: Encodes the record, up to its first transfer.
             size: Size of the record.
         """
-        step = self.do(work) if self.is_quick(size) else await elsewhere(self.do, work)
-        return await elsewhere(finish, step) if isinstance(step, Transfer) else step
+        step = self.do(work) if self.is_quick(size) else await in_daemon_thread(self.do, work)
+        return await in_daemon_thread(finish, step) if isinstance(step, Transfer) else step
 
     def do(self, work: Callable[[], T]) -> T:
         """Encode a record and note the duration."""

@@ -1,14 +1,13 @@
-"""The crash journal: what was uploaded for records that were not sent yet.
+"""The crash journal: uploads whose records were not sent yet.
 
-A process that is killed between an upload and its record leaves a payload to which nothing refers. It writes down each
-upload before it begins, and that it is settled before its record is sent; the next start deletes what is not settled.
+A process killed between an upload and its record leaves an orphaned payload. So the producer writes an entry before
+each upload, and a second one, which settles it, before sending the record. The next start deletes unsettled payloads.
 
-Deleting the payload of a record that was sent is loss of data, an orphan is not. So whatever is in doubt stays: of a
-file that was not forced to disk, nothing counts once the machine was started anew, since what was settled last may
-be missing in it.
+Deleting the payload of a sent record loses data; an orphan does not. Doubtful payloads stay: after a reboot, a file
+without fsync counts for nothing, since its last settling entries may be missing.
 
-The file: lines of a CRC-32 (8 hexadecimal digits), a space and JSON, of which the first says what it is. A line that
-was cut at the end was never acknowledged, and is dropped; any other damage is an error.
+Each line of the file is a CRC-32 (8 hexadecimal digits), a space and JSON; the first line is a title. A truncated last
+line was never acknowledged and is dropped; any other damage is an error.
 """
 
 from __future__ import annotations
@@ -39,32 +38,29 @@ _TITLE: Final = "serde-chain journal"
 _VERSION: Final = 1
 _INTEND: Final = "intend"
 _SETTLE: Final = "settle"
-# A file is not written anew before it has grown to this; in bytes.
+# Smallest size in bytes at which the file is compacted.
 _ROOM: Final = 1 << 18
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-_OTHER: Final = (
-    f"Set {JOURNAL_PATH.name} to another file; if this one is a journal that was damaged, its payloads then stay until "
-    "a sweep"
-)
-# Of file systems that cannot force a folder's entries to disk; their server keeps the order.
+_OTHER: Final = f"Set {JOURNAL_PATH.name} to another file; the payloads of a damaged journal then stay until a sweep"
+# Errors of file systems without fsync for folders; their server keeps the order.
 _CANNOT_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP})
-# In place of a file; the system closes it twice without harm, as it does all of them.
+# A null object: closing it again is harmless.
 _NO_FILE: Final = io.FileIO(os.devnull)
 _NO_FILE.close()
 
 
 class Journal:
-    """A file of uploads that are not settled yet. It belongs to one producer at a time.
+    """A file of unsettled uploads, owned by one producer at a time.
 
-    Safe in several threads. After a fork, the child has nothing to do with it.
+    Thread-safe. After a fork, it belongs to the parent alone.
 
     Args:
-        path: The file, on a local disk; made if it is missing. Only its owner may read it.
-        fsync: Force each line to disk before a call returns.
+        path: The file, on a local disk; created if missing. Only its owner may read it.
+        fsync: Whether to force each line to disk before a call returns.
 
     Raises:
-        ConfigError: Another producer has it, it cannot be opened, belongs to another user or may be written by others,
-            or it is damaged or something else; its content is left alone.
+        ConfigError: Another producer owns it, it cannot be opened, it belongs to another user or is writable by others,
+            or it is damaged or no journal; its content is unchanged.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -79,16 +75,16 @@ class Journal:
     def __init__(self, path: Path, *, fsync: bool = False) -> None:
         try:
             self._path = path.resolve()
-        except (OSError, RuntimeError, ValueError) as error:  # a ring of links, or a name that no file can have
+        except (OSError, RuntimeError, ValueError) as error:  # a symlink loop, or an invalid name
             raise _unusable(path, str(error)) from error
         self._temporary = self._path.with_name(f".{self._path.name}.new")
         self._fsync = fsync
         self._lock = threading.Lock()
-        # What the file has as unsettled; in it no longer than here. A dictionary keeps the order.
+        # Unsettled references, in order; removed from the file before they are removed here.
         self._unsettled: dict[str, None] = {}
-        # The file that takes the place of the present one, while it is made; see _start_anew.
+        # The replacement file, while it is written; see _compact.
         self._next = self._file = _NO_FILE
-        # Whether the file's place in its folder was forced to disk, and whether there may be half a line at its end.
+        # Whether the folder's entry was forced to disk, and whether the file may end with a partial line.
         self._is_listed = True
         self._is_torn = False
         self._size, self._room = 0, _ROOM
@@ -97,7 +93,7 @@ class Journal:
             self._take()
             self._unsettled.update(dict.fromkeys(_read(self._file, self._path)))
             self._left = set(self._unsettled)
-            self._start_anew()
+            self._compact()
             self._sync_entry()
         except OSError as error:
             self._close_files()
@@ -108,21 +104,21 @@ class Journal:
 
     @property
     def unsettled(self) -> tuple[str, ...]:
-        """References of uploads that were intended and are not settled, the oldest first."""
+        """References of intended, unsettled uploads, oldest first."""
         with self._lock:
             return tuple(self._unsettled)
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Those among them that the journal's last owner has left: it was killed."""
+        """Those of them from the journal's previous owner, which was killed."""
         with self._lock:
             return tuple(reference for reference in self._unsettled if reference in self._left)
 
     def intend(self, reference: str) -> None:
-        """Note an upload, before it begins.
+        """Write an entry for an upload, before it begins.
 
         Args:
-            reference: The reference that it will have.
+            reference: The reference of the payload.
 
         Raises:
             JournalError: The file could not be written: the upload must not begin.
@@ -134,15 +130,15 @@ class Journal:
             try:
                 self._append(_INTEND, reference)
             except BaseException:
-                if not was_noted:  # the file may have it nevertheless, for an upload that never begins
+                if not was_noted:  # the file may contain it; the upload never begins
                     del self._unsettled[reference]
                 raise
 
     def settle(self, reference: str) -> None:
-        """Note that the record is about to be sent, or that the payload was deleted.
+        """Settle an upload: its record is about to be sent, or its payload was deleted.
 
         Args:
-            reference: What was intended; anything else has no effect.
+            reference: An intended reference; others have no effect.
 
         Raises:
             JournalError: The file could not be written: the record must not be sent, since the next start would delete
@@ -155,7 +151,7 @@ class Journal:
                 self._left.discard(reference)
 
     def close(self) -> None:
-        """Leave the file to another producer. Calling it again does nothing."""
+        """Release the file for another producer; idempotent."""
         with self._lock:
             self._close_files()
 
@@ -168,20 +164,20 @@ class Journal:
         self.close()
 
     def _take(self) -> None:
-        """Open and lock the file; it may be replaced by its present owner meanwhile."""
+        """Open and lock the file; its owner may replace it meanwhile."""
         while True:
             self._file = _opened(self._path, os.O_NONBLOCK)
             status = os.fstat(self._file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise _unusable(self._path, "it is not a file")
             if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise _unusable(self._path, "other users may write to it, and what it names is deleted")
+                raise _unusable(self._path, "other users may write to it, and the payloads that it names are deleted")
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(
-                    f"another producer{_owner(self._file)} has the journal {self._path}",
-                    hint=f"Set {JOURNAL_PATH.name} to a file of its own for each producer",
+                    f"another producer{_owner(self._file)} uses the journal {self._path}",
+                    hint=f"Give each producer its own {JOURNAL_PATH.name}",
                     key=JOURNAL_PATH.name,
                 ) from None
             there = _status(self._path)
@@ -192,7 +188,7 @@ class Journal:
     def _append(self, *entry: str) -> None:
         if self._file.closed:
             closed = JournalError(
-                "the journal is closed, or was opened before a fork", hint="Make a producer in each process"
+                "the journal is closed, or was opened before a fork", hint="Create a producer in each process"
             )
             closed.transient = False
             raise closed
@@ -214,28 +210,28 @@ class Journal:
             ) from error
 
     def _find_place(self) -> None:
-        """See to it that the open file is the one that the next start will read, and is not too large."""
+        """Ensure that the open file is the one that the next start will read, and is not too large."""
         self._end_replacement()
         there = _status(self._path)
         if there is not None and not os.path.samestat(there, os.fstat(self._file.fileno())):
-            raise OSError(errno.ESTALE, "another file has taken its place")
+            raise OSError(errno.ESTALE, "another file replaced it")
         was_removed = there is None
         if was_removed or self._size > self._room:
             try:
-                self._start_anew()
+                self._compact()
             except OSError:
                 self._end_replacement()
                 if was_removed:
                     raise
-                self._room = 2 * self._size  # there is no space for another file now, but there may be for a line
+                self._room = 2 * self._size  # no space for another file, but perhaps for a line
         self._sync_entry()
 
-    def _start_anew(self) -> None:
-        """Put a file that has only what is not settled in place of the present one, in one step."""
+    def _compact(self) -> None:
+        """Replace the file atomically by one with the unsettled references only."""
         title = {_TITLE: _VERSION, "boot": _boot(), "fsync": self._fsync, "pid": os.getpid()}
         content = b"".join([_line(title), *(_line((_INTEND, reference)) for reference in self._unsettled)])
         self._next = _opened(self._temporary, os.O_TRUNC | os.O_NOFOLLOW)
-        # Before it has the name, so that there is no moment in which another producer could take it.
+        # Before the renaming, so that no other producer can lock it first.
         fcntl.flock(self._next, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _write_all(self._next, content)
         if self._fsync:
@@ -245,9 +241,9 @@ class Journal:
         self._end_replacement()
 
     def _end_replacement(self) -> None:
-        """Go on with the new file if it has taken the place of the present one, and otherwise drop it.
+        """Switch to the new file if the renaming succeeded, otherwise drop it.
 
-        Called again where :meth:`_start_anew` was interrupted.
+        Repeated after an interrupted :meth:`_compact`.
         """
         if self._next.closed:
             return
@@ -263,7 +259,7 @@ class Journal:
         old.close()
 
     def _sync_entry(self) -> None:
-        """Force the file's place in its folder to disk, where that is still to do."""
+        """Force the folder's entry to disk, if it is not there yet."""
         if not self._fsync or self._is_listed:
             return
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -281,7 +277,7 @@ class Journal:
         self._next.close()
 
     def _leave_to_parent(self) -> None:
-        """In the child of a fork: closing does not release the lock, which goes with the parent's open file."""
+        """In the child of a fork: closing keeps the lock, which belongs to the parent's open file."""
         self._lock = threading.Lock()
         self._unsettled = {}
         self._left = set()
@@ -300,13 +296,13 @@ os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _opened(path: Path, more: int) -> io.FileIO:
-    """Open a file for reading and appending; made if it is missing, for its owner alone."""
+    """Open a file for reading and appending; created for its owner alone if missing."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | more
     return io.FileIO(path, "a+", opener=lambda name, _flags: os.open(name, flags, 0o600))
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """What the system says of the file that has a name; None if there is none."""
+    """The status of the file with this name; None if there is none."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -314,18 +310,18 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _owner(file: io.FileIO) -> str:
-    """The process of the producer that has a journal, for a message."""
+    """The process of the journal's owner, for a message."""
     title = _parse(os.pread(file.fileno(), 1000, 0).partition(b"\n")[0])
     pid = title.get("pid") if isinstance(title, dict) else None
     return f" (process {pid})" if isinstance(pid, int) else ""
 
 
 def _read(file: io.FileIO, path: Path) -> Iterable[str]:
-    """The references in an open journal that are not settled, as far as that can be trusted."""
+    """The unsettled references in an open journal; none if the journal cannot be trusted."""
     content = b""
     while part := os.pread(file.fileno(), _ROOM, len(content)):
         content += part
-    # Where power was lost, a file may be longer than what was written to it.
+    # After a power loss, a file may be longer than its content.
     *lines, cut = content.rstrip(b"\0").split(b"\n")
     if not lines and not cut:
         return ()
@@ -333,7 +329,7 @@ def _read(file: io.FileIO, path: Path) -> Iterable[str]:
     if not isinstance(title, dict) or _TITLE not in title:
         raise _unusable(path, "it is not a journal", hint=_OTHER)
     if title[_TITLE] != _VERSION:
-        raise _unusable(path, f"it is of version {title[_TITLE]}, and this is {_VERSION}", hint=_OTHER)
+        raise _unusable(path, f"it has version {title[_TITLE]}, expected {_VERSION}", hint=_OTHER)
     boot = _boot()
     is_trusted = title.get("fsync") is True or (boot is not None and title.get("boot") == boot)
     unsettled: dict[str, None] = {}
@@ -347,8 +343,8 @@ def _read(file: io.FileIO, path: Path) -> Iterable[str]:
                 raise _unusable(path, f"line {number} is damaged", hint=_OTHER)
     if unsettled and not is_trusted:
         _log.warning(
-            "%d payloads of the journal %s are left to a sweep: the machine was started anew since, and without %s "
-            "it is not known which of them were sent",
+            "%d payloads of the journal %s are left to a sweep: the machine was rebooted since, and without %s "
+            "the journal does not tell which of them were sent",
             *(len(unsettled), path, JOURNAL_FSYNC.name),
         )
         return ()
@@ -370,7 +366,7 @@ def _parse(line: bytes) -> Any:
 
 
 def _boot() -> str | None:
-    """What tells one start of the machine from another; None where the system does not say."""
+    """The id of this boot; None if the system has none."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -384,6 +380,6 @@ def _write_all(file: io.FileIO, data: bytes) -> None:
 
 
 def _unusable(
-    path: Path, why: str | None, hint: str = "Name a file in a folder that the producer may write"
+    path: Path, why: str | None, hint: str = "Name a file in a folder writable by the producer"
 ) -> ConfigError:
     return ConfigError(f"the journal {path} cannot be used: {why}", hint=hint, key=JOURNAL_PATH.name)

@@ -3,6 +3,8 @@
 A signal handler may raise at any call in Python code (Ctrl-C in a notebook, a deadline in a service), and the process
 may continue. So a record leaves this window only after delivery: the last statement of a call notes its results, and
 the next call removes them. Fetched messages get from the client into the list without a step of Python between.
+The records of a batch in hand are delivered one by one; how many were is the position of an iterator, which is moved
+and returned from without a call between.
 Whatever is raised, the next call returns the same records. Only an exception within the client's own call drops
 messages: ``torn`` counts these, and ``Rewind`` fetches them again.
 """
@@ -25,6 +27,7 @@ __all__ = ["Place", "UnderWay", "Window", "in_use", "place"]
 
 _IS_THERE: Final = partial(operator.is_not, None)
 _IS_NOT_THERE: Final = partial(operator.is_, None)
+_NOTHING: Final[Iterator[Any]] = iter(())
 _BEHIND: Final = partial(operator.add, 1)
 
 # For how long calls stay short after an interrupt, and the pause between them, in seconds.
@@ -53,8 +56,12 @@ class Window:
     """Fetched messages in order of arrival.
 
     Attributes:
-        messages: The messages. Always the same list; a None is an empty poll, and is removed by the next call.
+        messages: The messages. Always the same list.
         given: Messages delivered by the last call. Assigned by its last statement.
+        confirmed: How many of these an earlier call has delivered.
+        hand: Messages that ``poll`` delivers one by one, in order of arrival; mostly the first ones. While there are
+            any, ``given`` follows from ``in_hand``: see :meth:`note_given`.
+        in_hand: Iterates over their final form; its position is the number of delivered ones.
         passed: Messages that it reported instead, or that its caller ignores; likewise.
         decoded: Decoded parts of messages, by identity. Always the same dictionary.
         under_way: Messages whose payloads are being fetched, likewise; removal abandons the transfer.
@@ -71,6 +78,9 @@ class Window:
     def __init__(self) -> None:
         self.messages: list[Any] = []
         self.given: Sequence[Any] = ()
+        self.confirmed = 0
+        self.hand: list[Any] = []
+        self.in_hand: Iterator[Any] = _NOTHING
         self.passed: Collection[Any] = ()
         self.decoded: dict[int, Any] = {}
         self.under_way: dict[int, UnderWay] = {}
@@ -80,6 +90,7 @@ class Window:
         self.paused: set[Place] = set()
         self.taken: defaultdict[str | None, dict[int | None, int]] = defaultdict(dict)
         self.torn = 0
+        self._topics: set[str] = set()
         self._wary_until = 0.0
         self._last: tuple[Sequence[Any], Sequence[Any]] = ((), ())
 
@@ -139,38 +150,95 @@ class Window:
             return self.messages[0] if self.messages else None
         return next(self.waiting(), None)
 
+    def expect(self, topics: Iterable[str]) -> None:
+        """Note topics, or patterns of topics, from which messages may come from now on."""
+        self._topics.update(topics)
+
+    def take_in_hand(self, records: list[Any], decoded: list[Any]) -> None:
+        """Deliver records one by one from now on. Only after :meth:`settle`.
+
+        Args:
+            records: The records, as they are in ``messages``.
+            decoded: The messages to deliver for them.
+        """
+        in_hand = iter(decoded)
+        self.hand, self.in_hand = records, in_hand
+
+    def note_given(self) -> None:
+        """Note the records in hand that were delivered."""
+        if self.hand:
+            count = len(self.hand) - operator.length_hint(self.in_hand)
+            if count != len(self.given):
+                self.given, self.confirmed = self.hand[:count], count - 1
+
+    def put_down(self) -> None:
+        """Note the records in hand that were delivered; the others are delivered by a call that looks at them again."""
+        if self.hand:
+            self.note_given()
+            self.hand, self.in_hand = [], _NOTHING
+
+    def take_back(self) -> None:
+        """Deliver the results of the last call again."""
+        self.put_down()
+        self.given, self.passed = self.given[: self.confirmed], ()
+
     def settle(self) -> None:
         """Remove the messages that the last call delivered or reported."""
-        if self.messages and self.messages[-1] is None:
-            del self.messages[-1]
-        if len(self.given) == len(self.messages) and all(map(operator.is_, self.given, self.messages)):
-            # Most calls return the whole window.
+        self.put_down()
+        given, count = self.given, len(self.given)
+        if self._begins_with_given():
             self._take(self.last_given())
-            self.messages.clear()
-            self.decoded.clear()
-            self.under_way.clear()
-            self.aside.clear()
-            self.given = self.passed = ()
+            for noted in (self.decoded, self.under_way, self.aside):
+                if count == len(self.messages):
+                    noted.clear()
+                elif noted:
+                    for identity in map(id, given):
+                        noted.pop(identity, None)
+            # Assignments: no call may come between.
+            self.messages[:count] = ()
+            self.given, self.confirmed, self._last = (), 0, ((), ())
         elif gone := self._gone():
             self._take([message for message in self.messages if id(message) in gone and message.error() is None])
             self.messages[:] = [message for message in self.messages if id(message) not in gone]
             for identity in gone:
                 for noted in (self.decoded, self.under_way, self.aside):
                     noted.pop(identity, None)
-            self.given = self.passed = ()
+            self.given, self.confirmed, self.passed = (), 0, ()
+
+    def _begins_with_given(self) -> bool:
+        """Whether the delivered messages, which are in order of arrival, are the first without a gap, and all to go."""
+        messages, given = self.messages, self.given
+        count = len(given)
+        fits = not self.passed and 0 < count <= len(messages)
+        return fits and messages[0] is given[0] and messages[count - 1] is given[-1]
 
     def last_given(self) -> Sequence[Any]:
         """The last record of each partition among those that the last call delivered."""
+        self.note_given()
         given, last = self._last
         if given is not self.given:
             given = self.given
-            last = [message for message in given if message.error() is None]
-            if len(last) > 1:
-                kind = type(last[0])  # its methods cost a third of calls by name
-                places = zip(map(kind.topic, last), map(kind.partition, last), strict=True)
-                last = [*dict(zip(places, last, strict=True)).values()]
+            last = self._last_of_each(given)
             self._last = given, last
         return last
+
+    def _last_of_each(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """The last record of each partition."""
+        if not messages:
+            return ()
+        kind = type(messages[0])  # its methods cost a third of calls by name
+        if any(map(kind.error, messages)):
+            messages = [message for message in messages if message.error() is None]
+        if len(messages) < 2:
+            return messages
+        partitions = [*map(kind.partition, messages)]
+        if len(self._topics) != 1 or any(topic.startswith("^") for topic in self._topics):
+            places = zip(map(kind.topic, messages), partitions, strict=True)
+            return [*dict(zip(places, messages, strict=True)).values()]
+        # A topic is a new string for each message, and hashing it costs most.
+        if partitions.count(partitions[-1]) < len(messages):
+            return [*dict(zip(partitions, messages, strict=True)).values()]
+        return messages[-1:]
 
     def _take(self, records: Iterable[Any]) -> None:
         for record in records:
@@ -185,7 +253,7 @@ class Window:
         }
         # A signal handler can run at few points here, regardless of the number of messages, so that a rewind also
         # succeeds under frequent signals.
-        if messages := [message for message in self.messages if message is not None]:
+        if messages := [*self.messages]:
             kind = type(messages[0])
             is_record = map(_IS_NOT_THERE, map(kind.error, messages))
             records = [*itertools.compress(messages, is_record)]
@@ -195,22 +263,20 @@ class Window:
 
     def pause(self, places: Collection[Place]) -> None:
         """Hold back the messages of some partitions; their payloads are dropped, and fetched again later."""
+        self.put_down()
         self.drops += 1
         self.paused.update(places)
         _keep(
             self.under_way,
-            [message for message in self.messages if message is not None and place(message) not in places],
+            [message for message in self.messages if place(message) not in places],
         )
 
     def drop(self, places: Collection[Place] | None = None) -> None:
         """Forget the messages of some partitions; of all if none are named."""
-        kept = (
-            []
-            if places is None
-            else [message for message in self.messages if message is not None and place(message) not in places]
-        )
+        self.put_down()
+        kept = [] if places is None else [message for message in self.messages if place(message) not in places]
         if places is None:
-            self.given = self.passed = ()
+            self.given, self.confirmed, self.passed = (), 0, ()
         for topic, offsets in self.taken.items():
             for partition in [*offsets]:
                 if places is None or (topic, partition) in places:
@@ -224,13 +290,19 @@ class Window:
     def first_offsets(self) -> dict[Place, int | None]:
         """For each partition with undelivered messages, the offset of the first, paused or not."""
         gone = self._gone()
-        first: dict[Place, int | None] = {}
-        for message in self.messages:
-            if message is not None and id(message) not in gone:
-                first.setdefault(place(message), message.offset())
-        return first
+        if self._begins_with_given():
+            left = self.messages[len(self.given) :]
+        else:
+            left = [message for message in self.messages if id(message) not in gone]
+        if not left:
+            return {}
+        kind = type(left[0])
+        left.reverse()  # the first of a partition counts
+        places = zip(map(kind.topic, left), map(kind.partition, left), strict=True)
+        return dict(zip(places, map(kind.offset, left), strict=True))
 
     def _gone(self) -> set[int]:
+        self.note_given()
         return {id(message) for message in (*self.given, *self.passed)}
 
 

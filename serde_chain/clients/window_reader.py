@@ -123,6 +123,10 @@ class WindowReader:
         under_way[id(record)] = UnderWay(record, ahead, is_awaited=True)
         return None
 
+    def may_wait(self, record: Any) -> bool:
+        """Whether a record may have a payload to fetch."""
+        return self._prefetch is not None and self._is_marked(record)
+
     def wait(self, record: Any, seconds: float) -> bool:
         """Wait for a record's payload; returns whether it is there.
 
@@ -170,7 +174,7 @@ class WindowReader:
     def _begin_ahead(self, record: Any) -> Transfer[Any] | None:
         """Start a record ahead; None if it needs no transfer."""
         window, identity = self._window, id(record)
-        if record is None or identity in window.under_way or identity in window.decoded:
+        if identity in window.under_way or identity in window.decoded:
             return None
         if not self._is_marked(record) or place(record) in window.paused:
             return None

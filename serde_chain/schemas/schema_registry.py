@@ -355,17 +355,16 @@ class PerTopic(Generic[T]):
 
     Args:
         ask: Queries the registry, by the context of a record.
+
+    Attributes:
+        known: The answers by topic. Read-only.
     """
 
     def __init__(self, ask: Callable[[Context | None], T]) -> None:
         self._ask = ask
         # A missing schema is the configuration's fault, which may be corrected at any time.
         self._answers: Lookups[str | None, T] = Lookups(refused_s=0)
-        self._known = self._answers.known
-
-    def known(self, ctx: Context | None) -> T | None:
-        """The answer for a record's topic; None if the registry must be queried first."""
-        return self._known.get(None if ctx is None else ctx.topic)
+        self.known: Mapping[str | None, T] = self._answers.known
 
     def of(self, ctx: Context | None) -> T:
         """The answer for a record's topic, queried immediately if unknown."""

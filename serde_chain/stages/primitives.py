@@ -48,9 +48,9 @@ def _encode_text(data: Any) -> bytes:
     try:
         return data.encode()
     except UnicodeEncodeError as error:
-        told = str(error)
+        message = str(error)
         drop_data(error)
-        raise EncodeError(f"the text is not valid Unicode: {told}") from error
+        raise EncodeError(f"the text is not valid Unicode: {message}") from error
 
 
 def _decode_text(data: Buffer) -> str:

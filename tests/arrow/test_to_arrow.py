@@ -230,3 +230,20 @@ def test_what_a_subclass_does_to_a_record_it_does_to_a_batch(stage: Any) -> None
     alone = [read(value, RecordContext("t", "value", [])) for value in values]
     assert [record["n"] for record in alone] == [100, 101, 102]
     assert read.to_arrow(values, topic="t").to_pylist() == alone
+
+
+class Halves(Deserializer[bytes]):
+    """Refuses less than two bytes."""
+
+    takes = gives = Data.BYTES
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        if len(data) < 2:
+            raise DecodeError("too short")
+        return data[: len(data) // 2]
+
+
+def test_an_error_names_the_position_of_a_stage_that_is_in_the_chain_twice() -> None:
+    halves = Halves()
+    errors = DeserializerChain([halves, halves]).read_batch(Batch([b"1234", b"12", b"1"], topic="t")).errors
+    assert {row: error.stage for row, error in errors.items()} == {1: "Halves (2 of 2)", 2: "Halves (1 of 2)"}

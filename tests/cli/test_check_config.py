@@ -290,3 +290,27 @@ def test_an_idempotent_producer_that_gives_up_soon(tmp_path: Path, settings: str
     result = run("check-config", path)
     assert result.returncode == 0
     assert ("message.timeout.ms (30 s)" in result.stderr) is warns
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"value.serializers": "absent.package.Mask, zstd"}, ["'absent.package.Mask' cannot be imported"]),
+        ({"value.serializers": "mask"}, ["there is no stage 'mask'"]),
+        (
+            {"value.serializers": "large-message", "large.message.payload.store.class": "absent.Shelf"},
+            ["'absent.Shelf' cannot be imported"],
+        ),
+        ({"value.serializers": "zstdd"}, ["there is no stage 'zstdd'", "'mask.byte' is not a key of"]),
+    ],
+    ids=["path", "name", "store", "misspelt"],
+)
+def test_keys_of_a_missing_stage_are_no_second_mistake(settings: dict[str, object], expected: list[str]) -> None:
+    wrong = list(map(str, mistakes({"bootstrap.servers": "broker:9092", "mask.byte": 1, **settings})))
+    assert len(wrong) == len(expected)
+    assert all(text in message for text, message in zip(expected, wrong, strict=True))
+
+
+def test_a_key_of_the_client_is_checked_beside_a_missing_stage() -> None:
+    wrong = mistakes({"value.serializers": "absent.package.Mask", "linger.ms": -4})
+    assert [error.context.get("key") for error in wrong] == ["value.serializers", "linger.ms"]

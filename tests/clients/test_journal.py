@@ -343,7 +343,7 @@ def test_a_journal_belongs_to_one_producer(path: Path) -> None:
         with pytest.raises(ConfigError, match=rf"another producer \(process {os.getpid()}\)") as caught:
             Journal(path)
         assert caught.value.key == JOURNAL_PATH.name
-        assert "a file of its own for each producer" in str(caught.value)
+        assert "each producer its own" in str(caught.value)
         for name in NAMES * 10:  # the file is replaced by another meanwhile
             journal.intend(name)
             journal.settle(name)
@@ -452,7 +452,7 @@ def test_a_file_that_was_replaced_is_not_written_to(path: Path) -> None:
         journal.intend(NAMES[0])
         path.rename(path.with_name("moved"))
         path.write_bytes(b"another's")
-        with pytest.raises(JournalError, match="another file has taken its place") as caught:
+        with pytest.raises(JournalError, match="another file replaced it") as caught:
             journal.intend(NAMES[1])
         assert caught.value.transient
         assert not caught.value.about_record

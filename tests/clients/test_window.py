@@ -1,5 +1,7 @@
 """What a consumer holds between its calls."""
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Message
 
@@ -89,3 +91,74 @@ def test_time_left_is_waited_for_by_the_client_once_it_is_trusted_again(monkeypa
     window.be_wary()
     window.fetch(asked.append, -1)
     assert asked[-1] == -1
+
+
+def in_hand(*messages: Any) -> Window:
+    """A window that delivers messages one by one, and has one more."""
+    window = Window()
+    window.fetch_several(lambda _most, _seconds: [*messages, message(9, 9)], len(messages) + 1, 0)
+    window.take_in_hand([*messages], [*messages])
+    return window
+
+
+def test_the_step_of_the_iterator_is_the_delivery() -> None:
+    records = [message(0, offset) for offset in range(4)]
+    window = in_hand(*records)
+    assert list(window.last_given()) == []
+    assert [next(window.in_hand), next(window.in_hand)] == records[:2]
+    assert list(window.last_given()) == [records[1]]
+    assert window.first_offsets() == {("t", 0): 2, ("t", 9): 9}
+    assert next(window.in_hand) is records[2]
+    assert list(window.last_given()) == [records[2]]
+    window.settle()
+    assert [each.offset() for each in window.waiting()] == [3, 9]
+    assert list(window.in_hand) == []
+    assert window.ends() == {("t", 0): 4, ("t", 9): 10}
+
+
+def test_what_is_delivered_in_another_form_is_counted_likewise() -> None:
+    window, record, decoded = Window(), message(0, 0), message(0, 0)
+    window.fetch(lambda _seconds: record, 0)
+    window.take_in_hand([record], [decoded])
+    assert next(window.in_hand) is decoded
+    window.settle()
+    assert window.front() is None
+
+
+def test_a_record_behind_those_of_a_paused_partition_may_be_delivered() -> None:
+    window = Window()
+    records = [message(0, 0), message(1, 0), message(1, 1)]
+    window.fetch_several(lambda _most, _seconds: records, 3, 0)
+    window.pause({("t", 0)})
+    window.take_in_hand([records[1]], [records[1]])
+    next(window.in_hand)
+    assert window.first_offsets() == {("t", 0): 0, ("t", 1): 1}
+    window.settle()
+    assert window.messages == [records[0], records[2]]
+
+
+@pytest.mark.parametrize("act", [lambda window: window.pause({("u", 0)}), lambda window: window.drop({("u", 0)})])
+def test_in_hand_is_nothing_after_a_change_of_the_partitions(act: Any) -> None:
+    records = [message(0, offset) for offset in range(3)]
+    window = in_hand(*records)
+    next(window.in_hand)
+    act(window)
+    assert list(window.in_hand) == []
+    window.settle()
+    assert [each.offset() for each in window.waiting()] == [1, 2, 9]
+
+
+def test_the_last_record_of_each_partition_counts() -> None:
+    records = [message(0, 0), message(1, 5), message(0, 1)]
+    other = Message(topic="u", partition=0, offset=7, value=b"v")
+    for topics, given, last in (
+        ({"t"}, records, [records[2], records[1]]),
+        ({"t"}, records[:1] + records[2:], [records[2]]),
+        ({"t", "u"}, [*records, other], [records[2], records[1], other]),
+        ({"^[tu]"}, [*records, other], [records[2], records[1], other]),
+        (set(), [*records, other], [records[2], records[1], other]),
+    ):
+        window = Window()
+        window.expect(topics)
+        window.given = given
+        assert list(window.last_given()) == last

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from payload_stores import PayloadStoreError, PayloadStoreUnavailableError, PayloadTooLargeError, multipart
+from payload_stores import PayloadStoreError, PayloadStoreUnavailableError, PayloadTooLargeError
 from payload_stores.multipart import (
     PART_BYTES,
     Blocks,
@@ -19,6 +19,7 @@ from payload_stores.multipart import (
     released,
     slices,
     stream_digest,
+    threads,
 )
 
 DATA = bytes(range(251)) * (3 * PART_BYTES // 251 + 7)
@@ -102,7 +103,7 @@ def test_threads_that_cannot_be_started_are_not_lost(pool: DaemonPool, monkeypat
 
     done: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr(multipart, "run_elsewhere", refuse)
+        patch.setattr(threads, "run_in_daemon_thread", refuse)
         for _ in range(4):
             with pytest.raises(PayloadStoreUnavailableError):
                 pool.submit(done.append, "refused")

@@ -85,3 +85,28 @@ def test_a_store_without_a_scheme_is_refused() -> None:
 
 def test_configure_may_set_the_scheme() -> None:
     assert open_store(SchemeLater, {}).scheme == "my-store+2.0"
+
+
+class Shelf(MemoryStore):
+    scheme = "shelf"
+    options = (Option("shelf.room", text, ""), Option("client.shelf", text, ""), *MemoryStore.options)
+
+
+@pytest.mark.parametrize(
+    ("store", "config", "hint"),
+    [
+        ("local", {"local.pth": "/srv"}, r"'local.pth' is not a configuration key .*Did you mean local.path\?"),
+        (Shelf, {"shelf.rom": "1"}, r"'shelf.rom' .*Did you mean shelf.room\?"),
+        (Shelf, {"shelf.zzzzzzzzzz": "1"}, r"'shelf.zzzzzzzzzz' .*Known under shelf. are shelf.room"),
+    ],
+)
+def test_a_misspelt_key_of_the_store_is_refused(store: Any, config: Mapping[str, object], hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint) as caught:
+        open_store(store, config)
+    assert caught.value.key in config
+
+
+def test_keys_of_others_are_not_refused() -> None:
+    others = {"client.id": "a", "local.path": "/", "large.message.threshold.bytes": 1, "avro.schema": "int", "x": 1}
+    open_store(Shelf, {**others, "shelf.room": "1"}).close()
+    open_store(Shelf, {"shelf.of.a.subclass": "1"}, check_keys=False).close()

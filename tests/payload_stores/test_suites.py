@@ -1,19 +1,24 @@
 """Every store runs the conformance suite."""
 
+import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
-from payload_stores import PayloadInfo, PayloadStoreError, PublishContext
+from payload_stores import PayloadInfo, PayloadStoreError, PublishContext, open_store
 from payload_stores.base import Buffer
+from payload_stores.local import LocalStore
 from payload_stores.memory import MemoryStore
 from payload_stores.references import object_path
 from payload_stores.registry import STORES, store_class
 from payload_stores.testing import PayloadStoreTests
 from tests.payload_stores import test_memory
 from tests.payload_stores.cases import CASES
+from tests.payload_stores.local import test_local
 
 
 def test_no_store_is_left_out() -> None:
@@ -84,3 +89,45 @@ def test_a_fault_is_found(store: type[MemoryStore], test: str) -> None:
     with pytest.raises((AssertionError, PayloadStoreError)):
         getattr(test_memory.TestMemoryStore(), test)(store(), *arguments)
     MemoryStore.clear()
+
+
+class IgnoringHosts(MemoryStore):
+    """Reads all references from its own place."""
+
+    def download(self, reference: str) -> bytes:
+        path = reference.partition("://")[2].partition("/")[2]
+        return super().download(f"memory:///{path}") if self.owns(reference) else super().download(reference)
+
+
+class Sharing(LocalStore):
+    """Keeps its settings in its class."""
+
+    _shared: ClassVar[dict[str, Any]] = {}
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        super().configure(config)
+        self._shared.update(vars(self))
+        self.__dict__ = self._shared
+
+
+def test_a_store_that_ignores_the_host_of_a_trusted_reference_is_found() -> None:
+    test = test_memory.TestMemoryStore.test_a_trusted_reference_of_another_place_is_not_read_from_the_own
+    for cls in (MemoryStore, IgnoringHosts):
+        MemoryStore.clear()
+        suite = type("Suite", (test_memory.TestMemoryStore,), {"store_class": cls})()
+        with contextlib.ExitStack() as stack:
+            if cls is IgnoringHosts:
+                stack.enter_context(pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"))
+            test(suite, open_store(cls, {}), {})
+    MemoryStore.clear()
+
+
+def test_a_store_that_shares_its_settings_is_found(tmp_path: Path) -> None:
+    test = test_local.TestLocalStore.test_stores_of_different_configurations_share_no_state
+    config, other_config = ({"local.path": str(tmp_path / name)} for name in ("one", "two"))
+    for cls in (LocalStore, Sharing):
+        suite = type("Suite", (test_local.TestLocalStore,), {"store_class": cls})()
+        with contextlib.ExitStack() as stack:
+            if cls is Sharing:
+                stack.enter_context(pytest.raises((AssertionError, pytest.fail.Exception)))
+            test(suite, open_store(cls, config), config, other_config)

@@ -29,11 +29,31 @@ PAYLOAD = b"\x0e\x02 a payload that looks like a frame"
 
 def read(config: dict[str, Any], topic: str) -> list[Any]:
     with PartitionReader(config, "tests", failure=StampError) as reader:
+        for number in range(reader.count(topic)):
+            wait_for_markers(config, topic, number)
         return [
             message
             for number in range(reader.count(topic))
             for message in reader.read(topic, number, *reader.bounds(topic, number))
         ]
+
+
+def wait_for_markers(config: dict[str, Any], topic: str, partition: int) -> None:
+    """Wait until a committed transaction can be read: brokers write its markers after they have answered."""
+    place, until = confluent_kafka.TopicPartition(topic, partition), time.monotonic() + 30
+    consumers = [
+        confluent_kafka.Consumer({**config, "group.id": "tests", "isolation.level": level})
+        for level in ("read_committed", "read_uncommitted")
+    ]
+    try:
+        while True:
+            stable, end = (consumer.get_watermark_offsets(place, 30)[1] for consumer in consumers)
+            if stable == end:
+                return
+            assert time.monotonic() < until
+    finally:
+        for consumer in consumers:
+            consumer.close()
 
 
 def test_records_are_copied_with_time_and_index(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:

@@ -49,6 +49,14 @@ class StoreTests:
         return {}
 
     @pytest.fixture
+    def other_config(self) -> Mapping[str, object]:
+        """The configuration of another place (bucket, folder) of the same kind of store; override it.
+
+        With it, the suite checks that stores of different configurations share no state, such as a class attribute.
+        """
+        pytest.skip("the suite has no fixture other_config, the configuration of another place")
+
+    @pytest.fixture
     def store(self, config: Mapping[str, object]) -> Iterator[PayloadStore]:
         """The store, open."""
         store = open_store(self.store_class, config)

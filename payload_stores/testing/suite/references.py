@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from payload_stores.base import PayloadStore, PublishContext, SupportsList, SupportsTopics
-from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
+from payload_stores.errors import ConfigError, PayloadStoreError, UntrustedReferenceError
 from payload_stores.ids import sha256_digest
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
@@ -158,6 +158,47 @@ class ReferenceTests(StoreTests):
         for reference in (f"other://{rest}", f"{store.scheme}://elsewhere/{rest}", rest, "", f"{store.scheme}:{rest}"):
             with pytest.raises(UntrustedReferenceError):
                 store.download(reference)
+
+    def test_a_trusted_reference_of_another_place_is_not_read_from_the_own(
+        self, store: PayloadStore, config: Mapping[str, object]
+    ) -> None:
+        own = store.publish(self.topic, b"data")
+        _, _, path = own.partition("://")[2].partition("/")
+        below = f"{self.topic}/{own.rpartition(f'/{self.topic}/')[2]}"  # without the store's own prefix
+        trusted = f"{store.scheme}://another-place"
+        try:
+            reader = open_store(self.store_class, {**config, PayloadStore.TRUSTED.name: trusted})
+        except ConfigError as error:
+            pytest.skip(f"the store reads from no other place: {error}")
+        try:
+            if not reader.owns(f"{trusted}/{path}"):
+                pytest.skip("the store reads from no other place: it does not own a trusted reference")
+            for same in (path, below):
+                with pytest.raises(PayloadStoreError):
+                    reader.download(f"{trusted}/{same}")
+            assert reader.download(own) == b"data"
+        finally:
+            reader.close()
+
+    def test_stores_of_different_configurations_share_no_state(
+        self, store: PayloadStore, config: Mapping[str, object], other_config: Mapping[str, object]
+    ) -> None:
+        before = store.publish(self.topic, b"data", _CONTENT)
+        other = open_store(self.store_class, other_config)
+        try:
+            foreign = other.publish(self.topic, b"other data", _CONTENT)
+            with pytest.raises(PayloadStoreError):
+                store.download(foreign)
+            with pytest.raises(PayloadStoreError):
+                other.download(before)
+            # The other store's settings do not apply to this one.
+            after = store.publish(self.topic, b"more data", _CONTENT)
+            assert after.partition(f"/{self.topic}/")[0] == before.partition(f"/{self.topic}/")[0]
+            reader = open_store(self.store_class, config)
+            assert [reader.download(reference) for reference in (before, after)] == [b"data", b"more data"]
+            reader.close()
+        finally:
+            other.close()
 
     @settings(
         max_examples=60,

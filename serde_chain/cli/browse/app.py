@@ -29,7 +29,7 @@ from serde_chain.cli.browse.topic import AbandonedError, Patience, Row, Topic, a
 from serde_chain.cli.records import RecordUnavailableError
 from serde_chain.cli.values import as_json, file_name, suffix_of
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL
-from serde_chain.clients.event_loop import elsewhere
+from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.config import resolve, with_settings
 from serde_chain.errors import SerializationError
 from serde_chain.stages.large_message.options import TIMEOUT
@@ -226,15 +226,15 @@ class Pages:
         reference = self._topic.describe(message)["value"].get("reference")
         if reference is None:
             raise HTTPException(404, "the record refers to no payload")
-        file = await elsewhere(self._payloads.open, self._topic.name, reference)
+        file = await in_daemon_thread(self._payloads.open, self._topic.name, reference)
         try:
-            head = await elsewhere(file.read, _SUFFIX_HEAD)
+            head = await in_daemon_thread(file.read, _SUFFIX_HEAD)
         except BaseException:
             file.close()
             raise
         headers = _attached(file_name(message, suffix_of(head)))
         if request.method == "HEAD":  # the body is not needed
-            await elsewhere(file.close)
+            await in_daemon_thread(file.close)
             return Response(media_type="application/octet-stream", headers=headers)
         return StreamingResponse(blocks(head, file), media_type="application/octet-stream", headers=headers)
 
@@ -248,7 +248,7 @@ class Pages:
         try:
             async with self._turns:
                 patience.check()  # the browser may have disconnected while it was queued
-                return await elsewhere(self._counted, work, patience)
+                return await in_daemon_thread(self._counted, work, patience)
         finally:
             patience.is_over = True
             watching.cancel()
@@ -284,7 +284,7 @@ class Pages:
 
     async def _head(self, reference: str) -> bytes | None:
         try:
-            return await elsewhere(self._payloads.head, self._topic.name, reference, _HEAD)
+            return await in_daemon_thread(self._payloads.head, self._topic.name, reference, _HEAD)
         except ContextualError as error:
             _log.debug("the beginning of a payload cannot be shown: %s", error)  # the result of `_see` is shown
             return None
@@ -296,7 +296,7 @@ class Pages:
 
     async def _see(self, reference: str, size: int | None) -> Seen:
         try:
-            is_there = await elsewhere(self._payloads.see, self._topic.name, reference, size)
+            is_there = await in_daemon_thread(self._payloads.see, self._topic.name, reference, size)
         except ContextualError as error:
             return Seen(error.message, "bad")
         return Seen("yes", "good") if is_there else Seen("not asked: only a download would tell", "unknown")

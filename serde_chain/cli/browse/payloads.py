@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, BinaryIO, Final
 
 from payload_stores.base import PayloadStore, SupportsRanges, SupportsStreaming
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
 from payload_stores.probes import see
 from serde_chain.catalogue import StageItem
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
-from serde_chain.clients.event_loop import elsewhere
+from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.record import VALUE, RecordContext
 from serde_chain.stages.large_message.options import REFERENCE_TOPICS, ReferenceTopics
 from serde_chain.wire.reference_format import Reference
@@ -117,7 +117,7 @@ async def blocks(head: bytes, file: BinaryIO) -> AsyncIterator[bytes]:
 
     try:
         yield head
-        while block := await elsewhere(read):
+        while block := await in_daemon_thread(read):
             yield block
     finally:
-        run_elsewhere(close)
+        run_in_daemon_thread(close)

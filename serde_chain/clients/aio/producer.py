@@ -17,12 +17,12 @@ from typing import Any, Final, Self, TypeAlias
 
 import confluent_kafka
 
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.client_chains import MAX_BLOCK
 from serde_chain.clients.confluent.outbox import NotSentError
 from serde_chain.clients.confluent.producer import Producer
-from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
+from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_of, tell
 from serde_chain.clients.timeouts import deadline
 from serde_chain.config import load
 from serde_chain.record import Headers
@@ -121,7 +121,7 @@ class AsyncProducer:
         self._fatal: confluent_kafka.KafkaException | None = None
         self._has_raised_fatal = False
         self._is_closed = False
-        run_elsewhere(partial(_serve, weakref.ref(self), self._producer))
+        run_in_daemon_thread(partial(_serve, weakref.ref(self), self._producer))
 
     @property
     def is_served(self) -> bool:
@@ -240,7 +240,7 @@ class AsyncProducer:
                 until = time.monotonic() + self._block_s
                 while True:
                     try:
-                        await elsewhere(turns.do, record)
+                        await in_daemon_thread(turns.do, record)
                     except BufferError:
                         if time.monotonic() >= until:
                             raise
@@ -274,36 +274,36 @@ class AsyncProducer:
                 await self._produced()
         except TimeoutError:
             return len(self)
-        await elsewhere(self._producer.flush, -1 if timeout < 0 else max(0.0, until - time.monotonic()))
+        await in_daemon_thread(self._producer.flush, -1 if timeout < 0 else max(0.0, until - time.monotonic()))
         await self._report_all()
         self._raise_fatal()
         return len(self)
 
     async def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Drop queued or in-flight records; see :meth:`serde_chain.Producer.purge`."""
-        await elsewhere(self._producer.purge, in_queue, in_flight, blocking)
+        await in_daemon_thread(self._producer.purge, in_queue, in_flight, blocking)
 
     async def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Cluster metadata; ``timeout`` in seconds."""
-        return await elsewhere(self._producer.list_topics, topic, timeout)
+        return await in_daemon_thread(self._producer.list_topics, topic, timeout)
 
     async def cluster_id(self, timeout: float = -1) -> str:
         """Id of the cluster; ``timeout`` in seconds."""
-        return await elsewhere(self._producer.cluster_id, timeout)
+        return await in_daemon_thread(self._producer.cluster_id, timeout)
 
     async def init_transactions(self, timeout: float = -1) -> None:
         """Prepare for transactions; ``timeout`` in seconds."""
-        await elsewhere(self._producer.init_transactions, timeout)
+        await in_daemon_thread(self._producer.init_transactions, timeout)
 
     async def begin_transaction(self) -> None:
         """Begin a transaction, which includes the payloads of its records."""
-        await elsewhere(self._producer.begin_transaction)
+        await in_daemon_thread(self._producer.begin_transaction)
 
     async def send_offsets_to_transaction(
         self, positions: list[confluent_kafka.TopicPartition], group_metadata: Any, timeout: float = -1
     ) -> None:
         """Add a consumer's offsets to the transaction; ``timeout`` in seconds."""
-        await elsewhere(self._producer.send_offsets_to_transaction, positions, group_metadata, timeout)
+        await in_daemon_thread(self._producer.send_offsets_to_transaction, positions, group_metadata, timeout)
 
     async def commit_transaction(self, timeout: float = -1) -> None:
         """Commit the transaction; see :meth:`serde_chain.Producer.commit_transaction`."""
@@ -317,7 +317,7 @@ class AsyncProducer:
         """End a transaction."""
         await self._produced()
         try:
-            await elsewhere(end, timeout)
+            await in_daemon_thread(end, timeout)
         except confluent_kafka.KafkaException as error:
             self._has_raised_fatal |= error.args[0].fatal()
             raise
@@ -325,7 +325,7 @@ class AsyncProducer:
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
         """Change the SASL credentials of future connections."""
-        await elsewhere(self._producer.set_sasl_credentials, username, password)
+        await in_daemon_thread(self._producer.set_sasl_credentials, username, password)
 
     async def close(self) -> None:
         """Send all queued records, then close the client, the chains and their stores."""
@@ -334,7 +334,7 @@ class AsyncProducer:
         await self._produced()
         self._is_closed = True
         try:
-            await elsewhere(self._producer.close)
+            await in_daemon_thread(self._producer.close)
         finally:
             await self._report_all()
         self._raise_fatal()

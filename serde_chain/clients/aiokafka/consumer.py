@@ -17,7 +17,7 @@ from serde_chain.clients.aiokafka.dead_letters import DeadLetters
 from serde_chain.clients.aiokafka.decoder import Batches, Record
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
 from serde_chain.clients.error_policy import ErrorPolicy
-from serde_chain.clients.event_loop import elsewhere
+from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 from serde_chain.telemetry import client_telemetry
@@ -93,7 +93,7 @@ class Consumer:
                 if self._dead_letters is not None:
                     await self._dead_letters.producer.stop()
             finally:
-                await elsewhere(self._setup.close)
+                await in_daemon_thread(self._setup.close)
 
     @property
     def skipped(self) -> int:

@@ -16,7 +16,7 @@ from aiokafka.structs import ConsumerRecord
 from serde_chain import codec
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
-from serde_chain.clients.event_loop import Pace, Turns, elsewhere, tell
+from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, tell
 from serde_chain.clients.window_reader import marker_headers, prefetch_for
 from serde_chain.codec import Decoded, Decoder
 from serde_chain.config import ERROR_POLICY, RAISE, Config
@@ -79,7 +79,7 @@ class RecordDecoder:
 
     async def close(self) -> None:
         """Close the chains and their stores."""
-        await elsewhere(self._setup.close)
+        await in_daemon_thread(self._setup.close)
 
 
 class Batches:
@@ -116,13 +116,15 @@ class Batches:
             (apart if self._is_apart(record) else others).append(record)
         fetched: list[Any] = []
         if apart:  # small records, the usual case, need no thread
-            begun = await elsewhere(lambda: [self._try(record, partial(self._begin, record)) for record in apart])
+            begun = await in_daemon_thread(
+                lambda: [self._try(record, partial(self._begin, record)) for record in apart]
+            )
             fetched = self._within_bounds(begun)
         decode = partial(self._turns.do, lambda: [self._try(record, partial(self._begin, record)) for record in others])
         is_quick = len(others) <= _FEW and self._turns.is_quick(0)
         outcomes = {
             id(record): outcome
-            for record, outcome in zip(others, decode() if is_quick else await elsewhere(decode), strict=True)
+            for record, outcome in zip(others, decode() if is_quick else await in_daemon_thread(decode), strict=True)
         }
         if self._pace.is_over():
             await asyncio.sleep(0)
@@ -157,14 +159,14 @@ class Batches:
     async def _end(self, record: Record, step: Any) -> Record | Exception:
         """Wait for a record's payloads, if any, and decode it."""
         if self._prefetch is None and isinstance(step, Transfer):
-            step = await elsewhere(self._try, record, partial(finish, step))
+            step = await in_daemon_thread(self._try, record, partial(finish, step))
         while isinstance(step, (Ahead, Transfer)):
             [ahead] = [step] if isinstance(step, Ahead) else self._fetching.add([step])
             try:
                 await self._arrival(ahead)
             except Exception as error:  # noqa: BLE001  raised when all records before it were returned
                 return self._at(record, error)
-            step = await elsewhere(self._try, record, lambda ahead=ahead: ahead.transfer.resume(ahead.take()))
+            step = await in_daemon_thread(self._try, record, lambda ahead=ahead: ahead.transfer.resume(ahead.take()))
         outcome: Record | Exception = step
         return outcome
 

@@ -21,7 +21,7 @@ from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
-from serde_chain.clients.event_loop import Pace, Turns, elsewhere, size_of, tell
+from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_of, tell
 from serde_chain.clients.limits import ClientLimits
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
@@ -130,7 +130,7 @@ class Producer:
             await self._producer.stop()
             if self._ending is not None:
                 self._ending.cancel()
-            await elsewhere(self._setup.close)
+            await in_daemon_thread(self._setup.close)
             if self._journal is not None:
                 self._journal.close()
 
@@ -279,7 +279,7 @@ class Producer:
         if self._sender.failure is not None:
             raise self._sender.failure
         self._is_committing = True
-        await elsewhere(self._sender.commit)
+        await in_daemon_thread(self._sender.commit)
         await self._end(self._producer.commit_transaction())
         self._sender.end(delete=False)
 

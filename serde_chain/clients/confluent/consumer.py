@@ -54,8 +54,9 @@ class Consumer:
     rebalances proceed.
 
     The next call (``poll``, ``consume``, ``commit``, ``assign``, ``unsubscribe``, ``close``) stores the offsets of the
-    records that the last call returned, and no others: a process that stops at a record reads it again. If a signal
-    handler or a callback raises during a call, the next call returns the same records.
+    records that the last call returned, and no others: a process that stops at a record reads it again. ``poll``
+    fetches and decodes up to 256 small records at once and returns them one by one; it stores their offsets together,
+    0.2 s later at most. If a signal handler or a callback raises during a call, the next call returns the same records.
 
     Not thread-safe, unlike the original: of threads that poll or consume at the same time, all but one get a
     RuntimeError. Give each thread its own consumer, or lock the calls.
@@ -125,16 +126,7 @@ class Consumer:
         )
         if type(self).poll is Consumer.poll and loop.plain is not None and not client_telemetry().is_on:
             # A closure over local names; not for subclasses that override poll.
-            poll = plain_poll(
-                self._consumer,
-                self._window,
-                self._backoff,
-                loop.plain,
-                stores_offsets=self._stores_offsets,
-                take=loop.take,
-                take_front=loop.take_front,
-                waits=loop.reader.fetches_ahead,
-            )
+            poll = plain_poll(self._consumer, self._window, self._backoff, loop.plain, loop)
             vars(self)["poll"] = update_wrapper(poll, self.poll)
 
     def poll(self, timeout: float = -1) -> Message | None:
@@ -256,7 +248,7 @@ class Consumer:
             >>> if consumer.poll(1) is not None:  # doctest: +SKIP
             ...     consumer.take_back()  # the next poll returns the same message
         """
-        self._window.given = self._window.passed = ()
+        self._window.take_back()
 
     @property
     def skipped(self) -> int:
@@ -301,6 +293,7 @@ class Consumer:
         if on_lost is not None:
             callbacks["on_lost"] = lose
         self._consumer.subscribe(topics, **callbacks)
+        self._window.expect(topics)
 
     def unsubscribe(self) -> None:
         """End the subscription."""
@@ -314,6 +307,7 @@ class Consumer:
         self._loop.store_given()
         self._backoff.let_go()
         self._consumer.assign(partitions)
+        self._window.expect(partition.topic for partition in partitions)
         self._drop()
         self._rewind.note_start(partitions)
 
@@ -327,6 +321,7 @@ class Consumer:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Assign more partitions."""
         self._consumer.incremental_assign(partitions)
+        self._window.expect(partition.topic for partition in partitions)
         self._rewind.note_start(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
@@ -362,14 +357,14 @@ class Consumer:
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The offsets after the last returned records."""
         self._rewind.go_back()
-        first, ends = self._window.first_offsets(), self._window.ends()
+        first = self._window.first_offsets()
         positions = self._consumer.position(partitions)
         for position in positions:
             waiting = first.get(_place(position))
             if waiting is not None:
                 position.offset = waiting
             elif position.offset < 0:  # librdkafka's answer after a partition was rewound
-                position.offset = ends.get(_place(position), position.offset)
+                position.offset = self._window.ends().get(_place(position), position.offset)
         return positions
 
     def commit(

@@ -1,4 +1,4 @@
-"""False-positive delivery reports.
+"""Delivery reports of idempotent producers, which have false positives.
 
 A broker accepts any sequence number from a producer without records in the partition (KIP-98). So if it refuses the
 first batch, for instance because it is not the partition's leader yet, it accepts the second one, which is in flight
@@ -8,16 +8,29 @@ in the first moments of a topic. Such a report has no offset.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
 from typing import Any, Final
 
+import confluent_kafka
 from confluent_kafka import KafkaError
 
-__all__ = ["failure_of"]
+from serde_chain.signals import let_through
+
+__all__ = ["CheckedReports", "failure_of", "interrupted_report"]
 
 _UNKNOWN: Final = (
     "the broker has acknowledged later records of this producer, and not this one, which may be in no log: "
     "send it again; in a transaction, abort, and send all of it again"
 )
+_INTERRUPTED: Final = (
+    "An interrupt swallowed the report: it is not known whether the record was delivered; in a transaction, abort, and "
+    "send all of it again"
+)
+# Unlike a method call, it notices an exception that the client has set: see payload_stores.callbacks.
+_offset_of: Final = methodcaller("offset")
 
 
 def failure_of(error: KafkaError | None, message: Any) -> KafkaError | None:
@@ -36,3 +49,150 @@ def failure_of(error: KafkaError | None, message: Any) -> KafkaError | None:
     if error is not None or message.offset() is not None:
         return error
     return KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, _UNKNOWN, False, False, True)
+
+
+def interrupted_report() -> KafkaError:
+    """The error of a record whose delivery report an interrupt swallowed."""
+    return KafkaError(KafkaError._INTR, _INTERRUPTED, False, False, True)  # noqa: SLF001, its documented name
+
+
+class CheckedReports:
+    """Sends records that need nothing but a check of their delivery reports, in half a microsecond each.
+
+    A signal handler may raise at any call in a delivery callback, and the process may continue. So a record with a
+    callback is listed until the callback was called. Other records are counted, when they are sent and when their
+    reports are checked: the difference, once the client has no records left, is the number of swallowed reports, any
+    of which may have been a false positive. Steps that belong together have no call between them.
+
+    Args:
+        client: confluent_kafka's producer.
+        produce: Its ``produce``, with positional arguments.
+        on_delivery: The callback of records without one.
+        failed: Called with a topic and the error of a record that may be lost; the topic of a counted record whose
+            report was swallowed is not known.
+        calling: Gets the threads that are in a callback.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        produce: Callable[..., None],
+        on_delivery: Callable[..., Any] | None,
+        failed: Callable[[str | None, KafkaError], None],
+        calling: set[int],
+    ) -> None:
+        self._client = client
+        self._produce = produce
+        self._on_delivery = on_delivery
+        self._failed = failed
+        self._calling = calling
+        self._sent = self._checked = 0
+        # By a number of their own: callback, topic, partition, key and value of records with a callback.
+        self._listed: dict[int, tuple[Callable[..., Any], str, int, Any, Any]] = {}
+        self._number = 0
+        # Calls of the client's ``produce`` that have not returned.
+        self._producing = 0
+
+    def produce(  # noqa: PLR0917, the original's signature
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: Any = None,
+        on_delivery: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Send a record, as confluent_kafka's ``produce`` does."""
+        callback = on_delivery if callback is None else callback
+        callback = self._on_delivery if callback is None else callback
+        if callback is not None:
+            self._produce_listed(topic, value, key, partition, callback, timestamp, headers)
+            return
+        self._producing += 1
+        try:
+            self._sent += 1
+            self._produce(topic, value, key, partition, self._check, None, timestamp, headers)
+        except Exception as error:
+            let_through(error)  # from a signal handler: the client may have the record
+            self._sent -= 1
+            raise
+        finally:
+            self._producing -= 1
+
+    def _produce_listed(  # noqa: PLR0917, as above
+        self, topic: str, value: Any, key: Any, partition: int, callback: Any, timestamp: int, headers: Any
+    ) -> None:
+        self._number = number = self._number + 1
+        report = partial(self._report, number)
+        self._producing += 1
+        try:
+            self._listed[number] = callback, topic, partition, key, value
+            self._produce(topic, value, key, partition, report, None, timestamp, headers)
+        except Exception as error:
+            let_through(error)
+            self._listed.pop(number, None)
+            raise
+        finally:
+            self._producing -= 1
+
+    def _check(self, error: KafkaError | None, message: Any) -> None:
+        """The callback of all records without one."""
+        taken = None
+        try:
+            if _offset_of(message) is not None and error is None:
+                self._checked += 1
+                return
+        except SystemError as caught:
+            taken = caught.__cause__
+        self._examine(error, message)
+        self._checked += 1
+        if taken is not None:
+            raise taken
+
+    def _report(self, number: int, error: KafkaError | None, message: Any) -> None:
+        """The callback of a listed record."""
+        taken = None
+        try:
+            is_delivered = _offset_of(message) is not None and error is None
+        except SystemError as caught:
+            is_delivered, taken = False, caught.__cause__
+        thread = threading.get_ident()
+        try:
+            self._calling.add(thread)
+            if not is_delivered:
+                error = self._examine(error, message)
+            if number in self._listed:
+                callback = self._listed[number][0]
+                # No call may come between: the callback would be called twice, or never.
+                del self._listed[number]
+                callback(error, message)
+        finally:
+            self._calling.discard(thread)
+        if taken is not None:
+            raise taken
+
+    def _examine(self, error: KafkaError | None, message: Any) -> KafkaError | None:
+        failure = failure_of(error, message)
+        if failure is not None and failure is not error:
+            self._failed(message.topic(), failure)
+        return failure
+
+    def recover(self) -> None:
+        """Settle swallowed reports, once the client has no records left."""
+        sent = self._sent
+        if (self._checked == sent and not self._listed) or len(self._client):
+            return
+        listed = list(self._listed.items())
+        if self._producing or len(self._client):
+            return
+        for number, (_, topic, partition, key, value) in listed:
+            if number in self._listed:
+                error = interrupted_report()
+                self._failed(topic, error)
+                message = confluent_kafka.Message(topic=topic, partition=partition, key=key, value=value)
+                self._report(number, error, message)
+        if self._sent == sent != self._checked:
+            self._failed(None, interrupted_report())
+            self._checked = sent

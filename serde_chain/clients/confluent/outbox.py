@@ -16,7 +16,7 @@ from payload_stores.callbacks import shielded, take_exception
 from payload_stores.errors import ContextualError
 from serde_chain.base import SupportsOffload
 from serde_chain.clients.client_chains import delete_payload
-from serde_chain.clients.confluent.delivery_reports import failure_of
+from serde_chain.clients.confluent.delivery_reports import CheckedReports, failure_of, interrupted_report
 from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
@@ -50,7 +50,6 @@ _NEVER_WRITTEN: Final = frozenset(
         KafkaError.INVALID_RECORD,
     }
 )
-_INTERRUPTED: Final = "An interrupt swallowed the report: it is not known whether the record was delivered"
 
 
 class NotSentError(KafkaError):
@@ -172,6 +171,7 @@ class Outbox:
         errors_only: Whether deliveries are not reported (``delivery.report.only.error``).
 
     Attributes:
+        produce: Sends a record without a sender, as confluent_kafka's ``produce`` does, and checks its report.
         position: Topic, partition and offset of the last delivered record with a payload.
         failure: An error that forbids a commit, although librdkafka would commit.
     """
@@ -202,25 +202,12 @@ class Outbox:
         self._calling: set[int] = set()
         self._sender: Sender | None = None
         self._telemetry = client_telemetry()
+        self._reports = CheckedReports(producer, self._produce, on_delivery, self._note, self._calling)
+        self.produce = self._reports.produce if checks_reports else partial(_with_shield, self._produce)
 
     def attach(self, sender: Sender) -> None:
         """Set the sender that gets the reports; it requires this object first."""
         self._sender = sender
-
-    def produce(  # noqa: PLR0917, the original's signature
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        partition: int = -1,
-        callback: Any = None,
-        on_delivery: Any = None,
-        timestamp: int = 0,
-        headers: Any = None,
-    ) -> None:
-        """Send a record without a sender, as confluent_kafka's ``produce`` does, and check its report."""
-        callback = on_delivery if callback is None else callback
-        self.send(Outgoing(topic, key, value, partition, timestamp, headers, callback))
 
     def send(self, record: Outgoing) -> None:
         """See :class:`~serde_chain.clients.outgoing.Client`."""
@@ -304,6 +291,7 @@ class Outbox:
         An interrupt within a callback swallows the client's report. The record's outcome is then unknown, and its
         callback gets an error that says so.
         """
+        self._reports.recover()
         if not self._sent or len(self._producer):
             return
         left = [attempt for attempt in list(self._sent.values()) if attempt.accepted]
@@ -315,10 +303,17 @@ class Outbox:
                 message: Any = confluent_kafka.Message(
                     topic=record.topic, partition=record.partition, key=record.key, value=record.step
                 )
-                interrupted = KafkaError(KafkaError._INTR, _INTERRUPTED)  # noqa: SLF001, its documented name
-                attempt.report = None if self._errors_only else interrupted, message
+                error = interrupted_report()
+                if self._checks_reports:
+                    self._note(record.topic, error)
+                attempt.report = None if self._errors_only else error, message
                 attempt.is_told = self._errors_only or attempt.is_told
             self._finish(attempt)
+
+    def _note(self, topic: str | None, error: KafkaError) -> None:
+        """Note a record that may be lost, although librdkafka would commit its transaction."""
+        self.failure = error
+        _log.error("%s may be lost: %s", "records" if topic is None else f"a record of {topic}", error.str())
 
     def _callback(self, record: Outgoing) -> OnDelivery | None:
         return self._on_delivery if record.on_delivery is None else record.on_delivery
@@ -345,9 +340,9 @@ class Outbox:
         record = attempt.record
         failure = failure_of(error, message) if self._checks_reports else error
         if failure is not None and failure is not error:
-            self.failure = error = failure
+            error = failure
             attempt.report = error, message
-            _log.error("a record of %s may be lost: %s", record.topic, error.str())
+            self._note(record.topic, error)
         attempt.is_refused = (
             error is not None
             and error.code() == KafkaError.MSG_SIZE_TOO_LARGE
@@ -375,6 +370,23 @@ class Outbox:
             # Otherwise they keep each other, the report's message, and the callback's objects alive.
             record.state = record.on_delivery = None
         self._sent.pop(id(attempt), None)
+
+
+def _with_shield(  # noqa: PLR0917, the original's signature
+    produce: Callable[..., None],
+    topic: str,
+    value: Any = None,
+    key: Any = None,
+    partition: int = -1,
+    callback: Any = None,
+    on_delivery: Any = None,
+    timestamp: int = 0,
+    headers: Any = None,
+) -> None:
+    """Send a record whose callback also runs after a fatal error."""
+    callback = on_delivery if callback is None else callback
+    callback = None if callback is None else shielded(callback)
+    produce(topic, value, key, partition, callback, None, timestamp, headers)
 
 
 def _was_never_written(error: KafkaError, message: Any) -> bool:

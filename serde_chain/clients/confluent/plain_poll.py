@@ -1,16 +1,16 @@
-"""The consumer's fast paths, for records without headers whose stages work on the data alone.
+"""The consumer's fast paths: ``poll`` delivers records one by one from batches, which are decoded by C maps.
 
-The mirror of :mod:`serde_chain.clients.confluent.plain_produce`.
+Decoding is fast for records without headers whose stages work on the data alone, as in
+:mod:`serde_chain.clients.confluent.plain_produce`.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from functools import partial
-from operator import is_, is_not
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from itertools import compress, repeat
+from operator import is_, is_not, neg
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import confluent_kafka
 from confluent_kafka import Message
@@ -25,8 +25,18 @@ from serde_chain.signals import let_through
 
 __all__ = ["PlainDecoder", "Taken", "plain_poll"]
 
-_IS_THERE: Final = partial(is_not, None)
-_NOTHING: Final[Sequence[Any]] = []
+# Longest time in seconds for which records of a batch are in hand.
+_IN_HAND: Final = 0.2
+# Most records of a batch, and the time in seconds in which they should be decoded.
+_MOST: Final = 256
+_MOMENT: Final = 0.02
+# Values of more bytes, on average over some, make batches smaller: they are held here besides in the client's queue.
+_LARGE: Final = 16 << 10
+_SAMPLES: Final = 16
+# A poll of the client that takes more seconds has waited for its record.
+_WAIT: Final = 0.0001
+# Fewer records are not worth a batch: they are read together with those behind them.
+_FEW: Final = 8
 
 
 class PlainDecoder:
@@ -74,69 +84,57 @@ class PlainDecoder:
             messages: ``confluent_kafka.Message`` objects.
 
         Returns:
-            Whether all of them are decoded now; if not, none of them was changed.
+            Whether all of them are records, and decoded now; if not, none of them was changed.
         """
+        if not self._are_plain(messages):
+            return False
         if self._is_idle:
             return True
-        # Not by comparison with None, which raises for confluent_kafka's errors.
-        try:
-            if any(map(_IS_THERE, map(Message.error, messages))) or any(map(Message.headers, messages)):
-                return False
-        except SystemError:  # a header name that is not UTF-8: the full path handles it
-            return False
         if self._noted and not self._noted.keys().isdisjoint(map(id, messages)):
-            return False  # an interrupted call has decoded some of them
-        keys, values = [*map(Message.key, messages)], [*map(Message.value, messages)]
+            return self._decode_others(messages)
+        keys = None if self._key is None else [*map(Message.key, messages)]
+        values = None if self._value is None else [*map(Message.value, messages)]
         try:
             decoded_keys, decoded_values = _map(self._key, keys), _map(self._value, values)
         except Exception as error:  # noqa: BLE001  raised again by the full path, with its place
             let_through(error)
             return False
-        if not (all(map(is_, decoded_keys, keys)) and all(map(is_, decoded_values, values))):
-            for message, *parts in zip(messages, keys, values, decoded_keys, decoded_values, strict=True):
-                self._change(message, *parts)
+        if not (_are_same(decoded_keys, keys) and _are_same(decoded_values, values)):
+            keys, values = keys or [*map(Message.key, messages)], values or [*map(Message.value, messages)]
+            parts = zip(messages, keys, values, decoded_keys or keys, decoded_values or values, strict=True)
+            for each in parts:
+                self._change(*each)
         return True
 
-    def one(self) -> Callable[[Any], bool] | None:  # noqa: C901  a call more within would cost a tenth of a poll
-        """Make a function that decodes one message, in a third of the time of :meth:`decode`.
-
-        Returns:
-            The function; None if messages need no decoding.
-        """
+    def count_plain(self, messages: Sequence[Any]) -> int:
+        """The number of messages before the first that is left to the full path anyway."""
+        count = _index_of_first(map(Message.error, messages), len(messages))
         if self._is_idle:
-            return None
-        key, value, noted, change = self._key, self._value, self._noted, self._change
-        if key is None and value is None:
+            return count
+        try:
+            return _index_of_first(map(Message.headers, messages), count)
+        except SystemError:  # as below
+            return 0
 
-            def is_final(message: Any) -> bool:
-                try:
-                    return not (message.headers() or noted)
-                except SystemError:  # as above
-                    return False
+    def _are_plain(self, messages: Sequence[Any]) -> bool:
+        """Whether messages are records without headers; these do not count without chains."""
+        # Not by comparison with None, which raises for confluent_kafka's errors.
+        if any(map(Message.error, messages)):
+            return False
+        try:
+            return self._is_idle or not any(map(Message.headers, messages))
+        except SystemError:  # a header name that is not UTF-8: the full path handles it
+            return False
 
-            return is_final
-
-        def decode_one(message: Any) -> bool:
-            came = decoded = came_key = decoded_key = None
-            try:
-                if message.error() is not None or message.headers() or (noted and id(message) in noted):
-                    return False
-                if value is not None and (came := message.value()) is not None:
-                    decoded = value(came)
-                if key is not None and (came_key := message.key()) is not None:
-                    decoded_key = key(came_key)
-            except Exception as error:  # noqa: BLE001  as above
-                let_through(error)
-                return False
-            if decoded is not came or decoded_key is not came_key:
-                if value is None:
-                    came = decoded = message.value()
-                if key is None:
-                    came_key = decoded_key = message.key()
-                change(message, came_key, came, decoded_key, decoded)
-            return True
-
-        return decode_one
+    def _decode_others(self, messages: Sequence[Any]) -> bool:
+        """Decode messages some of which an earlier call has decoded."""
+        noted = [self._noted[id(message)] for message in messages if id(message) in self._noted]
+        if any(decoded.timestamp is not None for decoded in noted):
+            return False  # becomes another message
+        is_decoded = self.decode([message for message in messages if id(message) not in self._noted])
+        for decoded in noted if is_decoded else ():
+            decoded.finish()  # in case that an interrupt came before
+        return is_decoded
 
     def _change(self, message: Any, key: Any, value: Any, decoded_key: Any, decoded_value: Any) -> None:
         """Note a message's original and decoded parts, then change it."""
@@ -157,113 +155,163 @@ class Taken(NamedTuple):
     message: confluent_kafka.Message[Any, Any]
 
 
-def plain_poll(  # noqa: C901, PLR0915  a call more within would cost a tenth of it
-    client: Any,
-    window: Window,
-    backoff: Backoff,
-    decoder: PlainDecoder,
-    *,
-    stores_offsets: bool,
-    take: Callable[[float], Taken | None],
-    take_front: Callable[[float], Taken | None],
-    waits: bool,
+class FullPath(Protocol):
+    """The ways of a reading loop to the next record, for any state of the consumer."""
+
+    def settle(self) -> None:
+        """Note that the results of the last call were delivered, and store their offsets."""
+
+    def take(self, timeout: float) -> Taken | None:
+        """The next record, within a timeout in seconds; negative waits forever."""
+
+    def take_front(self, until: float) -> Taken | None:
+        """The first record of the window, if it can be read by a point in time."""
+
+    def read_first(self, records: list[Any], seconds: float) -> list[Any]:
+        """The decoded messages of the first records, up to one that fails or may have a payload to fetch.
+
+        Args:
+            records: The first records of the window.
+            seconds: The time in which no further one is begun.
+        """
+
+
+def plain_poll(
+    client: Any, window: Window, backoff: Backoff, decoder: PlainDecoder, in_full: FullPath
 ) -> Callable[[float], Any]:
-    """Make a ``poll`` that takes a third of the time of the full path, for a window with only the last record in it.
+    """Make a ``poll`` that delivers records one by one from batches.
 
     Args:
         client: confluent_kafka's consumer.
         window: The consumer's window.
         backoff: The consumer's backoff.
         decoder: Decodes messages plainly.
-        stores_offsets: Whether offsets of delivered records are stored.
-        take: The full path to the next record, for unusual states: several records in the window, a backoff.
-        take_front: The full path to the first record of the window, if it can be read by a point in time.
-        waits: Whether there may be transfers to wait for.
+        in_full: The way of all other records; also of all records in unusual states, such as a backoff.
     """
-    messages, decoded, decode_one = window.messages, window.decoded, decoder.one()
-    client_poll, store = client.poll, client.store_offsets
-    handed: Sequence[Any] = _NOTHING  # the only record in the window, delivered last
-    fetched_within = -1.0
-    fetched: Iterator[Any] = map(client_poll, itertools.repeat(fetched_within))
-    topic: str | None = None  # of the previous record, and its taken offsets
-    offsets: dict[int | None, int] = {}
+    batches, monotonic = Batches(client, window, backoff, decoder, in_full), time.monotonic
+    accepted: float = -1
 
-    def poll(timeout: float = -1) -> Any:  # noqa: C901, PLR0912, PLR0915  as above
-        nonlocal handed, fetched, fetched_within, topic, offsets
-        if window.is_in_use:
-            raise in_use()
-        window.is_in_use = True
-        try:
-            began: float | None = None
-            # Between two calls of this function, others may have changed ``given`` or dropped the record.
-            is_usual = is_next = window.given is handed and len(messages) == 1 and messages[0] is handed[0]
-            if not is_usual:
-                is_usual = backoff.record is None and not backoff.held and not window.is_wary()
-                # After a seek, a delivered record is not in the window, but its offset must still be stored.
-                if is_usual and (messages or window.given):
-                    handed = _record_of(window.given) or _NOTHING  # its own object, unlike ()
-                    is_usual = is_next = len(messages) == len(handed) == 1 and handed[0] is messages[0]
-                elif waits:
-                    began = time.monotonic()  # records in sequence do not wait for the broker
-            if is_next:
-                (message,) = handed
-                name = message.topic()
-                if name != topic:
-                    topic, offsets = name, window.taken[name]
-                offsets[message.partition()] = message.offset()
-                if stores_offsets:
-                    try:
-                        store(message)
-                    except confluent_kafka.KafkaException:
-                        is_usual = False  # the full path retries and interprets the error
-            if is_usual:
-                if decoded:
-                    decoded.clear()
-                if timeout != fetched_within:
-                    fetched, fetched_within = map(client_poll, itertools.repeat(timeout)), timeout
-                # The loop takes the iterator's result without a point at which a signal handler could run, so that the
-                # message is in the window before anything is raised. The same holds up to the next call.
-                try:
-                    for message in fetched:
-                        if messages:
-                            messages[0] = message  # a third of the time of the other way
-                        else:
-                            messages[:] = (message,)
-                        window.given = ()
-                        handed = _NOTHING
-                        break
-                except BaseException:
-                    window.torn += 1
-                    window.be_wary()
-                    handed = _NOTHING  # so that the next call checks ``torn``
-                    raise
-                if message is None:
-                    messages.clear()
-                    return None
-                if decode_one is None or decode_one(message):
-                    window.given = handed = (message,)
-                    return message
-                found = take_front(deadline(timeout, began))
-            else:
-                found = take(timeout)
-            if found is None:
-                return None
-            window.given, message = (found[0],), found[1]
+    def poll(timeout: float = -1) -> Any:
+        nonlocal accepted
+        if timeout is not accepted:
+            neg(timeout)  # what is no number is a TypeError, as in the client
+            accepted = timeout
+        # A call more would cost a tenth of a record. The step of the iterator is the delivery: no call is behind it.
+        if monotonic() < batches.until:
+            for message in window.in_hand:
+                return message
+        batches.begin(timeout)
+        for message in window.in_hand:
             return message
-        finally:
-            window.is_in_use = False
+        return None
 
     return poll
 
 
-def _record_of(given: Sequence[Any]) -> Sequence[Any]:
-    """The delivered messages, if they are one record and no event."""
-    return given if len(given) == 1 and given[0].error() is None else ()
+class Batches:
+    """Batches of records which are fetched, decoded and settled at once, and delivered one by one.
+
+    A batch is in hand for a short time: then the client is called again, which serves callbacks and keeps the group
+    membership. A batch has few records at first, then more, as long as they are decoded quickly and are small.
+
+    Args:
+        client: confluent_kafka's consumer.
+        window: The consumer's window.
+        backoff: The consumer's backoff.
+        decoder: Decodes messages plainly.
+        in_full: The way of all other records.
+
+    Attributes:
+        until: How long the records of the last batch may be in hand, by ``time.monotonic``.
+    """
+
+    def __init__(self, client: Any, window: Window, backoff: Backoff, decoder: PlainDecoder, in_full: FullPath) -> None:
+        self._client = client
+        self._window = window
+        self._backoff = backoff
+        self._decoder = decoder
+        self._in_full = in_full
+        self._most = 1
+        self._has_waited = False
+        self.until = 0.0
+
+    def begin(self, timeout: float) -> None:
+        """Take the next batch in hand, if there is one within a timeout in seconds; negative waits forever."""
+        window = self._window
+        if window.is_in_use:
+            raise in_use()
+        window.is_in_use = True
+        try:
+            began = time.monotonic()
+            self._in_full.settle()
+            if self._backoff.record is not None or self._backoff.held or window.under_way or window.is_wary():
+                taken = self._in_full.take(timeout)
+            else:
+                self._fetch(timeout)
+                if not window.messages:
+                    return
+                records, decoded = self._decode()
+                if records:
+                    self.until = time.monotonic() + _IN_HAND
+                    window.take_in_hand(records, decoded)
+                    return
+                taken = self._in_full.take_front(deadline(timeout, began))
+            if taken is not None:
+                window.take_in_hand([taken.record], [taken.message])
+        finally:
+            window.is_in_use = False
+
+    def _fetch(self, timeout: float) -> None:
+        """Let the client serve its callbacks, and add what it has; wait only if there is no record at all."""
+        messages = self._window.messages
+        count = len(messages)
+        if messages or self._most > 1:
+            self._window.fetch_several(self._client.consume, max(1, self._most - count), 0)
+        self._has_waited = False
+        if not messages:
+            # Records that come one by one need a single call of the client.
+            self._most = 1
+            began = time.monotonic()
+            self._window.fetch(self._client.poll, timeout)
+            self._has_waited = time.monotonic() > began + _WAIT
+        some = messages[count :: self._most // _SAMPLES + 1]
+        if sum(map(len, some)) > len(some) * _LARGE:
+            self._most = max(1, self._most // 4)
+
+    def _decode(self) -> tuple[list[Any], list[Any]]:
+        """The first records of the window, and their final form; none if the very first needs the full path."""
+        if self._window.paused and self._window.count() < len(self._window.messages):
+            return [], []
+        records = self._window.messages[: self._most]
+        began = time.monotonic()
+        decoded = self._decode_first(records)
+        if time.monotonic() > began + _MOMENT:
+            self._most = max(1, len(decoded) // 2)
+        elif len(decoded) == self._most and not self._has_waited:
+            self._most = min(2 * self._most, _MOST)
+        return records[: len(decoded)], decoded
+
+    def _decode_first(self, records: list[Any]) -> list[Any]:
+        if self._decoder.decode(records):
+            return records
+        plain = records[: self._decoder.count_plain(records)]
+        if _FEW < len(plain) < len(records) and self._decoder.decode(plain):
+            return plain
+        return self._in_full.read_first(records, _MOMENT)
 
 
-def _map(function: Callable[[Any], Any] | None, data: list[Any]) -> list[Any]:
-    if function is None:
+def _index_of_first(marks: Iterable[object], end: int) -> int:
+    """The index of the first true mark before an end; the end without one."""
+    return next(compress(range(end), marks), end)
+
+
+def _map(function: Callable[[Any], Any] | None, data: list[Any] | None) -> list[Any] | None:
+    if function is None or data is None:
         return data
-    if None in data:
+    if not all(map(is_not, data, repeat(None))):
         return [None if item is None else function(item) for item in data]
     return [*map(function, data)]
+
+
+def _are_same(decoded: list[Any] | None, data: list[Any] | None) -> bool:
+    return decoded is None or data is None or all(map(is_, decoded, data))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import confluent_kafka
 
 from payload_stores.callbacks import shielded
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.options import Option, boolean, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
@@ -178,7 +178,7 @@ class Producer:
         if left:  # the client counts other events too
             _log.warning("a producer was dropped with at most %d records on their way: call close() before", left)
         try:
-            run_elsewhere(self._close_dropped)
+            run_in_daemon_thread(self._close_dropped)
         finally:
             told = f"{self!r} was dropped without close(), with at most {left} records on their way"
             warnings.warn(told, ResourceWarning, stacklevel=2, source=self)

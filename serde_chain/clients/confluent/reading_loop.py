@@ -133,7 +133,7 @@ class ReadingLoop:
                     if not self._passes(record, error):
                         raise
                     self._window.given = (record,)
-                    self._settle()
+                    self.settle()
                     self._serve()
                     if time.monotonic() >= until:
                         return None
@@ -145,6 +145,28 @@ class ReadingLoop:
             # Its partition was revoked during the wait, or there was no record.
             if not self._fetch_until(self._poll, until):
                 return None
+
+    def read_first(self, records: list[Message], seconds: float) -> list[Message]:
+        """The decoded messages of the first records, up to one that fails or may have a payload to fetch.
+
+        Args:
+            records: The first records of the window.
+            seconds: The time in which no further one is begun.
+        """
+        until = time.monotonic() + seconds
+        ready: list[Message] = []
+        for record in records:
+            if time.monotonic() > until or self.reader.may_wait(record):
+                break
+            try:
+                message = self._read(record)
+            except Exception as error:  # noqa: BLE001  raised once it is the first
+                let_through(error)
+                break
+            if message is None:
+                break
+            ready.append(message)
+        return ready
 
     def take_several(self, num_messages: int, timeout: float) -> tuple[list[Message], list[Message]] | None:
         """Several records.
@@ -180,7 +202,10 @@ class ReadingLoop:
             Records of the window, including skipped ones, and the decoded messages of the others.
         """
         drops = self._window.drops
-        waiting = list(itertools.islice(self._window.waiting(), most))
+        messages = self._window.messages
+        waiting = list(itertools.islice(self._window.waiting(), most)) if self._window.paused else messages[:most]
+        if not self._has_chains:
+            return waiting, [*waiting]
         taken: list[Message] = []
         ready: list[Message] = []
         now = time.monotonic()
@@ -276,7 +301,7 @@ class ReadingLoop:
             if not self._passes(ready[0], table):
                 raise table
             self._window.given = (ready.pop(0),)
-            self._settle()
+            self.settle()
             table = self._read_table(ready)
         return ready[: len(table)], table
 
@@ -324,7 +349,7 @@ class ReadingLoop:
         Returns:
             Whether the first message may be read; False while it waits for a retry.
         """
-        self._settle()
+        self.settle()
         self._rewind.go_back()
         if self._backoff.lasts():
             return self._backoff.wait(timeout)
@@ -394,7 +419,7 @@ class ReadingLoop:
             noted = decoded.get(id(message))
             return len((message.value() if noted is None else noted.came[1]) or b"")
 
-        return sum(size(message) for message in self._window.messages if message is not None) < _AHEAD_BYTES
+        return sum(size(message) for message in self._window.messages) < _AHEAD_BYTES
 
     def _serve(self) -> None:
         """Poll the client if due, to stay in the group and to serve callbacks."""
@@ -467,7 +492,7 @@ class ReadingLoop:
         self._backoff.note(record)
         self._telemetry.retried(record.topic() or "")
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Record that the results of the last call were delivered."""
         self.store_given()
         self.count_given()

@@ -136,6 +136,7 @@ class Transactions:
         # Not earlier: if it cannot begin, the previous one is not over.
         self._sender.begin_transaction()
         self._payloads.begin()
+        self._outbox.recover()
         self._outbox.position = None
         self._outbox.failure = None
         self._may_be_committed = False
@@ -151,6 +152,7 @@ class Transactions:
             raise KafkaException(NotSentError.of(failure, txn_requires_abort=True)) from failure
         with Fatal():
             self._producer.flush(seconds_left(until))
+        self._outbox.recover()
         if (unknown := self._outbox.failure) is not None:
             raise KafkaException(unknown)
         self._sender.commit()

@@ -29,7 +29,7 @@ from serde_chain.stages.avro.bounds import skips_blindly
 from serde_chain.stages.avro.decimal import logical_readers, read_decimal
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["Resolution", "bare", "branches", "decimal_of", "kind", "members", "resolved", "rewritten"]
+__all__ = ["Definitions", "Resolution", "bare", "branches", "decimal_of", "kind", "members", "resolved", "rewritten"]
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 # A dict with such a type is a definition, whatever its name: {"type": "record", "name": "record", …}.
@@ -140,6 +140,21 @@ def branches(union: list[Any], named: Mapping[str, Any]) -> list[Any] | None:
     others = [branch for branch in union if kind(bare(branch, named)) != "null"]
     kinds = [kind(bare(branch, named)) for branch in others]
     return None if len(others) == 1 or (len(kinds) == 2 and set(kinds) in _ONE_TYPE) else others
+
+
+class Definitions:
+    """The named types of one schema, known from their first occurrence on."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    def of(self, schema: Any) -> Any:
+        """The definition of a type, if a schema is its name; otherwise the schema."""
+        if isinstance(schema, str):
+            return self._known.get(schema, schema)
+        if isinstance(schema, dict) and schema["type"] in _NAMED:
+            self._known[schema["name"]] = schema
+        return schema
 
 
 def members(union: list[Any], named: Mapping[str, Any], fields: Sequence[str]) -> list[Any] | None:

@@ -127,6 +127,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         # A record independent of the topic needs no context.
         self.plain = None
         self._writers = PerTopic(self._ask_for_writer)
+        self._known = self._writers.known
         if self._schema is None and not (self._registry and self._registry.use_latest):
             raise ConfigError(
                 "avro has no schema for writing",
@@ -144,9 +145,11 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         """Write one object; a transfer queries the registry at a topic's first record."""
         if self.plain is not None:
             return self.plain(data)
-        writer = self._writers.known(ctx)
+        writer = self._known.get(None if ctx is None else ctx.topic)
         if writer is None:
             return self._writers.transfer(ctx, lambda writer: self._write_by(writer, data, ctx))
+        if writer.header is None:
+            return writer.encode(data)
         return self._write_by(writer, data, ctx)
 
     def _write_by(self, writer: _Writer, data: Any, ctx: Context | None) -> bytes:

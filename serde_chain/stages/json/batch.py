@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from payload_stores.errors import drop_data
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch, BatchForm
-from serde_chain.errors import SerializationError
+from serde_chain.errors import ContextualError, DecodeError, SerializationError, is_about_record
+from serde_chain.signals import let_through
 
 __all__ = ["JsonBatch"]
 
@@ -38,6 +40,19 @@ class JsonBatch(BatchForm):
                     text = str(data, "utf-8")
                 except SerializationError as error:
                     batch.fail(row, error)
+                except ContextualError:
+                    raise  # such as a missing package, which is no record's
+                except Exception as error:  # noqa: BLE001  of a subclass, as for single records
+                    let_through(error)
+                    batch.fail(row, _failure(error))
             texts.append(text)
         kind = batch.arrow.string() if sum(map(len, filter(None, texts))) < 1 << 29 else batch.arrow.large_string()
         return batch.arrow.array(texts, kind)
+
+
+def _failure(error: Exception) -> DecodeError:
+    failure = DecodeError(f"{type(error).__name__}: {error}")
+    drop_data(error)
+    failure.__cause__ = error
+    failure.about_record = is_about_record(error)
+    return failure

@@ -70,6 +70,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
         self._frames = PerTopic(self._ask_for_frame)
+        self._known = self._frames.known
         if self._registry is not None:
             self._text = _schema_text(config)
             if self._framing == CONFLUENT:
@@ -87,7 +88,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         encoded = self._encode(data)
         if self._registry is None:
             return encoded
-        frame = self._frames.known(ctx)
+        frame = self._known.get(None if ctx is None else ctx.topic)
         if frame is None:
             return self._frames.transfer(ctx, lambda frame: frame.put(encoded, ctx))
         return frame.put(encoded, ctx)
@@ -148,9 +149,9 @@ def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[
         try:
             return dumps(orjson, data, options)
         except (TypeError, ValueError, RecursionError) as error:
-            told = str(error)
+            message = str(error)
             drop_data(error)
-            raise EncodeError(f"the value is not JSON: {told}") from error
+            raise EncodeError(f"the value is not JSON: {message}") from error
 
     return encode
 
@@ -166,9 +167,9 @@ def _decoder(orjson: Any, problem: Problem | None, most_parts: int | None) -> Ca
         try:
             value = loads(orjson, data)
         except (ValueError, RecursionError) as error:
-            told = str(error)
+            message = str(error)
             drop_data(error)
-            raise DecodeError(f"the bytes are not JSON: {told}") from error
+            raise DecodeError(f"the bytes are not JSON: {message}") from error
         if problem is not None and (why := problem(value)):
             raise DecodeError(f"the value does not match json.schema: {why}")
         return value

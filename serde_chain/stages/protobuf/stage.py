@@ -79,6 +79,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
         self._frames = PerTopic(self._ask_for_frame)
+        self._known = self._frames.known
         self._encode = _encoder(self._class)
         # The schema named by a record depends on its topic.
         self.plain = self._encode if self._registry is None else None
@@ -97,7 +98,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         encoded = self._encode(data)
         if self._registry is None:
             return encoded
-        frame = self._frames.known(ctx)
+        frame = self._known.get(None if ctx is None else ctx.topic)
         if frame is None:
             return self._frames.transfer(ctx, lambda frame: frame.put(encoded, ctx))
         return frame.put(encoded, ctx)

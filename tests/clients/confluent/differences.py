@@ -169,8 +169,14 @@ ELSEWHERE = (
     Behaviour(
         "offsets of a consumer",
         "stored as records are returned",
-        "stored by the next call: Ctrl-C within a call loses no record",
-        "test_plain.py::test_offsets_are_stored_by_the_next_call",
+        "stored by the next call, by `poll` for up to 0.2 s of records at once: Ctrl-C within a call loses no record",
+        "test_batches.py::test_nothing_is_stored_that_was_not_confirmed_by_a_next_call",
+    ),
+    Behaviour(
+        "`poll`",
+        "takes a record from the client",
+        "takes up to 256 small records from it, and returns them one by one",
+        "test_batches.py::test_batches_grow_and_every_record_comes_once",
     ),
     Behaviour(
         "a signal or callback that raises while `poll` or `consume` waits",

@@ -110,7 +110,7 @@ def test_a_thread_that_cannot_be_started(new_store: "NewStore", monkeypatch: pyt
         raise PayloadStoreUnavailableError("no thread can be started")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "run_elsewhere", refuse)
+        patch.setattr(writer, "run_in_daemon_thread", refuse)
         with pytest.raises(PayloadStoreUnavailableError, match="no thread"):
             store.publish("t", DATA)
     assert store.download(store.publish("t", DATA)) == DATA

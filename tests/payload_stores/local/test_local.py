@@ -35,6 +35,10 @@ class TestLocalStore(PayloadStoreTests):
     def config(self, tmp_path: Path) -> Mapping[str, object]:
         return {"local.path": str(tmp_path / "päy loads%41")}
 
+    @pytest.fixture
+    def other_config(self, tmp_path: Path) -> Mapping[str, object]:
+        return {"local.path": str(tmp_path / "other")}
+
     def raw_read(self, reference: str) -> bytes:
         return Path(unquote(reference.removeprefix("file://"))).read_bytes()
 

@@ -39,7 +39,7 @@ from payload_stores import (
 )
 from payload_stores.base import CAPABILITIES, Buffer, RecordWriter, SupportsRetryCount
 from payload_stores.base.capability import Capability
-from payload_stores.daemon_threads import run_elsewhere
+from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.hop import HopStore
 from payload_stores.ids import sha256_digest
 from payload_stores.local import LocalStore
@@ -631,7 +631,7 @@ def test_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = set()
     for _ in range(3):
         waits.clear()
-        run_elsewhere(lambda: threads.add(threading.get_ident()))
+        run_in_daemon_thread(lambda: threads.add(threading.get_ident()))
         assert waits.wait(30)
     assert len(threads) == 1
 
@@ -650,7 +650,7 @@ def test_a_job_for_a_thread_that_is_about_to_end_is_run(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("payload_stores.daemon_threads._idle", Idle())
     monkeypatch.setattr("payload_stores.daemon_threads._IDLE_SECONDS", 0.01)
-    run_elsewhere(lambda: None)
+    run_in_daemon_thread(lambda: None)
     assert about_to_end.wait(30)
     taken[0].put(ran.set)
     assert ran.wait(30)
@@ -757,3 +757,26 @@ def test_a_registered_class_has_its_capabilities_in_a_middleware(around: Callabl
     store = around(Registered())
     assert isinstance(store, payload_stores.SupportsDelete)
     assert not isinstance(store, payload_stores.SupportsList)
+
+
+@pytest.mark.parametrize("name", ["retries", "sender", "offloads", "fetches", "joins_transactions"])
+def test_an_attribute_with_the_name_of_a_capability_is_refused(name: str) -> None:
+    message = rf"Named\.{name} is taken: .* Rename the attribute"
+    with pytest.raises(TypeError, match=message):
+        type("Named", (Middleware,), {name: 3})
+
+    class Named(Middleware):
+        def __init__(self, store: PayloadStore) -> None:
+            super().__init__(store)
+            setattr(self, name, 3)
+
+    with pytest.raises(TypeError, match=message):
+        Named(MemoryStore())
+    overridden = type("Overriding", (Middleware,), {name: property(lambda _self: 3)})
+    assert getattr(overridden(MemoryStore()), name) == 3
+
+
+@pytest.mark.parametrize("own", [lambda _self, feature: feature == "zip", lambda _self: True, True])
+def test_a_store_with_another_method_supports_is_refused(own: Any) -> None:
+    with pytest.raises(TypeError, match=r"Zipped\.supports is taken: .* Rename the method"):
+        type("Zipped", (MemoryStore,), {"supports": own})

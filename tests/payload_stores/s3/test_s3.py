@@ -44,6 +44,10 @@ class TestS3Store(PayloadStoreTests):
         parts = {"s3.multipart.threshold.bytes": 16 << 20}  # so that the large payload is uploaded in parts
         return {**s3_server.store_config(bucket), "s3.prefix": "some/pre fix/", **parts}
 
+    @pytest.fixture
+    def other_config(self, config: Mapping[str, object]) -> Mapping[str, object]:
+        return {**config, "s3.prefix": "another"}
+
     def raw_read(self, reference: str) -> bytes:
         _, _, bucket, key = unquote(reference).split("/", 3)
         return self.client.get_object(Bucket=bucket, Key=key)["Body"].read()

@@ -14,7 +14,7 @@ from typing import Any, Final
 from payload_stores.plugins import require
 from serde_chain.stages.avro.arrow import fast_reader, leaves
 from serde_chain.stages.avro.arrow.leaves import PRIMITIVES, PROMOTIONS, Convert, Part, UnreadableSchemaError, named
-from serde_chain.stages.avro.resolution import decimal_of, kind
+from serde_chain.stages.avro.resolution import Definitions, decimal_of, kind
 
 __all__ = ["FastSchema", "UnreadableSchemaError"]
 
@@ -64,13 +64,13 @@ class _Compiler:
     def __init__(self) -> None:
         self._arrow: Any = require("pyarrow", "arrow")
         self._compute: Any = require("pyarrow.compute", "arrow")
-        # Definitions of the writer's named types, and of the reader's.
-        self._named: list[dict[str, Any]] = [{}, {}]
+        # Of the writer and of the reader.
+        self._named = [Definitions(), Definitions()]
         self._names = 0
 
     def part(self, writer: Any, reader: Any, type_: Any) -> Part:
         """Compile one type; both schemas are the same object without resolution."""
-        writer, reader = self._definition(writer, 0), self._definition(reader, 1)
+        writer, reader = self._named[0].of(writer), self._named[1].of(reader)
         which, other = kind(writer), kind(reader)
         if which == "union":
             return self._union(writer, reader if isinstance(reader, list) else [reader], type_)
@@ -91,14 +91,6 @@ class _Compiler:
         """A name unused by the schema's other types."""
         self._names += 1
         return f"t{self._names}"
-
-    def _definition(self, schema: Any, side: int) -> Any:
-        """A named type's definition, from the type's first occurrence."""
-        if isinstance(schema, str):
-            return self._named[side].get(schema, schema)
-        if isinstance(schema, dict) and schema["type"] in _NAMED:
-            self._named[side][schema["name"]] = schema
-        return schema
 
     def _record(self, writer: Any, reader: Any, type_: Any) -> Part:
         targets = {field["name"]: field["type"] for field in reader["fields"]}
@@ -166,10 +158,10 @@ class _Compiler:
 
     def _any_type(self, schema: Any) -> Any:
         """A type for reading a value only to skip it."""
-        schema = self._definition(schema, 0)
+        schema = self._named[0].of(schema)
         which = kind(schema)
         if which == "union":
-            return self._any_of([branch for branch in schema if kind(self._definition(branch, 0)) != "null"])
+            return self._any_of([branch for branch in schema if kind(self._named[0].of(branch)) != "null"])
         if which in {"record", "error"}:
             return self._arrow.struct([(field["name"], self._any_type(field["type"])) for field in schema["fields"]])
         if which == "array":
@@ -245,9 +237,9 @@ class _Compiler:
         fields: list[Any] = []
         converts: list[Convert | None] = []
         for branch in writer:
-            definition = self._definition(branch, 0)
+            definition = self._named[0].of(branch)
             if kind(definition) == "null":
-                if not any(kind(self._definition(reader, 1)) == "null" for reader in readers):
+                if not any(kind(self._named[1].of(reader)) == "null" for reader in readers):
                     raise UnreadableSchemaError("null is resolved into a union without it")
                 branches.append("null")
                 fields.append(fast_reader.null_field())
@@ -273,11 +265,11 @@ class _Compiler:
         which = kind(branch)
         matching = []
         for reader in readers:
-            definition = self._definition(reader, 1)
+            definition = self._named[1].of(reader)
             if kind(definition) == which and (which not in _NAMED or definition["name"] == branch["name"]):
                 matching.append(reader)
         if not matching:
-            matching = [reader for reader in readers if (which, kind(self._definition(reader, 1))) in PROMOTIONS]
+            matching = [reader for reader in readers if (which, kind(self._named[1].of(reader))) in PROMOTIONS]
         if len(matching) != 1:
             raise UnreadableSchemaError(f"a branch {which} of a union with {len(matching)} branches for it")
         return matching[0]

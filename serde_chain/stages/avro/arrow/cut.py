@@ -1,12 +1,12 @@
-"""Large ``bytes`` fields on a way of their own: cut out of the records, copied once into the result, and no more.
+"""Large ``bytes`` fields bypass the readers: they are cut out of the records, and copied once, into the result.
 
-A reader of Avro copies such a field at each of its steps, which takes longer than all the other fields together. Here
-one look over each record finds its ``bytes`` fields without reading the rest. The readers then get the records with
-these fields empty, which the same schema describes, and the fields go from the input straight into their columns. A
-field that the reader's schema lacks is not copied at all.
+Avro readers copy such a field several times, which takes longer than decoding all other fields. Here, one pass over
+each record locates its ``bytes`` fields by lengths and branches, without decoding. The readers get the records with
+these fields empty, which the same schema describes; the fields go from the input directly into their columns. Fields
+missing from the reader's schema are not copied at all.
 
-Only lengths and branches are looked at. Everything that this look takes for granted, the readers check afterwards, on
-the same bytes; a batch with a record that does not fit is read whole, as if nothing had been cut.
+The pass validates nothing else: the readers do, on the same bytes. If a record does not fit, the batch is read
+uncut.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
-from serde_chain.stages.avro.resolution import kind
+from serde_chain.stages.avro.resolution import Definitions, kind
 from serde_chain.wire import varint
 
 __all__ = ["Cut", "Cutter"]
 
-# From this mean size of a field in bytes on, its copies cost more than the look at it; and of one that nobody reads.
+# Mean sizes in bytes from which on copies of a field cost more than this pass: of fields in the result, and of others.
 _LARGE: Final = 8192
 _LARGE_UNREAD: Final = 4096
 # The first records show whether cutting pays: if at least this share of their bytes is in large fields.
@@ -30,9 +30,8 @@ _SAMPLE: Final = 16
 _SHARE: Final = 0.5
 _FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINTS: Final = frozenset({"int", "long", "enum"})
-_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 _MOST_BINARY_BYTES: Final = (1 << 31) - 1
-# What follows the place of a field in the records without it: its length, zero.
+# Replaces a field: the length zero.
 _EMPTY: Final = b"\0"
 
 # Skips a value: gets the data, the value's position and the notes, and returns the position after it.
@@ -44,7 +43,7 @@ _Parts = int | dict[str, "_Parts"]
 
 
 class _MisfitError(ValueError):
-    """The bytes, or an array of the records without fields, are not as the schema says."""
+    """The bytes, or the array of the cut records, do not match the schema."""
 
 
 class _Notes:
@@ -66,15 +65,17 @@ class Cut(NamedTuple):
     Attributes:
         records: ``pyarrow`` array of the records, unframed, each field empty.
         fields: ``pyarrow`` arrays of the fields, one after the other.
-        parts: Where they belong in the result.
+        parts: Where they belong in the result; None without fields in it.
     """
 
     records: Any
     fields: Sequence[Any]
-    parts: _Parts
+    parts: _Parts | None
 
     def restored(self, array: Any) -> Any | None:
-        """The records as read, with their fields; None if they do not fit together."""
+        """The decoded records with their fields; None if the numbers of rows differ."""
+        if self.parts is None:
+            return array
         try:
             return self._restored(array, self.parts)
         except _MisfitError:
@@ -114,7 +115,7 @@ class Cutter:
         step, parts = compiler.step(writer, writer if reader is None else reader)
         self._skip: _Skip | None = None if isinstance(step, int) or not compiler.holes else step
         self._fields = compiler.fields
-        self._parts: _Parts = {} if parts is None else parts
+        self._parts = parts
 
     def cut(self, values: Any, start: int) -> Cut | None:
         """Cut the fields out of records.
@@ -183,8 +184,8 @@ class _Compiler:
     def __init__(self) -> None:
         self.fields = 0
         self.holes = False
-        # Definitions of the writer's named types, and of the reader's.
-        self._named: list[dict[str, Any]] = [{}, {}]
+        # Of the writer and of the reader.
+        self._named = [Definitions(), Definitions()]
 
     def step(self, writer: Any, reader: Any, *, keep: bool = False) -> tuple[_Step, _Parts | None]:
         """Compile one type.
@@ -197,7 +198,7 @@ class _Compiler:
         Returns:
             The way to skip a value, and the parts of the result that contain cut fields.
         """
-        writer, reader = self._definition(writer, 0), self._definition(reader, 1)
+        writer, reader = self._named[0].of(writer), self._named[1].of(reader)
         which = kind(writer)
         if which == "union":
             return self._union(writer, reader, keep=keep)
@@ -221,17 +222,9 @@ class _Compiler:
             return int(writer["size"]), None
         return _skip_varint if which in _VARINTS else _FIXED.get(which, _skip_sized), None
 
-    def _definition(self, schema: Any, side: int) -> Any:
-        """A named type's definition, from the type's first occurrence."""
-        if isinstance(schema, str):
-            return self._named[side].get(schema, schema)
-        if isinstance(schema, dict) and schema["type"] in _NAMED:
-            self._named[side][schema["name"]] = schema
-        return schema
-
     def _match(self, writer: Any, union: list[Any]) -> Any:
         """The branch of the reader's union for a writer's type; the type itself if there is none."""
-        branches = [branch for branch in (self._definition(branch, 1) for branch in union) if kind(branch) != "null"]
+        branches = [branch for branch in (self._named[1].of(branch) for branch in union) if kind(branch) != "null"]
         return branches[0] if len(branches) == 1 and kind(branches[0]) == kind(writer) else union
 
     def _record(self, writer: Any, reader: Any, *, keep: bool) -> tuple[_Step, _Parts | None]:
@@ -246,7 +239,7 @@ class _Compiler:
         return _sequence(steps), parts or None
 
     def _union(self, writer: list[Any], reader: Any, *, keep: bool) -> tuple[_Step, _Parts | None]:
-        kinds = [kind(self._definition(branch, 0)) for branch in writer]
+        kinds = [kind(self._named[0].of(branch)) for branch in writer]
         is_nullable = len(writer) == 2 and "null" in kinds
         # A null is a row of the result's column, but an absent list has no items.
         before = self.fields

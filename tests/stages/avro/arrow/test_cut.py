@@ -177,8 +177,17 @@ def test_into_another_schema(restored: list[int], wanted: Any, expect: Callable[
     assert restored == [19, 19]
 
 
-def test_a_field_that_nobody_reads_may_be_anything(restored: list[int]) -> None:
-    """A union of several branches, of which the reader has another order."""
+def test_lists_of_records_without_their_fields(restored: list[int]) -> None:
+    schema = {"type": "array", "items": STAMP}
+    target = json.dumps({"type": "array", "items": {**STAMP, "fields": STAMP["fields"][:1]}})
+    records = [encode(fastavro.parse_schema(schema), [stamp(n) for n in range(count)]) for count in (1, 2, 3)]
+    check(schema, records, **{"avro.reader.schema": target})
+    check(schema, records)
+    assert restored == [3, 3]
+
+
+def test_unions_of_several_branches(restored: list[int]) -> None:
+    """The reader has them in another order."""
     one = {"type": "record", "name": "One", "fields": [{"name": "a", "type": "bytes"}]}
     two = {"type": "record", "name": "Two", "fields": [{"name": "b", "type": "bytes"}, {"name": "n", "type": "int"}]}
     schema = {"type": "record", "name": "R", "fields": [{"name": "u", "type": ["null", one, two]}, STAMP["fields"][1]]}

@@ -1,0 +1,28 @@
+"""Transfers of large payloads for all object stores: parallel parts and ranges, files in blocks."""
+
+from payload_stores.multipart.download import Answer, Downloads, Source, download_ranges
+from payload_stores.multipart.file import PayloadFile, open_ranges
+from payload_stores.multipart.sizes import MAX_PARTS, PARALLEL, PART_BYTES
+from payload_stores.multipart.threads import DaemonPool, UnderWay, settle
+from payload_stores.multipart.upload import Blocks, put_parts, read_parts, released, slices, stream_digest
+
+__all__ = [
+    "MAX_PARTS",
+    "PARALLEL",
+    "PART_BYTES",
+    "Answer",
+    "Blocks",
+    "DaemonPool",
+    "Downloads",
+    "PayloadFile",
+    "Source",
+    "UnderWay",
+    "download_ranges",
+    "open_ranges",
+    "put_parts",
+    "read_parts",
+    "released",
+    "settle",
+    "slices",
+    "stream_digest",
+]
