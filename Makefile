@@ -116,6 +116,8 @@ native: check-cargo venv
 	@$(BIN)/python -c "import serde_chain_native as native; print('Installed: serde-chain-native', native.__version__)"
 
 test-native: check-tools native
+	@cargo fmt --manifest-path native/Cargo.toml --check
+	@cargo clippy --quiet --locked --manifest-path native/Cargo.toml -- -D warnings
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers" tests/native tests/stages/avro tests/schemas tests/arrow tests/fuzz $(ARGS)
 
 spark-versions: check-tools venv

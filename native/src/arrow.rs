@@ -404,7 +404,9 @@ impl Type {
         };
         Ok(match (text.as_str(), read.as_str()) {
             (text, _) if text.starts_with("list<") => Type::List(inner("value_type")?),
-            (text, _) if text.starts_with("map<string, ") => Type::Map(Box::new(Type::of(&kind.getattr("item_type")?, &as_read.getattr("item_type")?, level + 2)?)),
+            (text, _) if text.starts_with("map<string, ") => {
+                Type::Map(Box::new(Type::of(&kind.getattr("item_type")?, &as_read.getattr("item_type")?, level + 2)?))
+            }
             (text, _) if text.starts_with("struct<") => {
                 let count: usize = kind.getattr("num_fields")?.extract()?;
                 let mut fields = Vec::with_capacity(count);
@@ -704,7 +706,9 @@ impl Constant {
             Type::String if value.is_exact_instance_of::<PyString>() => {
                 Constant::Bytes(value.extract::<String>()?.into_bytes().into())
             }
-            Type::Binary if value.is_exact_instance_of::<PyBytes>() => Constant::Bytes(value.extract::<Vec<u8>>()?.into()),
+            Type::Binary if value.is_exact_instance_of::<PyBytes>() => {
+                Constant::Bytes(value.extract::<Vec<u8>>()?.into())
+            }
             _ => return refused("a default is not plain"),
         })
     }
@@ -794,9 +798,7 @@ impl<'py> Compiler<'py> {
                 let (own, its) = (item(writer.cast()?, "values")?, item(reader.cast()?, "values")?);
                 Plan::Map(Box::new(self.plan(&own, &its, inner, level + 1)?))
             }
-            ("record", "record", Type::Struct(fields)) => {
-                self.record(writer.cast()?, reader.cast()?, fields, level)?
-            }
+            ("record", "record", Type::Struct(fields)) => self.record(writer.cast()?, reader.cast()?, fields, level)?,
             _ => return refused("a type is not supported"),
         })
     }

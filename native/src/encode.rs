@@ -194,9 +194,8 @@ impl<'py> Encoding<'_, 'py> {
             // SAFETY: valid arguments. A function of a logical type may change the dictionary meanwhile, so both
             // objects are owned as long as they are used, and the number of items is compared at the end.
             while unsafe { ffi::PyDict_Next(dict.as_ptr(), &mut position, &mut key, &mut item) } != 0 {
-                let (key, item) = unsafe {
-                    (Bound::from_borrowed_ptr(self.py, key), Bound::from_borrowed_ptr(self.py, item))
-                };
+                let (key, item) =
+                    unsafe { (Bound::from_borrowed_ptr(self.py, key), Bound::from_borrowed_ptr(self.py, item)) };
                 write_bytes(&mut self.out, text(&key)?);
                 self.value(values, &item)?;
                 written += 1;
@@ -264,9 +263,7 @@ impl<'py> Encoding<'_, 'py> {
             let matches = match &schema.get(branch).kind {
                 Kind::Null => value.is_none(),
                 Kind::Boolean => value.is_exact_instance_of::<PyBool>(),
-                Kind::Int => {
-                    value.is_exact_instance_of::<PyInt>() && i32::try_from(self.integer(value)?).is_ok()
-                }
+                Kind::Int => value.is_exact_instance_of::<PyInt>() && i32::try_from(self.integer(value)?).is_ok(),
                 Kind::Long => value.is_exact_instance_of::<PyInt>(),
                 Kind::Float | Kind::Double => {
                     value.is_exact_instance_of::<PyFloat>() || value.is_exact_instance_of::<PyInt>()
