@@ -15,6 +15,7 @@ from serde_chain import config as configuration
 from serde_chain.arrow import Batch
 from serde_chain.cli.doctor.base import Look
 from serde_chain.cli.doctor.records import compiled
+from serde_chain.spark import explain
 from serde_chain.stages.avro.arrow.native_reader import NativeReader
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]}
@@ -150,3 +151,11 @@ def test_doctor_says_so() -> None:
     assert list(found()) == [f"ok       avro: compiled: serde-chain-native {serde_chain_native.__version__}"]
     assert not list(found(**{"avro.native": "off"}))
     assert not list(found(**{"value.deserializers": "json"}))
+
+
+def test_explain_says_so() -> None:
+    config = {"value.deserializers": "avro", "avro.schema": '"int"'}
+    said = explain(config, engine="arrow").splitlines()
+    assert said[1:] == [f"avro: serde-chain-native {serde_chain_native.__version__}"]
+    assert len(explain({**config, "avro.native": "off"}, engine="arrow").splitlines()) == 1
+    assert len(explain({"value.deserializers": "json"}, engine="arrow").splitlines()) == 1

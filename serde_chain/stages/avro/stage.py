@@ -341,6 +341,11 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         """The effective framing: how records name their schema."""
         return self._framing
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the compiled part reads ordinary records."""
+        return self._native is not None
+
     def batch_form(self) -> BatchForm:
         """The form for whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch
