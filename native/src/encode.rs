@@ -1,8 +1,8 @@
 //! Python objects into records, as fastavro writes them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
 
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
@@ -11,6 +11,16 @@ use crate::decode::keep;
 use crate::schema::{Enum, Id, Kind, Logical, Record, Schema};
 use crate::wire::{Refused, Result, write_bytes, write_long};
 
+/// From this length in bytes on, a value is copied only once, into the result.
+const LARGE: usize = 64 << 10;
+
+/// The longest buffer in bytes that a thread keeps: to get memory for a large record anew takes longer than to encode it.
+const MOST_KEPT: usize = 4 << 20;
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// Encodes records of one schema, and calls a Python function for values that it does not take.
 #[pyclass(frozen, module = "serde_chain_native")]
 pub struct Encoder {
@@ -18,8 +28,6 @@ pub struct Encoder {
     logical: Py<PyDict>,
     otherwise: Py<PyAny>,
     prefix: Vec<u8>,
-    /// The length of the last record: what the next one probably needs.
-    last: AtomicUsize,
 }
 
 #[pymethods]
@@ -41,19 +49,24 @@ impl Encoder {
         if ordered && schema.types.iter().any(|each| matches!(each.kind, Kind::Map(_))) {
             return Err(PyValueError::new_err("it has maps"));
         }
-        Ok(Self { schema, logical, otherwise, prefix, last: AtomicUsize::new(0) })
+        Ok(Self { schema, logical, otherwise, prefix })
     }
 
     /// Encode one record.
     #[pyo3(signature = (data, /))]
     fn encode<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let last = self.last.load(Ordering::Relaxed);
-        let mut out = Vec::with_capacity(last + last / 8 + 64);
+        let mut out = SPARE.take();
+        out.clear();
         out.extend_from_slice(&self.prefix);
-        let mut encoding = Encoding { py, schema: &self.schema, logical: &self.logical, out };
-        if encoding.value(self.schema.root, data).is_ok() {
-            self.last.store(encoding.out.len(), Ordering::Relaxed);
-            return Ok(PyBytes::new(py, &encoding.out).into_any());
+        let mut encoding = Encoding { py, schema: &self.schema, logical: &self.logical, out, large: Vec::new() };
+        let taken = encoding.value(self.schema.root, data).is_ok();
+        let Encoding { out, large, .. } = encoding;
+        let record = taken.then(|| joined(py, &out, &large)).transpose()?;
+        if out.capacity() <= MOST_KEPT {
+            SPARE.set(out);
+        }
+        if let Some(record) = record {
+            return Ok(record);
         }
         match PyErr::take(py) {
             Some(error) if !error.is_instance_of::<PyException>(py) => Err(error), // an interrupt, for example
@@ -67,6 +80,34 @@ struct Encoding<'a, 'py> {
     schema: &'a Schema,
     logical: &'a Py<PyDict>,
     out: Vec<u8>,
+    /// Large values, and their places in `out`.
+    large: Vec<(usize, Bound<'py, PyBytes>)>,
+}
+
+/// The record, with its large values.
+fn joined<'py>(py: Python<'py>, out: &[u8], large: &[(usize, Bound<'py, PyBytes>)]) -> PyResult<Bound<'py, PyAny>> {
+    if large.is_empty() {
+        return Ok(PyBytes::new(py, out).into_any());
+    }
+    let size = large.iter().fold(out.len(), |size, (_, value)| size.saturating_add(value.as_bytes().len()));
+    let size = ffi::Py_ssize_t::try_from(size).map_err(|_| PyMemoryError::new_err(()))?;
+    // SAFETY: the object is new, so that its memory may be written, and has as many bytes as are written.
+    unsafe {
+        let record = Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), size))?;
+        let mut to = ffi::PyBytes_AsString(record.as_ptr()).cast::<u8>();
+        let mut write = |data: &[u8]| {
+            to.copy_from_nonoverlapping(data.as_ptr(), data.len());
+            to = to.add(data.len());
+        };
+        let mut done = 0;
+        for (place, value) in large {
+            write(&out[done..*place]);
+            write(value.as_bytes());
+            done = *place;
+        }
+        write(&out[done..]);
+        Ok(record)
+    }
 }
 
 impl<'py> Encoding<'_, 'py> {
@@ -112,13 +153,17 @@ impl<'py> Encoding<'_, 'py> {
                 let number = self.number(value)?;
                 self.out.extend_from_slice(&number.to_le_bytes());
             }
-            Kind::Bytes => write_bytes(&mut self.out, bytes(value)?),
+            Kind::Bytes => {
+                let data = bytes(value)?;
+                write_long(&mut self.out, data.as_bytes().len() as i64);
+                self.add(data);
+            }
             Kind::Fixed(size) => {
                 let data = bytes(value)?;
-                if data.len() != *size {
+                if data.as_bytes().len() != *size {
                     return Err(Refused);
                 }
-                self.out.extend_from_slice(data);
+                self.add(data);
             }
             Kind::String => write_bytes(&mut self.out, text(value)?),
             Kind::Enum(symbols) => self.symbol(symbols, value)?,
@@ -132,6 +177,15 @@ impl<'py> Encoding<'_, 'py> {
             Kind::Record(record) => self.record(record, value)?,
         }
         Ok(())
+    }
+
+    #[inline]
+    fn add(&mut self, data: &Bound<'py, PyBytes>) {
+        if data.as_bytes().len() < LARGE {
+            self.out.extend_from_slice(data.as_bytes());
+        } else {
+            self.large.push((self.out.len(), data.clone()));
+        }
     }
 
     #[inline]
@@ -297,8 +351,8 @@ impl<'py> Encoding<'_, 'py> {
 }
 
 #[inline]
-fn bytes<'a>(value: &'a Bound<'_, PyAny>) -> Result<&'a [u8]> {
-    Ok(value.cast_exact::<PyBytes>().map_err(|_| Refused)?.as_bytes())
+fn bytes<'a, 'py>(value: &'a Bound<'py, PyAny>) -> Result<&'a Bound<'py, PyBytes>> {
+    value.cast_exact::<PyBytes>().map_err(|_| Refused)
 }
 
 #[inline]

@@ -159,3 +159,12 @@ def test_explain_says_so() -> None:
     assert said[1:] == [f"avro: serde-chain-native {serde_chain_native.__version__}"]
     assert len(explain({**config, "avro.native": "off"}, engine="arrow").splitlines()) == 1
     assert len(explain({"value.deserializers": "json"}, engine="arrow").splitlines()) == 1
+
+
+def test_large_values_are_in_their_places() -> None:
+    fields = [{"name": name, "type": type_} for name, type_ in zip("abcde", ("bytes", "int", "string", "bytes", "int"))]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    record = {"a": b"a" * 70_000, "b": 1, "c": "c" * 90_000, "d": b"d" * 200_000, "e": 2}
+    data, expected = (chains(schema, **{"avro.native": native})[0](record, None) for native in ("on", "off"))
+    assert data == expected
+    assert chains(schema)[1](data, None) == record
